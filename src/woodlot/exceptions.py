@@ -1,0 +1,31 @@
+"""Every error that Woodlot raises, by whose fault it is.
+
+Bad input from the caller is a ``ValueError`` or ``TypeError`` with scikit-learn's own words where it has them;
+the classes below are for what only a federation can get wrong.
+"""
+
+from __future__ import annotations
+
+
+class WoodlotError(Exception):
+    """Base class: catch it to catch everything that is Woodlot's own."""
+
+
+class DataError(WoodlotError, ValueError):
+    """A table, column or target that cannot be used; the message names it and says what to do."""
+
+
+class LocalProtocolError(WoodlotError):
+    """This side asked for something that the protocol does not allow now: a bug or a misuse of the caller's."""
+
+
+class RemoteProtocolError(WoodlotError):
+    """The peer sent something malformed, too large or out of turn. Nothing has been changed."""
+
+
+class PolicyError(WoodlotError):
+    """A party's policy forbids what was asked of it."""
+
+
+class ModelFileError(WoodlotError):
+    """A saved model is damaged, of an unknown version, or does not belong to the others."""

@@ -1,0 +1,92 @@
+"""What a grown forest is, in the parts that different roles hold.
+
+All trees stand in one set of arrays, each tree in preorder, so that the left child of node ``i`` is ``i + 1``::
+
+    tree 0                        tree 1
+    node    0  1  2  3  4         5  6  7
+    right   4  3 -1 -1 -1         7 -1 -1       (-1: a leaf; otherwise the absolute index of the right child)
+    leaf   -1 -1  0  1  2        -1  3  4       (leaves numbered in preorder over the whole forest)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """The shape of every tree: known to the coordinator and to every party."""
+
+    offset: NDArray[np.int64]
+    """Nodes of tree t are ``offset[t] : offset[t + 1]``."""
+    right: NDArray[np.int32]
+    """Right child of each node, -1 at a leaf; the left child is the next node."""
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.offset) - 1
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.right)
+
+    @cached_property
+    def leaf(self) -> NDArray[np.int32]:
+        """Number of each leaf in preorder, -1 at inner nodes."""
+        is_leaf = self.right < 0
+        numbers = np.cumsum(is_leaf, dtype=np.int32) - np.int32(1)
+        return np.where(is_leaf, numbers, np.int32(-1)).astype(np.int32)
+
+    @property
+    def n_leaves(self) -> int:
+        return int(np.count_nonzero(self.right < 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The questions asked at some nodes: those of one party, or of all for the complete model.
+
+    A numeric question sends ``value <= threshold`` left and missing values where ``missing_left`` says. A question
+    on categories has ``threshold`` NaN and a set: bit ``c`` (little-endian within each byte) sends category code
+    ``c`` left. The code after the last category stands for missing and unseen values.
+    """
+
+    node: NDArray[np.int32]
+    """Where the question stands, ascending."""
+    feature: NDArray[np.int32]
+    """Column of the holder's table."""
+    threshold: NDArray[np.float64]
+    missing_left: NDArray[np.bool_]
+    set_start: NDArray[np.int64]
+    """The set of question i is ``sets[set_start[i] : set_start[i + 1]]``, empty for numeric questions."""
+    sets: NDArray[np.uint8]
+
+    @property
+    def categorical(self) -> NDArray[np.bool_]:
+        return np.diff(self.set_start) > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """What the leaves answer, sparse: most leaves of a deep classification tree know one class only.
+
+    Leaf l answers ``value[j]`` for output ``output[j]``, j in ``start[l] : start[l + 1]``, and 0 for all others.
+    A regression forest has one output and one entry per leaf.
+    """
+
+    weight: NDArray[np.float64]
+    """Training weight that ended in each leaf."""
+    start: NDArray[np.int64]
+    output: NDArray[np.int32]
+    value: NDArray[np.float64]
+    n_outputs: int
+
+    @cached_property
+    def top(self) -> NDArray[np.int32]:
+        """The output with the largest value in each leaf (the first of equals): its vote."""
+        dense_order = np.lexsort((self.output, -self.value, np.repeat(np.arange(len(self.weight)), np.diff(self.start))))
+        return self.output[dense_order[self.start[:-1]]].astype(np.int32)

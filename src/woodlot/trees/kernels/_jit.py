@@ -1,0 +1,37 @@
+"""The one way to compile a kernel: without the GIL, cached on disk, and never in silence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+from numba.core import event
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _SayOnce(event.Listener):  # type: ignore[misc]
+    """Tells the user once per process why the first call takes seconds; silent when the disk cache has everything."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        if not self.said:
+            self.said = True
+            sys.stderr.write(
+                "woodlot: compiling numerical kernels for their first use on this machine (some seconds, then cached)\n"
+            )
+
+    def on_end(self, event: Any) -> None:
+        return
+
+
+event.register("numba:compile", _SayOnce())
+
+
+def kernel(function: F) -> F:
+    """Compile lazily, once per signature, and keep the machine code on disk beside the source."""
+    compiled: F = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")(function)
+    return compiled
