@@ -1,0 +1,120 @@
+"""Plain arrays and nested sequences: columns without names."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import (
+    Column,
+    NumericColumn,
+    category_column,
+    infinite_value,
+    mixed_types,
+    numeric_column,
+    time_value,
+    unusable_type,
+)
+from woodlot.exceptions import DataError
+
+# Rows copied at a time: narrow enough that both layouts of the piece stay in the cache.
+_ROWS_AT_ONCE = 1024
+
+
+def array_columns(data: Any, what: str) -> tuple[tuple[Column, ...], int]:
+    """Return the columns of an array-like and its number of rows."""
+    try:
+        array = data if isinstance(data, np.ndarray) else np.asarray(data)
+    except ValueError as error:  # nested sequences of different lengths
+        raise DataError(f"{what} could not be read as a two-dimensional array: {error}") from error
+    _require_two_dimensions(array, what)
+    kind = array.dtype.kind
+    if isinstance(array, np.ma.MaskedArray) and kind in "biufOU":
+        masked = np.ma.getmaskarray(array)
+        array = np.array(np.ma.getdata(array), dtype=np.float64 if kind in "biuf" else object)
+        array[masked] = None  # which is NaN among numbers
+        kind = array.dtype.kind
+    if kind in "biuf":
+        return _numeric_columns(array, what), len(array)
+    if kind == "c":
+        raise DataError(f"Complex data not supported: {what} has the type {array.dtype}.")
+    if kind in "OUT":
+        objects = array.astype(object)
+        return tuple(object_column(objects[:, i], str(i), what) for i in range(array.shape[1])), len(array)
+    raise (time_value if kind in "mM" else unusable_type)("0", what, str(array.dtype))
+
+
+def _require_two_dimensions(array: NDArray[Any], what: str) -> None:
+    # scikit-learn's words, which its estimator checks look for.
+    if array.ndim < 2:
+        found = "1D array" if array.ndim else "scalar array"
+        raise DataError(
+            f"Expected 2D array, got {found} instead:\narray={array}.\n"
+            "Reshape your data either using array.reshape(-1, 1) if your data has a single feature or "
+            "array.reshape(1, -1) if it contains a single sample."
+        )
+    if array.ndim > 2:
+        raise DataError(f"Found array with dim {array.ndim} for {what}, while dim <= 2 is required.")
+
+
+def _numeric_columns(array: NDArray[Any], what: str) -> tuple[Column, ...]:
+    n_rows, n_columns = array.shape
+    block = np.empty((n_columns, n_rows), dtype=np.float32)
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+        for start in range(0, n_rows, _ROWS_AT_ONCE):
+            block[:, start : start + _ROWS_AT_ONCE] = array[start : start + _ROWS_AT_ONCE].T
+    for i in range(n_columns):
+        if np.isinf(block[i]).any():
+            raise infinite_value(str(i), what)
+    return tuple(NumericColumn(values) for values in block)
+
+
+def object_column(values: NDArray[np.object_], name: str, what: str) -> Column:
+    """Read Python objects: numbers where all of them convert, else categories if all are strings."""
+    try:
+        numbers = values.astype(np.float64)
+    except OverflowError as error:
+        raise infinite_value(name, what) from error
+    except (TypeError, ValueError):
+        return _non_numeric_column(values, name, what)
+    return numeric_column(numbers, name=name, what=what)
+
+
+def _non_numeric_column(values: NDArray[np.object_], name: str, what: str) -> Column:
+    present = np.array([not is_missing(value) for value in values], dtype=np.bool_)
+    kinds = {type(value) for value in values[present]}
+    for kind in kinds:
+        if issubclass(
+            kind, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64
+        ):
+            raise time_value(name, what, kind.__name__)
+        if issubclass(kind, complex | np.complexfloating):
+            raise DataError(f"Complex data not supported: column {name!r} of {what} holds complex numbers.")
+        if not issubclass(kind, str) and not hasattr(kind, "__float__"):
+            raise TypeError(
+                f"Column {name!r} of {what}: argument must be a string or a real number, "
+                f"not {kind.__name__!r}"
+            )
+    if all(issubclass(kind, str) for kind in kinds):
+        labels, positions = np.unique(values[present].astype(str), return_inverse=True)
+        codes = np.full(len(values), -1, dtype=np.int32)
+        codes[present] = positions
+        return category_column(codes, [str(label) for label in labels])
+    if any(issubclass(kind, str) for kind in kinds):
+        raise mixed_types(name, what, sorted(kind.__name__ for kind in kinds))
+    # Numbers only, with markers of missing values that numpy cannot convert.
+    numbers = np.full(len(values), np.nan)
+    numbers[present] = values[present].astype(np.float64)
+    return numeric_column(numbers, name=name, what=what)
+
+
+def is_missing(value: object) -> bool:
+    """Whether a Python object stands for a missing value: None, NaN, NaT or pandas.NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))

@@ -1,0 +1,140 @@
+"""The table that every party holds in memory, and the one door through which data comes in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from woodlot.data.arrays import array_columns
+from woodlot.data.arrow import arrow_columns, is_pandas_frame, pandas_columns
+from woodlot.data.columns import Column
+from woodlot.exceptions import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of equal length, in memory, that nobody changes.
+
+    Attributes
+    ----------
+    names : tuple of str
+        One name per column, no two the same.
+    columns : tuple of NumericColumn or CategoryColumn
+        As many as names.
+    n_rows : int
+        Length of every column.
+    positional : bool
+        True when the data had no names (a plain array): the names are then the positions "0", "1", ...
+
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    n_rows: int
+    positional: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.columns):
+            raise DataError(f"{len(self.names)} names were given for {len(self.columns)} columns.")
+        _refuse_duplicates(self.names, "the table")
+        for name, column in zip(self.names, self.columns, strict=True):
+            if len(column) != self.n_rows:
+                raise DataError(f"Column {name!r} has {len(column)} rows instead of {self.n_rows}.")
+
+    def column(self, name: str) -> Column:
+        """Return the column of this name."""
+        return self.select([name]).columns[0]
+
+    def select(self, names: Sequence[str]) -> Table:
+        """Return the table of these columns, in this order; those of a plain array keep their names."""
+        position = {name: index for index, name in enumerate(self.names)}
+        absent = [name for name in names if name not in position]
+        if absent:
+            raise DataError(f"There is no column {_quoted(absent)}; the columns are {_quoted(self.names)}.")
+        columns = tuple(self.columns[position[name]] for name in names)
+        return Table(tuple(names), columns, self.n_rows, self.positional)
+
+    def take(self, rows: Any) -> Table:
+        """Return the table of these rows, in this order.
+
+        Parameters
+        ----------
+        rows : array-like of int or bool, or slice
+            Row numbers, a mask or a slice, as for a numpy array.
+
+        """
+        index = np.atleast_1d(np.arange(self.n_rows)[rows])
+        return Table(self.names, tuple(c.take(index) for c in self.columns), len(index), self.positional)
+
+
+def read_table(data: Any, *, what: str = "X") -> Table:
+    """Copy data of any supported kind into a table.
+
+    Parameters
+    ----------
+    data : array-like, DataFrame, Arrow table or Table
+        A two-dimensional numpy array or nested sequence; a pandas or polars data frame; a pyarrow Table or
+        RecordBatch; anything else with the Arrow interface (``__arrow_c_stream__``). A Table is returned as
+        it is.
+    what : str
+        What error messages call the data.
+
+    Returns
+    -------
+    Table
+        Numbers and booleans are numeric; strings and dictionary-encoded values are categories; nulls are
+        missing. A column of Python objects in a plain array is numeric where all of them convert to numbers.
+
+    Raises
+    ------
+    DataError
+        A ValueError that names the column which cannot be used and says what to do.
+    TypeError
+        For sparse matrices, and for Python objects that are neither strings nor numbers, as in scikit-learn.
+
+    """
+    if isinstance(data, Table):
+        return data
+    if type(data).__module__.startswith("scipy.sparse"):
+        raise TypeError(
+            f"Sparse data was passed for {what}, but dense data is required. "
+            "Use '.toarray()' to convert to a dense numpy array."
+        )
+    if is_pandas_frame(data):
+        names = tuple(str(label) for label in data.columns)
+        _refuse_duplicates(names, what)
+        return Table(names, pandas_columns(data, names, what), len(data))
+    if hasattr(data, "__arrow_c_stream__") and getattr(data, "ndim", 2) != 1:
+        arrow = _arrow_table(data, what)
+        names = tuple(arrow.column_names)
+        _refuse_duplicates(names, what)
+        return Table(names, arrow_columns(arrow, what), arrow.num_rows)
+    columns, n_rows = array_columns(data, what)
+    return Table(tuple(str(i) for i in range(len(columns))), columns, n_rows, positional=True)
+
+
+def _arrow_table(data: Any, what: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.table(data)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{what} could not be read as a table through its Arrow interface: {error}. "
+            "It must have columns and rows; a single column must be put into a table first."
+        ) from error
+
+
+def _refuse_duplicates(names: Sequence[str], what: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise DataError(f"Column names must be unique, but {what} has {_quoted(repeated)} more than once.")
+
+
+def _quoted(names: Sequence[str], limit: int = 20) -> str:
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -1,0 +1,241 @@
+"""Who saw what, and what it cost: the account of one run, kept by the driver and by `run`."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, overload
+
+from woodlot.protocols.messages.base import Message, Role
+
+
+@dataclass(frozen=True)
+class DisclosureRow:
+    """All messages of one kind from one sender to one receiver, and what they told."""
+
+    sender: str
+    receiver: str
+    kind: str
+    count: int
+    bytes: int
+    form: str
+    reveals: str
+
+
+@dataclass(frozen=True, repr=False)
+class Disclosures(Sequence[DisclosureRow]):
+    """What each party and the coordinator saw, one row per sender, receiver and kind of message."""
+
+    rows: tuple[DisclosureRow, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> DisclosureRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Disclosures: ...
+
+    def __getitem__(self, index: int | slice) -> DisclosureRow | Disclosures:
+        if isinstance(index, slice):
+            return Disclosures(self.rows[index])
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[DisclosureRow]:
+        return iter(self.rows)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries, for a data frame or JSON."""
+        return [asdict(row) for row in self.rows]
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "nothing was disclosed"
+        table = [_HEADINGS, *(_cells(row) for row in self.rows)]
+        widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+        table.insert(1, ["-" * width for width in widths])
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
+                for cell, width, heading in zip(line, widths, _HEADINGS, strict=True)
+            ).rstrip()
+            for line in table
+        )
+
+    def _repr_html_(self) -> str:
+        lines = [_html_line("th", _HEADINGS), *(_html_line("td", _cells(row)) for row in self.rows)]
+        return f"<table>{''.join(lines)}</table>"
+
+
+_HEADINGS = [column.name for column in fields(DisclosureRow)]
+_NUMBERS = ("count", "bytes")
+
+
+def _cells(row: DisclosureRow) -> list[str]:
+    values = asdict(row) | {"bytes": _readable_bytes(row.bytes)}
+    return [f"{value:,}" if isinstance(value, int) else value for value in values.values()]
+
+
+def _html_line(tag: str, cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+@dataclass(frozen=True, repr=False)
+class Cost:
+    """What a run cost, as the coordinator sees it.
+
+    Parameters
+    ----------
+    rounds : int
+        Exchanges with the parties.
+    bytes_sent, bytes_received : int
+        From the coordinator to all parties, and from all parties to the coordinator.
+    bytes_by_party : dict of str to int
+        Both ways together, for each party.
+    seconds : dict of str to float
+        For each phase, the time of its rounds and of the coordinator's work on their replies.
+    total_seconds : float
+        The sum over the phases.
+
+    """
+
+    rounds: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    bytes_by_party: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    total_seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        summary = [
+            f"{self.rounds:,} round{'' if self.rounds == 1 else 's'}",
+            f"{_readable_bytes(self.bytes_sent)} sent",
+            f"{_readable_bytes(self.bytes_received)} received",
+            _readable_seconds(self.total_seconds),
+        ]
+        phases = {phase: _readable_seconds(seconds) for phase, seconds in self.seconds.items()}
+        parties = {party: _readable_bytes(n_bytes) for party, n_bytes in self.bytes_by_party.items()}
+        return "\n".join([", ".join(summary), *_aligned(phases), *_aligned(parties)])
+
+
+def _aligned(details: dict[str, str]) -> list[str]:
+    width = max(map(len, details), default=0)
+    return [f"  {name:<{width}}  {value}" for name, value in details.items()]
+
+
+def _readable_bytes(n_bytes: int) -> str:
+    if n_bytes < 1_000:
+        return f"{n_bytes} B"
+    value = float(n_bytes)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1_000
+        if value < 999.95:  # what would be rounded to 1000.0 belongs to the next unit
+            return f"{value:.1f} {unit}"
+    return f"{value / 1_000:,.1f} TB"
+
+
+def _readable_seconds(seconds: float) -> str:
+    if seconds < 0.9995:
+        return f"{seconds * 1_000:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+class Ledger:
+    """Counts every message of a run: drivers record messages, `woodlot.runtime.run.run` rounds and time.
+
+    Attributes
+    ----------
+    rounds : int
+        Exchanges so far.
+    bytes_sent_to, bytes_received_from : dict of str to int
+        Bytes between the coordinator and each party.
+
+    """
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.bytes_sent_to: dict[str, int] = {}
+        self.bytes_received_from: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, str, str], type[Message]] = {}
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str, str]] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def record(self, sender: str, receiver: str, message: Message, n_bytes: int) -> None:
+        """Account for one message of `n_bytes` on the wire.
+
+        Parameters
+        ----------
+        sender, receiver : str
+            The name of a party, or ``"coordinator"``.
+        message : Message
+            What was sent; only its type is kept.
+        n_bytes : int
+            Its size when encoded.
+
+        """
+        key = (str(sender), str(receiver), type(message).__name__)
+        with self._lock:
+            self._kinds[key] = type(message)
+            self._counts[key] += 1
+            self._bytes[key] += n_bytes
+            if sender == Role.coordinator:
+                self.bytes_sent_to[key[1]] = self.bytes_sent_to.get(key[1], 0) + n_bytes
+            if receiver == Role.coordinator:
+                self.bytes_received_from[key[0]] = self.bytes_received_from.get(key[0], 0) + n_bytes
+
+    def count_round(self) -> None:
+        """Account for one exchange."""
+        with self._lock:
+            self.rounds += 1
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """Account for time spent in a phase."""
+        with self._lock:
+            self._seconds[phase] += seconds
+
+    @property
+    def bytes_total(self) -> int:
+        """All bytes of all messages."""
+        with self._lock:
+            return self._bytes.total()
+
+    def disclosure(self) -> Disclosures:
+        """Return who has seen what so far, in the order in which each kind of message first travelled."""
+        with self._lock:
+            return Disclosures(
+                tuple(
+                    DisclosureRow(
+                        sender=sender,
+                        receiver=receiver,
+                        kind=kind,
+                        count=self._counts[sender, receiver, kind],
+                        bytes=self._bytes[sender, receiver, kind],
+                        form=message.discloses.form,
+                        reveals=message.discloses.reveals,
+                    )
+                    for (sender, receiver, kind), message in self._kinds.items()
+                )
+            )
+
+    def cost(self) -> Cost:
+        """Return what the run has cost so far."""
+        with self._lock:
+            by_party = Counter(self.bytes_sent_to) + Counter(self.bytes_received_from)
+            return Cost(
+                rounds=self.rounds,
+                bytes_sent=sum(self.bytes_sent_to.values()),
+                bytes_received=sum(self.bytes_received_from.values()),
+                bytes_by_party=dict(by_party),
+                seconds=dict(self._seconds),
+                total_seconds=sum(self._seconds.values()),
+            )

@@ -1,0 +1,141 @@
+"""The driver for notebooks, tests and simulations: every party is an object in this process."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from types import TracebackType
+from typing import NamedTuple, Self, TypeAlias
+
+from woodlot.exceptions import LocalProtocolError
+from woodlot.protocols.messages.base import Message, Role
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.codec import decode
+from woodlot.runtime.drivers import Handler, answer, check_names, encode_requests, raise_refusals
+
+
+class InProcessDriver:
+    """Runs every party in a thread of its own.
+
+    Messages still pass through the codec, so that nothing mutable, un-serialisable or unaccounted is shared.
+    What a handler raised is the ``__cause__`` of what `ask` raises.
+
+    An interrupt (``KeyboardInterrupt``) leaves `ask` at once and the driver usable: a party that is at work
+    ends its present request, whose reply is dropped, before it takes another.
+
+    Parameters
+    ----------
+    handlers : mapping of str to Handler
+        The parties by name; their order is the order of `parties`.
+    ledger : Ledger, optional
+        Records every message. It may be replaced between rounds.
+
+    """
+
+    parties: tuple[str, ...]
+    ledger: Ledger | None
+
+    def __init__(self, handlers: Mapping[str, Handler], *, ledger: Ledger | None = None) -> None:
+        check_names(handlers)
+        self.parties = tuple(handlers)
+        self.ledger = ledger
+        self._workers = {party: _Worker(party, handler) for party, handler in handlers.items()}
+        self._closed = False
+        self._gate = (
+            threading.Lock()
+        )  # held while a round is handed out, so that close() comes before or after it
+        # A driver that is dropped unclosed must not leave its threads waiting for ever.
+        self._stop = weakref.finalize(self, _stop_all, tuple(self._workers.values()))
+
+    def ask(self, requests: Mapping[str, Message]) -> dict[str, Message]:
+        """Send one request to each named party and return their replies; see `Driver`."""
+        sent = encode_requests(self.parties, requests)
+        # A queue of this round's own: what an interrupted round has left behind never mixes with it.
+        done: SimpleQueue[_Outcome] = SimpleQueue()
+        with self._gate:
+            if self._closed:
+                raise LocalProtocolError("this driver is closed")
+            for party, data in sent.items():
+                self._record(Role.coordinator, party, requests[party], len(data))
+                self._workers[party].submit(data, done.put)
+        outcomes = {outcome.party: outcome for outcome in (done.get() for _ in sent)}
+        for outcome in outcomes.values():
+            if outcome.escaped is not None:
+                raise outcome.escaped
+        replies: dict[str, Message] = {}
+        for party in requests:
+            replies[party] = decode(outcomes[party].reply)
+            self._record(party, Role.coordinator, replies[party], len(outcomes[party].reply))
+        raise_refusals(self.parties, replies, {party: outcome.error for party, outcome in outcomes.items()})
+        return replies
+
+    def _record(self, sender: str, receiver: str, message: Message, n_bytes: int) -> None:
+        if self.ledger is not None:
+            self.ledger.record(sender, receiver, message, n_bytes)
+
+    def close(self) -> None:
+        """Take no more rounds; return when every party has ended the request that it is at work on."""
+        with self._gate:
+            self._closed = True
+        self._stop()
+        for worker in self._workers.values():
+            worker.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Outcome(NamedTuple):
+    party: str
+    reply: bytes = b""
+    error: Exception | None = None
+    escaped: BaseException | None = None
+    """What no refusal stands for, such as SystemExit: it is for the process, not for the coordinator."""
+
+
+_Job: TypeAlias = tuple[bytes, Callable[[_Outcome], None]]
+
+
+class _Worker:
+    """One party, the thread in which it works once it is needed, and the requests that wait for it."""
+
+    def __init__(self, party: str, handler: Handler) -> None:
+        self._party = party
+        self._handler = handler
+        self._thread: threading.Thread | None = None
+        self._waiting: SimpleQueue[_Job | None] = SimpleQueue()
+
+    def submit(self, request: bytes, deliver: Callable[[_Outcome], None]) -> None:
+        if self._thread is None or not self._thread.is_alive():  # a forked child inherits no threads
+            self._thread = threading.Thread(target=self._serve, name=f"woodlot-{self._party}", daemon=True)
+            self._thread.start()
+        self._waiting.put((request, deliver))
+
+    def _serve(self) -> None:
+        while (job := self._waiting.get()) is not None:
+            request, deliver = job
+            try:
+                outcome = _Outcome(self._party, *answer(self._handler, request))
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
+                outcome = _Outcome(self._party, escaped=error)
+            deliver(outcome)
+            del job, request, deliver, outcome  # an idle thread must not keep a large message alive
+
+    def stop(self) -> None:
+        self._waiting.put(None)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _stop_all(workers: tuple[_Worker, ...]) -> None:
+    for worker in workers:
+        worker.stop()

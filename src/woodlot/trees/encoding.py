@@ -1,0 +1,243 @@
+"""From a table to the integer codes that split search works on.
+
+A number has two codes. The fine one is the rank of its value, so that a search over fine codes is exact. The
+coarse one is a group of neighbouring fine codes that fits one byte, so that a large node is searched by a
+histogram first. Missing values have a code of their own, after all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import CategoryColumn
+from woodlot.data.tables import Table
+from woodlot.trees.kernels.encode import encode_values
+from woodlot.trees.parallel import effective_jobs, run_chunks
+
+MAX_COARSE = 256
+MIN_BINS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class NumericCoding:
+    """What the fine codes of a numeric column mean.
+
+    Attributes
+    ----------
+    low, high : ndarray of float32
+        Smallest and largest value of each code, ascending; equal unless the column was binned.
+
+    """
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryCoding:
+    """What the codes of a categorical column mean: positions in `categories`, which are ascending."""
+
+    categories: tuple[str, ...]
+
+
+Coding: TypeAlias = NumericCoding | CategoryCoding
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTable:
+    """The codes of p columns and n rows, with what the split kernels must know about them.
+
+    Attributes
+    ----------
+    fine : ndarray of uint8, uint16 or uint32, shape (p, n)
+        Rank of each value or code of each category, in the smallest type that fits all columns. The same
+        object as `coarse` where no column needs other codes.
+    coarse : ndarray of uint8, shape (p, n)
+        Groups of whole fine codes of about equal frequency, in the same order; missing is a group of its own
+        and the last. Zero in categorical columns.
+    last_fine : ndarray of int64, shape (p, 256)
+        Last fine code of each coarse group.
+    n_coarse : ndarray of int64, shape (p,)
+        Coarse groups in use, with that of missing values; zero for categorical columns.
+    refine : ndarray of uint8, shape (p,)
+        1 where fine codes are finer than coarse ones. Where 0 the two are equal, save in categorical columns.
+    n_codes : ndarray of int64, shape (p,)
+        Number of fine codes that are values; this number itself is the code of missing values.
+    has_missing : ndarray of uint8, shape (p,)
+        1 where a row is missing.
+    categorical : ndarray of uint8, shape (p,)
+        1 for columns of categories.
+    codings : tuple of NumericCoding or CategoryCoding
+        What the fine codes mean.
+
+    """
+
+    fine: NDArray[np.unsignedinteger[Any]]
+    coarse: NDArray[np.uint8]
+    last_fine: NDArray[np.int64]
+    n_coarse: NDArray[np.int64]
+    refine: NDArray[np.uint8]
+    n_codes: NDArray[np.int64]
+    has_missing: NDArray[np.uint8]
+    categorical: NDArray[np.uint8]
+    codings: tuple[Coding, ...]
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns p."""
+        return len(self.n_codes)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows n."""
+        return int(self.coarse.shape[1])
+
+
+def encode(table: Table, *, max_bins: int | None, n_jobs: int) -> EncodedTable:
+    """Encode every column of a table.
+
+    Parameters
+    ----------
+    table : Table
+        The training rows.
+    max_bins : int or None
+        None keeps every value of a numeric column apart, and split search exact. Otherwise, from 2 to 256:
+        columns of more distinct values are binned by quantiles into at most this many codes (one fewer where
+        the code of missing values would be the 257th). Categories are never binned.
+    n_jobs : int
+        Threads; the result does not depend on it.
+
+    Returns
+    -------
+    EncodedTable
+        Nothing of it shares memory with the table.
+
+    """
+    if max_bins is not None and not MIN_BINS <= max_bins <= MAX_COARSE:
+        raise ValueError(f"max_bins must be None or from {MIN_BINS} to {MAX_COARSE}, got {max_bins}.")
+    n_jobs = effective_jobs(n_jobs)
+    builder = _Builder(table, max_bins or 0)
+    # Several columns per item share a work space, whose fresh memory is as dear as the sorting.
+    n_items = min(len(table.columns), 4 * n_jobs)
+    run_chunks(
+        builder.encode_columns, [range(i, len(table.columns), n_items) for i in range(n_items)], n_jobs
+    )
+    return builder.finish(n_jobs)
+
+
+class _Builder:
+    """The arrays of an EncodedTable while threads fill them, each its own columns."""
+
+    def __init__(self, table: Table, max_bins: int) -> None:
+        p, n = len(table.columns), table.n_rows
+        self.columns = table.columns
+        self.max_bins = max_bins
+        self.coarse = np.zeros((p, n), dtype=np.uint8)
+        self.last_fine = np.zeros((p, MAX_COARSE), dtype=np.int64)
+        self.n_coarse = np.zeros(p, dtype=np.int64)
+        self.n_codes = np.zeros(p, dtype=np.int64)
+        self.has_missing = np.zeros(p, dtype=np.uint8)
+        self.categorical = np.array([isinstance(c, CategoryColumn) for c in table.columns], dtype=np.uint8)
+        self.codings: dict[int, Coding] = {}
+        # Only the columns whose fine codes are not the coarse ones, until the type that fits all is known.
+        self.own_fine: dict[int, NDArray[np.unsignedinteger[Any]]] = {}
+
+    def encode_columns(self, indices: range) -> None:
+        n = self.coarse.shape[1]
+        keys, spare = np.empty((2, n), dtype=np.uint64)
+        count = np.empty(n, dtype=np.int64)
+        group_of = np.empty(n + 1, dtype=np.uint8)
+        ranks = np.empty(n, dtype=np.uint32)
+        low, high = np.empty((2, n), dtype=np.float32)
+        for f in indices:
+            column = self.columns[f]
+            if isinstance(column, CategoryColumn):
+                self._encode_categories(f, column)
+                continue
+            n_codes, n_coarse, missing = encode_values(
+                np.ascontiguousarray(column.values),
+                self.max_bins,
+                keys,
+                spare,
+                count,
+                group_of,
+                ranks,
+                self.coarse[f],
+                low,
+                high,
+                self.last_fine[f],
+            )
+            self.n_codes[f], self.n_coarse[f], self.has_missing[f] = n_codes, n_coarse, missing
+            if n_codes + missing > n_coarse:
+                self.own_fine[f] = ranks.astype(_smallest_type(n_codes + missing))
+            smallest = low[:n_codes].copy()
+            largest = high[:n_codes].copy() if self.max_bins else smallest
+            self.codings[f] = NumericCoding(smallest, largest)
+
+    def _encode_categories(self, f: int, column: CategoryColumn) -> None:
+        n_codes = len(column.categories)
+        missing = column.codes < 0
+        self.n_codes[f], self.has_missing[f] = n_codes, missing.any()
+        codes = np.where(missing, n_codes, column.codes)
+        self.own_fine[f] = codes.astype(_smallest_type(n_codes + int(self.has_missing[f])))
+        self.codings[f] = CategoryCoding(column.categories)
+
+    def finish(self, n_jobs: int) -> EncodedTable:
+        return EncodedTable(
+            fine=self._all_fine(n_jobs),
+            coarse=self.coarse,
+            last_fine=self.last_fine,
+            n_coarse=self.n_coarse,
+            refine=((self.n_codes + self.has_missing > self.n_coarse) & (self.categorical == 0)).astype(
+                np.uint8
+            ),
+            n_codes=self.n_codes,
+            has_missing=self.has_missing,
+            categorical=self.categorical,
+            codings=tuple(self.codings[f] for f in range(len(self.columns))),
+        )
+
+    def _all_fine(self, n_jobs: int) -> NDArray[np.unsignedinteger[Any]]:
+        if not self.own_fine:
+            return self.coarse
+        widest = max((codes.dtype for codes in self.own_fine.values()), key=lambda dtype: dtype.itemsize)
+        fine = np.empty(self.coarse.shape, dtype=widest)
+
+        def fill(f: int) -> None:
+            fine[f] = self.own_fine.pop(f, self.coarse[f])  # gives the column's memory back at once
+
+        run_chunks(fill, range(len(self.columns)), n_jobs)
+        return fine
+
+
+def _smallest_type(n_codes: int) -> np.dtype[np.unsignedinteger[Any]]:
+    return np.min_scalar_type(max(n_codes - 1, 0))
+
+
+def match_codes(coding: CategoryCoding, column: CategoryColumn) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Translate a column into the codes of the training rows.
+
+    Parameters
+    ----------
+    coding : CategoryCoding
+        The categories of the training rows.
+    column : CategoryColumn
+        The same column of other rows.
+
+    Returns
+    -------
+    codes : ndarray of int32
+        ``len(coding.categories)`` for missing values and for categories that training has not seen.
+    unseen : tuple of str
+        These categories, ascending.
+
+    """
+    known = {category: code for code, category in enumerate(coding.categories)}
+    other = len(known)
+    # The extra last place is where the -1 of missing values points.
+    recode = np.array([known.get(c, other) for c in column.categories] + [other], dtype=np.int32)
+    return recode[column.codes], tuple(c for c in column.categories if c not in known)

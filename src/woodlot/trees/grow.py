@@ -1,0 +1,464 @@
+"""A party's side of growing: the rows of all trees in flight, the search for splits, and the splits it has won.
+
+One level of all trees::
+
+    offers  = grower.find(counts)          the best split of my candidate features at every open node
+    flags   = grower.apply(won)            where I won: which rows go left; feature and threshold stay here
+    is_open = grower.split(mask, flags)    all splits of the level, mine and the others': the next level's nodes
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.encoding import EncodedTable, NumericCoding
+from woodlot.trees.forest import Splits, Structure
+from woodlot.trees.kernels import classes, cut, rows, targets, wide
+from woodlot.trees.kernels.search import (
+    Columns,
+    Rules,
+    Scratch,
+    list_candidates,
+    make_scratch,
+    next_candidates,
+)
+from woodlot.trees.parallel import run_chunks
+from woodlot.trees.sampling import COMPACT_WEIGHT, WEIGHT_BITS, Bootstrap, draw_rows, tree_keys
+from woodlot.trees.skeleton import Skeleton
+
+CHUNK_ROWS = 1 << 20
+"""Nodes are searched in chunks of about this many rows: it bounds the work space of a thread."""
+SERIAL_ROWS = 20_000
+"""Below this many open rows threads cost more than they give."""
+XLOGX_BITS = 42
+"""Entropy scores are integers below 2**42: exact, and with room for the last bit of another machine's log2."""
+
+
+@dataclass(frozen=True)
+class GrowthRules:
+    """When a node may be split, and how splits are judged.
+
+    ``min_weight`` counts in integer weights; ``whole_tree`` draws the candidate features once per tree, as in the
+    Federated Forest paper, and not at every node.
+    """
+
+    entropy: bool
+    max_depth: int
+    min_samples_split: int
+    min_samples_leaf: int
+    min_weight: int
+    whole_tree: bool
+
+
+class Offers(NamedTuple):
+    """Best split of one party at every open node (``feature`` -1: none), and the score of the node left whole."""
+
+    score: NDArray[np.float64]
+    feature: NDArray[np.int32]
+    whole: NDArray[np.float64]
+
+
+@dataclass
+class _Won:
+    """Splits of one level that stay with this party."""
+
+    number: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float64]
+    missing_left: NDArray[np.bool_]
+    sets: list[NDArray[np.uint8]]
+
+
+class Grower:
+    """Trees in flight at one party.
+
+    Parameters
+    ----------
+    table : EncodedTable
+        This party's columns.
+    feature_keys : uint64 array
+        Stable code of each column.
+    labels : array
+        Class codes (``n_classes > 0``) or fixed-point targets (int64, ``n_classes == 0``), one per row.
+    seed : int
+        Seed of the candidate order.
+    """
+
+    def __init__(
+        self,
+        table: EncodedTable,
+        feature_keys: NDArray[np.uint64],
+        labels: NDArray[Any],
+        n_classes: int,
+        rules: GrowthRules,
+        bootstrap: Bootstrap,
+        seed: int,
+        trees: range,
+        n_jobs: int,
+    ) -> None:
+        self.table = table
+        self.labels = labels
+        self.n_classes = n_classes
+        self.rules = rules
+        self.n_jobs = n_jobs
+        self.feature_keys = feature_keys
+        self.skeleton = Skeleton(tree_keys(seed, trees))
+        self.rows, self.weights, bounds = draw_rows(bootstrap, trees, labels, n_classes, n_jobs)
+        self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
+        self.root_sizes = self.end - self.start
+        self._won: list[_Won] = []
+        self._columns = Columns(*(getattr(table, name) for name in Columns._fields))
+        self._prepare_kernels(int(self.root_sizes.max(initial=0)), bootstrap, len(labels))
+        self.is_open = self._close(np.arange(len(trees), dtype=np.int64))
+
+    def _prepare_kernels(self, largest: int, bootstrap: Bootstrap, n_rows: int) -> None:
+        table = self.table
+        self._wide = (
+            self.n_classes > 256
+            or self.weights.dtype != np.uint8
+            or largest * COMPACT_WEIGHT >= 2**WEIGHT_BITS
+        )
+        code_bytes = table.fine.dtype.itemsize
+        by_position = self._wide or self.n_classes == 0
+        key_type = np.uint32 if code_bytes <= 2 and (not by_position or largest <= 65536) else np.uint64
+        codes = table.n_codes[table.categorical == 1]
+        max_codes = int(codes.max(initial=0)) + 1
+        self._new_scratch = lambda: make_scratch(largest, key_type, self.n_classes, max_codes)
+        self._local = threading.local()
+
+        table_of_xlogx = np.zeros(1, np.int64)
+        if self.rules.entropy:
+            # one scale for the whole job, so that a batch of trees in the compact kernels agrees with one in the wide
+            weighted = bootstrap.balance or (bootstrap.seed is None and bootstrap.weights is not None)
+            heaviest = 2**WEIGHT_BITS if weighted else max(bootstrap.n_draws, n_rows)
+            scale = 2.0 ** np.floor(XLOGX_BITS - np.log2(heaviest * max(np.log2(heaviest), 1.0)))
+            if self._wide:
+                table_of_xlogx[0] = max(1, int(scale))
+            else:
+                table_of_xlogx = np.zeros(heaviest + 1, np.int64)
+                wide.fill_xlogx(table_of_xlogx, float(max(1, int(scale))))
+        self._kernel_rules = Rules(
+            np.int64(self.rules.min_samples_leaf),
+            np.int64(self.rules.min_weight),
+            self.rules.entropy,
+            table_of_xlogx,
+        )
+
+    def _scratch(self) -> Scratch:
+        scratch: Scratch | None = getattr(self._local, "scratch", None)
+        if scratch is None:
+            scratch = self._local.scratch = self._new_scratch()
+        return scratch
+
+    def _close(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the nodes just made stay open; the closed ones are remembered as leaves."""
+        is_open = np.zeros(len(self.start), np.uint8)
+        may_split = self.skeleton.depth < self.rules.max_depth
+
+        def work(chunk: slice) -> None:
+            rows.close_nodes(
+                self.rows, self.weights, self.labels, self.start[chunk], self.end[chunk], may_split,
+                self.rules.min_samples_split, self.rules.min_samples_leaf, self.rules.min_weight, is_open[chunk],
+            )  # fmt: skip
+
+        run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
+        opened = is_open.astype(bool)
+        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = getattr(
+            self, "_leaf_parts", []
+        )
+        self._remember_leaves(numbers, ~opened)
+        self.skeleton.keep_open(opened)
+        self.start, self.end = self.start[opened], self.end[opened]
+        return opened
+
+    def _remember_leaves(self, numbers: NDArray[np.int64], is_leaf: NDArray[np.bool_]) -> None:
+        # the rows of a closed node never move again, so its place in the array is all that must be kept
+        self._leaf_parts.append((numbers[is_leaf], self.start[is_leaf], self.end[is_leaf]))
+
+    def _chunks(self, sizes: NDArray[np.int64]) -> list[slice]:
+        """Cut the nodes into chunks of similar work."""
+        n_nodes = len(sizes)
+        total = int(sizes.sum())
+        wanted = max(
+            1, total // CHUNK_ROWS, 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1
+        )
+        work = np.cumsum(sizes + 8)
+        cuts = np.unique(
+            np.searchsorted(work, np.linspace(0, work[-1] if n_nodes else 0, wanted + 1)[1:-1], side="right")
+        )
+        bounds = [0, *(int(c) for c in cuts if 0 < c < n_nodes), n_nodes]
+        return [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True) if b > a]
+
+    def find(self, counts: NDArray[np.integer[Any]]) -> Offers:
+        """The best split of this party's candidates at every open node.
+
+        Parameters
+        ----------
+        counts : array
+            How many of this party's features, the first in the node's order, are candidates at each open node.
+        """
+        n_open = len(self.start)
+        best = np.full(n_open, -np.inf)
+        feature = np.full(n_open, -1, np.int32)
+        place = np.full(n_open, np.iinfo(np.uint64).max, np.uint64)
+        self._cut = np.full(n_open, -1, np.int64)
+        self._missing_left = np.zeros(n_open, np.uint8)
+        self._feature = feature
+        whole = np.empty(n_open)
+        counts = counts.astype(np.int64)
+
+        def work(chunk: slice) -> None:
+            found = best[chunk], feature[chunk], place[chunk], self._cut[chunk], self._missing_left[chunk]
+            self._search(chunk, counts[chunk], found, whole[chunk])
+
+        run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
+        return Offers(best, feature, whole)
+
+    def _search(
+        self,
+        chunk: slice,
+        counts: NDArray[np.int64],
+        found: tuple[NDArray[Any], ...],
+        whole: NDArray[np.float64],
+    ) -> None:
+        start, end = self.start[chunk], self.end[chunk]
+        sizes = end - start
+        order_key = self.skeleton.key[chunk]
+        select_key = self.skeleton.root_key[chunk] if self.rules.whole_tree else order_key
+        n_nodes = len(start)
+        evaluate = self._evaluator(start, end, whole)
+
+        pairs = [np.empty(max(int(counts.sum()), n_nodes), kind) for kind in (np.int64, np.int64, np.uint64)]
+        spare = [np.empty_like(a) for a in pairs]
+        n_pairs = list_candidates(select_key, order_key, counts, sizes, self.feature_keys, *pairs, *spare)
+        evaluate(pairs, n_pairs, found)
+        if self.rules.whole_tree:
+            return
+        # where no candidate can split the node the search goes on in the node's order, as in scikit-learn
+        tried = counts.copy()
+        while True:
+            failed = np.flatnonzero((found[1] < 0) & (tried < len(self.feature_keys)))
+            if len(failed) == 0:
+                return
+            next_candidates(select_key, failed, tried, self.feature_keys, *pairs)
+            evaluate(pairs, len(failed), found)
+            tried[failed] += 1
+
+    def _evaluator(self, start: NDArray[np.int64], end: NDArray[np.int64], whole: NDArray[np.float64]) -> Any:
+        """Gather a chunk's labels once; the function returned searches pairs of its nodes."""
+        n_nodes = len(start)
+        n_rows = int((end - start).sum())
+        first = np.empty(n_nodes, np.int64)
+        scratch = self._scratch()
+        if self.n_classes == 0:
+            payload = np.empty(n_rows, np.int64)
+            totals = np.empty((n_nodes, 2), np.int64)
+            targets.prepare_targets(
+                self.rows, self.weights, self.labels, start, end, payload, first, totals, whole
+            )
+
+            def evaluate(pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]) -> None:
+                targets.search_targets(
+                    self._columns, self.rows, self.weights, start, end, payload, first, totals,
+                    *pairs, n_pairs, self._kernel_rules, scratch, *found,
+                )  # fmt: skip
+
+            return evaluate
+        prepare, search = (
+            (wide.prepare_wide, wide.search_wide) if self._wide else (classes.prepare, classes.search_classes)
+        )
+        payload_of_classes: NDArray[Any] = np.empty(n_rows, np.int64 if self._wide else np.uint16)
+        totals = np.empty((n_nodes, self.n_classes), np.int64)
+        weight = np.empty(n_nodes, np.int64)
+        square = np.empty(n_nodes, np.int64)
+        prepare(
+            self.rows, self.weights, self.labels, start, end, payload_of_classes, first, totals, weight, square,
+            whole, self._kernel_rules,
+        )  # fmt: skip
+
+        def evaluate_classes(
+            pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]
+        ) -> None:
+            search(
+                self._columns, self.rows, start, end, payload_of_classes, first, totals, weight, square,
+                *pairs, n_pairs, self._kernel_rules, scratch, *found,
+            )  # fmt: skip
+
+        return evaluate_classes
+
+    def apply(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Carry out the splits this party has won; returns one flag per row of these nodes, 1 for left."""
+        nodes = np.flatnonzero(won)
+        sizes = (self.end - self.start)[nodes]
+        flag_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        flags = np.empty(int(flag_start[-1]), np.uint8)
+        low = np.full(len(nodes), -1, np.int64)
+        high = np.full(len(nodes), -1, np.int64)
+        feature = self._feature.astype(np.int64)
+
+        def work(chunk: slice) -> None:
+            cut.flags_of_nodes(
+                self._columns, nodes[chunk], feature, self._cut, self._missing_left, self.rows, self.start, self.end,
+                flags, flag_start[chunk], low[chunk], high[chunk],
+            )  # fmt: skip
+
+        run_chunks(work, self._chunks(sizes), self.n_jobs)
+        sets: list[NDArray[np.uint8]] = [_NO_SET] * len(nodes)
+        for k in np.flatnonzero(self.table.categorical[feature[nodes]]):
+            sets[k] = self._apply_categories(int(nodes[k]), flags[flag_start[k] : flag_start[k + 1]])
+        self._won.append(
+            _Won(
+                number=self.skeleton.frontier[nodes],
+                feature=self._feature[nodes],
+                threshold=self._thresholds(feature[nodes], low, high),
+                missing_left=self._missing_left[nodes].astype(bool),
+                sets=sets,
+            )
+        )
+        return flags
+
+    def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Flags of a split by categories; returns its set. The order of the categories is found again."""
+        f = int(self._feature[node])
+        start, end = self.start[node : node + 1], self.end[node : node + 1]
+        s, n = int(start[0]), int(end[0] - start[0])
+        first = np.zeros(1, np.int64)
+        scratch = self._scratch()
+        if self.n_classes == 0:
+            payload: NDArray[Any] = np.empty(n, np.int64)
+            totals = np.empty((1, 2), np.int64)
+            targets.prepare_targets(
+                self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1)
+            )
+            targets.rank_categories_by_target(
+                self._columns, f, self.rows, s, self.weights, payload, 0, n, scratch
+            )
+        else:
+            payload = np.empty(n, np.int64 if self._wide else np.uint16)
+            totals = np.empty((1, self.n_classes), np.int64)
+            prepare, rank = (
+                (wide.prepare_wide, wide.rank_categories_wide)
+                if self._wide
+                else (classes.prepare, classes.rank_categories)
+            )
+            prepare(
+                self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1, np.int64),
+                np.empty(1, np.int64), np.empty(1), self._kernel_rules,
+            )  # fmt: skip
+            rank(self._columns, f, self.rows, s, payload, 0, n, totals, 0, scratch)
+        cut.flags_by_rank(self._columns, f, int(self._cut[node]), self.rows, s, n, flags, 0, scratch)
+        # categories that nobody in this node has, and those not seen at all, go where most rows went
+        goes_left = np.full(int(self.table.n_codes[f]) + 1, 2 * int(flags.sum()) > n)
+        goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)
+        return np.packbits(goes_left, bitorder="little")
+
+    def _thresholds(
+        self, feature: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Midpoints between the neighbouring values that are present in the nodes."""
+        threshold = np.full(len(feature), np.nan)
+        order = np.argsort(feature, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(feature[order])) + 1):
+            coding = self.table.codings[int(feature[group[0]])] if len(group) else None
+            if isinstance(coding, NumericCoding):
+                below = coding.high[low[group]].astype(np.float64)
+                above = coding.low[np.maximum(high[group], 0)].astype(np.float64)
+                # nothing but missing values on the right: every value goes left
+                threshold[group] = np.where(high[group] >= 0, below / 2 + above / 2, np.inf)
+        return threshold
+
+    def split(self, is_split: NDArray[np.bool_], flags: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Carry out all splits of a level; returns which of the children are open.
+
+        Parameters
+        ----------
+        is_split : bool array
+            Which open nodes are split; the others become leaves.
+        flags : uint8 array
+            One flag per row of the split nodes, in order.
+        """
+        self._remember_leaves(self.skeleton.frontier, ~is_split)
+        start, end = self.start[is_split], self.end[is_split]
+        sizes = end - start
+        flag_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)[:-1]
+        middle = np.empty(len(start), np.int64)
+        largest = int(sizes.max(initial=0))
+
+        def work(chunk: slice) -> None:
+            rows.partition(
+                self.rows, self.weights, start[chunk], end[chunk], flags, flag_start[chunk],
+                np.empty(largest + 1, np.uint32), np.empty(largest + 1, self.weights.dtype), middle[chunk],
+            )  # fmt: skip
+
+        run_chunks(work, self._chunks(sizes), self.n_jobs)
+        children = self.skeleton.split(is_split)
+        self.start = np.column_stack([start, middle]).ravel()
+        self.end = np.column_stack([middle, end]).ravel()
+        self.is_open = self._close(children)
+        return self.is_open
+
+    def finish(self, pruned: NDArray[np.int64] | None = None) -> tuple[Structure, Splits, NDArray[np.int64]]:
+        """The finished trees: their structure, this party's splits, and where each node stands."""
+        self._remember_leaves(self.skeleton.frontier, np.ones(len(self.start), bool))
+        structure, position = self.skeleton.finish(pruned)
+        number = np.concatenate([np.empty(0, np.int64), *(won.number for won in self._won)])
+        node = position[number]
+        kept = node >= 0
+        if pruned is not None:
+            kept &= ~np.isin(number, pruned)
+        order = np.flatnonzero(kept)[np.argsort(node[kept])]
+        sets = [s for won in self._won for s in won.sets]
+        chosen = [sets[i] for i in order]
+
+        def gather(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
+            return np.concatenate([np.empty(0, kind), *parts])[order].astype(kind)
+
+        splits = Splits(
+            node=node[order].astype(np.int32),
+            feature=gather([won.feature for won in self._won], np.int32),
+            threshold=gather([won.threshold for won in self._won], np.float64),
+            missing_left=gather([won.missing_left for won in self._won], np.bool_),
+            set_start=np.concatenate([[0], np.cumsum([len(s) for s in chosen])]).astype(np.int64),
+            sets=np.concatenate([_NO_SET, *chosen]),
+        )
+        return structure, splits, position
+
+    def leaf_totals(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """What ended in the leaves (before any pruning): (node number, class or 0, weight, weighted target) entries."""
+        number = np.concatenate([part[0] for part in self._leaf_parts])
+        start = np.concatenate([part[1] for part in self._leaf_parts])
+        end = np.concatenate([part[2] for part in self._leaf_parts])
+        if self.n_classes == 0:
+            totals = np.zeros((len(number), 2), np.int64)
+            self._totals(rows.target_totals, start, end, totals)
+            return number, np.zeros(len(number), np.int64), totals[:, 0], totals[:, 1]
+        leaf, label, weight = [], [], []
+        block = max(1, (1 << 22) // self.n_classes)
+        for first in range(0, len(number), block):
+            part = slice(first, first + block)
+            totals = np.zeros((len(number[part]), self.n_classes), np.int64)
+            self._totals(rows.class_totals, start[part], end[part], totals)
+            node, k = np.nonzero(totals)
+            leaf.append(number[part][node])
+            label.append(k)
+            weight.append(totals[node, k])
+        weights = np.concatenate(weight)
+        return np.concatenate(leaf), np.concatenate(label), weights, weights
+
+    def _totals(
+        self, kernel: Any, start: NDArray[np.int64], end: NDArray[np.int64], totals: NDArray[np.int64]
+    ) -> None:
+        def work(chunk: slice) -> None:
+            kernel(self.rows, self.weights, self.labels, start[chunk], end[chunk], totals[chunk])
+
+        run_chunks(work, self._chunks(end - start), self.n_jobs)
+
+
+_NO_SET = np.empty(0, np.uint8)

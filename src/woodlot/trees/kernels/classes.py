@@ -1,0 +1,613 @@
+"""Split search for classification with at most 256 classes and weights up to 255: the payload fits into the keys.
+
+Payload of a row: ``class << 8 | weight``. Key: ``code << 16 | payload``. Gini scores are sums of squares per child
+divided by its weight; entropy scores are sums from a table of fixed-point x*log2(x): integers both, up to the last step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.search import COARSE_FROM, offer, order_categories
+from woodlot.trees.kernels.sorting import sort_keys
+
+I64 = np.int64
+U64 = np.uint64
+F64 = np.float64
+SHIFT = U64(16)
+SLACK = 1.0 - 1e-12
+"""The tests without division may only err on the side of computing a score for nothing."""
+
+
+@kernel
+def prepare(
+    rows: Any,
+    weights: Any,
+    labels: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    weight: Any,
+    square: Any,
+    whole: Any,
+    rules: Any,
+) -> None:
+    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum over classes, and score unsplit."""
+    o = I64(0)
+    for node in range(len(start)):
+        first[node] = o
+        for k in range(totals.shape[1]):
+            totals[node, k] = 0
+        w = I64(0)
+        for i in range(start[node], end[node]):
+            c = I64(labels[rows[i]])
+            d = I64(weights[i])
+            payload[o] = np.uint16((c << 8) | d)
+            o += 1
+            totals[node, c] += d
+            w += d
+        sq = I64(0)
+        for k in range(totals.shape[1]):
+            t = totals[node, k]
+            sq += rules.xlogx[t] if rules.entropy else t * t
+        weight[node] = w
+        square[node] = sq
+        whole[node] = F64(sq - rules.xlogx[w]) if rules.entropy else F64(sq) / F64(w)
+
+
+@kernel
+def _score2(a: Any, w: Any, A: Any, W: Any, rules: Any) -> Any:
+    b = w - a
+    wr = W - w
+    ar = A - a
+    br = wr - ar
+    if rules.entropy:
+        x = rules.xlogx
+        return F64(x[a] + x[b] - x[w] + x[ar] + x[br] - x[wr])
+    return F64(a * a + b * b) / F64(w) + F64(ar * ar + br * br) / F64(wr)
+
+
+@kernel
+def _may_reach2(a: Any, w: Any, A: Any, W: Any, best: Any, rules: Any) -> bool:
+    """Could the score reach ``best``? Never false when it does; without division for gini."""
+    if rules.entropy:
+        return _score2(a, w, A, W, rules) >= best
+    b = w - a
+    wr = W - w
+    ar = A - a
+    br = wr - ar
+    fw = F64(w)
+    fr = F64(wr)
+    return F64(a * a + b * b) * fr + F64(ar * ar + br * br) * fw >= best * (fw * fr) * SLACK
+
+
+@kernel
+def _scan2(
+    keys: Any, m: Any, a: Any, w: Any, c: Any, A: Any, W: Any, n: Any, best: Any, strict: Any, rules: Any
+) -> Any:
+    """Two classes: all cuts between the sorted keys, starting with (a, w, c) already on the left."""
+    cut = I64(-1)
+    key = U64(keys[0])
+    for i in range(m - 1):
+        follower = U64(keys[i + 1])
+        d = I64(key & U64(0xFF))
+        w += d
+        a += d * I64((key >> U64(8)) & U64(1))
+        if (key ^ follower) > U64(0xFFFF) and _may_reach2(a, w, A, W, best, rules):
+            left = c + i + 1
+            if (
+                left >= rules.min_leaf
+                and n - left >= rules.min_leaf
+                and w >= rules.min_weight
+                and W - w >= rules.min_weight
+            ):
+                score = _score2(a, w, A, W, rules)
+                if score > best or (score == best and cut < 0 and not strict):
+                    best = score
+                    cut = I64(key >> SHIFT)
+        key = follower
+    return best, cut
+
+
+@kernel
+def _scan_k(
+    keys: Any,
+    m: Any,
+    w: Any,
+    c: Any,
+    sl: Any,
+    sr: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    n: Any,
+    best: Any,
+    strict: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Many classes: the sums over classes are updated with each row, whatever the number of classes."""
+    left_of = ws.left
+    cut = I64(-1)
+    key = U64(keys[0])
+    for i in range(m - 1):
+        follower = U64(keys[i + 1])
+        d = I64(key & U64(0xFF))
+        k = I64((key >> U64(8)) & U64(0xFF))
+        lk = left_of[k]
+        rk = totals[node, k] - lk
+        if rules.entropy:
+            x = rules.xlogx
+            sl += x[lk + d] - x[lk]
+            sr += x[rk - d] - x[rk]
+        else:
+            sl += d * (2 * lk + d)
+            sr -= d * (2 * rk - d)
+        left_of[k] = lk + d
+        w += d
+        if (key ^ follower) > U64(0xFFFF):
+            left = c + i + 1
+            if (
+                left >= rules.min_leaf
+                and n - left >= rules.min_leaf
+                and w >= rules.min_weight
+                and W - w >= rules.min_weight
+            ):
+                if rules.entropy:
+                    score = F64(sl - rules.xlogx[w] + sr - rules.xlogx[W - w])
+                else:
+                    fw = F64(w)
+                    fr = F64(W - w)
+                    if F64(sl) * fr + F64(sr) * fw < best * (fw * fr) * SLACK:
+                        key = follower
+                        continue
+                    score = F64(sl) / fw + F64(sr) / fr
+                if score > best or (score == best and cut < 0 and not strict):
+                    best = score
+                    cut = I64(key >> SHIFT)
+        key = follower
+    return best, cut
+
+
+@kernel
+def _scan(
+    keys: Any,
+    m: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    best: Any,
+    strict: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    if totals.shape[1] == 2:
+        return _scan2(keys, m, I64(0), I64(0), I64(0), totals[node, 1], W, n, best, strict, rules)
+    for k in range(totals.shape[1]):
+        ws.left[k] = 0
+    return _scan_k(keys, m, I64(0), I64(0), I64(0), square, totals, node, W, n, best, strict, rules, ws)
+
+
+@kernel
+def rank_categories(
+    columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
+) -> int:
+    """Order the node's categories by the share of one class: class 1 of two, else the node's largest class."""
+    top = 1
+    if totals.shape[1] > 2:
+        top = 0
+        for k in range(totals.shape[1]):
+            if totals[node, k] > totals[node, top]:
+                top = k
+    m = 0
+    for i in range(n):
+        c = I64(columns.fine[f, rows[s + i]])
+        p = I64(payload[o + i])
+        d = p & 0xFF
+        if ws.category_weight[c] == 0:
+            ws.present[m] = c
+            m += 1
+            ws.category_sum[c] = 0
+        ws.category_weight[c] += d
+        if (p >> 8) == top:
+            ws.category_sum[c] += d
+    order_categories(m, ws)
+    return m
+
+
+@kernel
+def _by_sorting(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    best: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    keys = ws.keys
+    low = I64(1) << 40
+    high = I64(-1)
+    if columns.categorical[f]:
+        low = I64(0)
+        high = I64(rank_categories(columns, f, rows, s, payload, o, n, totals, node, ws) - 1)
+        for i in range(n):
+            keys[i] = (U64(ws.rank[columns.fine[f, rows[s + i]]]) << SHIFT) | U64(payload[o + i])
+    else:
+        for i in range(n):
+            c = I64(columns.fine[f, rows[s + i]])
+            low = min(low, c)
+            high = max(high, c)
+            keys[i] = (U64(c) << SHIFT) | U64(payload[o + i])
+    if low == high:
+        return best, I64(-1)
+    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, n, SHIFT, low, high) else keys
+    return _scan(ordered, n, n, totals, node, W, square, best, False, rules, ws)
+
+
+@kernel
+def _missing_left(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    best: Any,
+    strict: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Second search of a numeric column with missing values in the node: they stand on the left from the start."""
+    missing = I64(columns.n_codes[f])
+    keys = ws.keys
+    two = totals.shape[1] == 2
+    for k in range(totals.shape[1]):
+        ws.left[k] = 0
+    low = I64(1) << 40
+    high = I64(-1)
+    m = 0
+    w = I64(0)
+    sl = I64(0)
+    sr = I64(square)
+    for i in range(n):
+        c = I64(columns.fine[f, rows[s + i]])
+        p = I64(payload[o + i])
+        if c == missing:
+            ws.left[p >> 8] += p & 0xFF
+            w += p & 0xFF
+        else:
+            low = min(low, c)
+            high = max(high, c)
+            keys[m] = (U64(c) << SHIFT) | U64(p)
+            m += 1
+    if m == n or m == 0 or low == high:
+        return best, I64(-1)
+    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, SHIFT, low, high) else keys
+    if two:
+        return _scan2(ordered, m, ws.left[1], w, I64(n - m), totals[node, 1], W, n, best, strict, rules)
+    for k in range(totals.shape[1]):
+        lk = ws.left[k]
+        t = totals[node, k]
+        if rules.entropy:
+            sl += rules.xlogx[lk]
+            sr += rules.xlogx[t - lk] - rules.xlogx[t]
+        else:
+            sl += lk * lk
+            sr += (t - lk) * (t - lk) - t * t
+    return _scan_k(ordered, m, w, I64(n - m), sl, sr, totals, node, W, n, best, strict, rules, ws)
+
+
+@kernel
+def _many_by_groups(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    best: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Many classes and few codes: a histogram of classes per code."""
+    K = totals.shape[1]
+    groups = columns.n_coarse[f]
+    hist = ws.hist_class
+    for b in range(groups * K):
+        hist[b] = 0
+    for b in range(groups):
+        ws.hist_count[b] = 0
+    for i in range(n):
+        g = I64(columns.coarse[f, rows[s + i]])
+        p = I64(payload[o + i])
+        hist[g * K + (p >> 8)] += np.int32(p & 0xFF)
+        ws.hist_count[g] += 1
+    for k in range(K):
+        ws.left[k] = 0
+    cut = I64(-1)
+    w = I64(0)
+    sl = I64(0)
+    sr = I64(square)
+    left = I64(0)
+    for g in range(groups - 1):
+        if ws.hist_count[g] == 0:
+            continue
+        left += ws.hist_count[g]
+        if left == n:
+            break
+        for k in range(K):
+            d = I64(hist[g * K + k])
+            if d == 0:
+                continue
+            lk = ws.left[k]
+            rk = totals[node, k] - lk
+            if rules.entropy:
+                x = rules.xlogx
+                sl += x[lk + d] - x[lk]
+                sr += x[rk - d] - x[rk]
+            else:
+                sl += d * (2 * lk + d)
+                sr -= d * (2 * rk - d)
+            ws.left[k] = lk + d
+            w += d
+        if (
+            left >= rules.min_leaf
+            and n - left >= rules.min_leaf
+            and w >= rules.min_weight
+            and W - w >= rules.min_weight
+        ):
+            if rules.entropy:
+                score = F64(sl - rules.xlogx[w] + sr - rules.xlogx[W - w])
+            else:
+                score = F64(sl) / F64(w) + F64(sr) / F64(W - w)
+            if score > best or (score == best and cut < 0):
+                best = score
+                cut = I64(columns.last_fine[f, g])
+    return best, cut
+
+
+@kernel
+def _two_by_groups(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    best: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Two classes, many rows: a histogram over groups of codes, then a look inside the groups that may hide better.
+
+    The score is convex in (weight, weight of class 1) on the left, so inside a group it is largest at a corner of the
+    box between "all of class 1 first" and "all of class 0 first". Groups whose corners stay below the best are never
+    sorted, and the answer still is the best of all cuts.
+    """
+    A = totals[node, 1]
+    groups = columns.n_coarse[f]
+    hist = ws.hist
+    for g in range(groups):
+        hist[g] = 0
+    for i in range(n):
+        g = columns.coarse[f, rows[s + i]]
+        ws.group[i] = g
+        p = I64(payload[o + i])
+        d = p & 0xFF
+        hist[g] += d | ((d * (p >> 8)) << 32)
+    counted = rules.min_leaf > 1
+    if counted:
+        for g in range(groups):
+            ws.hist_count[g] = 0
+        for i in range(n):
+            ws.hist_count[ws.group[i]] += 1
+    cut = I64(-1)
+    w = I64(0)
+    a = I64(0)
+    left = I64(0)
+    for g in range(groups - 1):
+        if counted:
+            left += ws.hist_count[g]
+        h = hist[g]
+        if h == 0:
+            continue
+        w += h & 0xFFFFFFFF
+        a += h >> 32
+        if w == W:
+            break
+        if counted and (left < rules.min_leaf or n - left < rules.min_leaf):
+            continue
+        if w < rules.min_weight or W - w < rules.min_weight:
+            continue
+        if _may_reach2(a, w, A, W, best, rules):
+            score = _score2(a, w, A, W, rules)
+            if score > best or (score == best and cut < 0):
+                best = score
+                cut = I64(columns.last_fine[f, g])
+    if columns.refine[f] == 0:
+        return best, cut
+
+    # with nothing on one side the score is the parent's own, the least of all
+    parent = F64(square - rules.xlogx[W]) if rules.entropy else F64(square) / F64(W)
+    parent_may_reach = parent >= best * SLACK if best > 0.0 else parent >= best
+    before = ws.hist_sum
+    inside = I64(0)
+    w = I64(0)
+    a = I64(0)
+    for g in range(groups):
+        h = hist[g]
+        hw = h & 0xFFFFFFFF
+        ha = h >> 32
+        before[g] = w | (a << 32)
+        ws.flag[g] = 0
+        if hw > 1:
+            promising = False
+            for corner in range(4):
+                cw = w
+                ca = a
+                if corner == 0:
+                    cw += ha
+                    ca += ha
+                elif corner == 1:
+                    cw += hw - ha
+                elif corner == 2:
+                    cw += hw
+                    ca += ha
+                if cw == 0 or cw == W:
+                    promising = promising or parent_may_reach
+                else:
+                    promising = promising or _may_reach2(ca, cw, A, W, best, rules)
+            if promising:
+                ws.flag[g] = 1
+                inside += hw
+        w += hw
+        a += ha
+    if inside == 0:
+        return best, cut
+    m = I64(0)
+    for i in range(n):
+        ws.chosen[m] = i
+        m += I64(ws.flag[ws.group[i]])
+    keys = ws.keys
+    low = I64(1) << 40
+    high = I64(-1)
+    for q in range(m):
+        i = ws.chosen[q]
+        c = I64(columns.fine[f, rows[s + i]])
+        low = min(low, c)
+        high = max(high, c)
+        keys[q] = (U64(c) << SHIFT) | U64(payload[o + i])
+    if low == high:
+        return best, cut
+    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, SHIFT, low, high) else keys
+    g = I64(-1)
+    end = I64(-1)
+    for i in range(m - 1):
+        key = U64(ordered[i])
+        c = I64(key >> SHIFT)
+        if c > end:  # the next promising group: what lies before it is known from the histogram
+            while c > end:
+                g += 1
+                end = I64(columns.last_fine[f, g])
+            w = before[g] & 0xFFFFFFFF
+            a = before[g] >> 32
+            left = I64(0)
+            if counted:
+                for b in range(g):
+                    left += ws.hist_count[b]
+        d = I64(key & U64(0xFF))
+        w += d
+        a += d * I64((key >> U64(8)) & U64(1))
+        left += 1
+        follower = I64(U64(ordered[i + 1]) >> SHIFT)
+        if follower != c and follower <= end and _may_reach2(a, w, A, W, best, rules):
+            if counted and (left < rules.min_leaf or n - left < rules.min_leaf):
+                continue
+            if w < rules.min_weight or W - w < rules.min_weight:
+                continue
+            score = _score2(a, w, A, W, rules)
+            if score > best or (score == best and (cut < 0 or c < cut)):
+                best = score
+                cut = c
+    return best, cut
+
+
+@kernel
+def search_classes(
+    columns: Any,
+    rows: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    weight: Any,
+    square: Any,
+    pair_node: Any,
+    pair_feature: Any,
+    pair_place: Any,
+    n_pairs: Any,
+    rules: Any,
+    ws: Any,
+    best: Any,
+    best_feature: Any,
+    best_place: Any,
+    best_cut: Any,
+    best_missing: Any,
+) -> None:
+    """Search every pair; the best of each node is kept."""
+    K = totals.shape[1]
+    for q in range(n_pairs):
+        node = pair_node[q]
+        f = pair_feature[q]
+        s = start[node]
+        n = end[node] - s
+        o = first[node]
+        W = weight[node]
+        sq = square[node]
+        b = best[node]
+        perfect = 0.0 if rules.entropy else F64(W)
+        if b >= perfect and best_place[node] < pair_place[q]:
+            continue
+        plain = columns.categorical[f] == 0
+        groups = columns.n_coarse[f]
+        if plain and K == 2 and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * groups)):
+            score, cut = _two_by_groups(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
+        elif plain and columns.refine[f] == 0 and n > 2 * groups and n * 3 > groups * K:
+            score, cut = _many_by_groups(
+                columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws
+            )
+        else:
+            score, cut = _by_sorting(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
+        to_left = np.uint8(0)
+        if plain and columns.has_missing[f]:
+            score2, cut2 = _missing_left(
+                columns, f, rows, s, payload, o, n, totals, node, W, sq, max(b, score), cut >= 0, rules, ws
+            )
+            if cut2 >= 0:
+                score = score2
+                cut = cut2
+                to_left = np.uint8(1)
+        offer(
+            node,
+            f,
+            pair_place[q],
+            score,
+            cut,
+            to_left,
+            best,
+            best_feature,
+            best_place,
+            best_cut,
+            best_missing,
+        )

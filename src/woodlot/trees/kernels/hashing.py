@@ -1,0 +1,129 @@
+"""Counter-based randomness: every draw is a hash of what it is for, so the order of evaluation never matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+
+U64 = np.uint64
+I64 = np.int64
+
+
+@kernel
+def mix(z: Any) -> Any:
+    """Finaliser of splitmix64: a bijection of 64 bits that looks random."""
+    z = (z ^ (z >> U64(30))) * U64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> U64(27))) * U64(0x94D049BB133111EB)
+    return z ^ (z >> U64(31))
+
+
+@kernel
+def child_key(key: Any, side: Any) -> Any:
+    """Key of the left (0) or right (1) child: a node's key depends on its path only."""
+    return mix(key ^ (U64(0x5851F42D4C957F2D) * U64(side + 1)))
+
+
+@kernel
+def child_keys(keys: Any, out: Any) -> None:
+    for i in range(len(keys)):
+        out[2 * i] = child_key(keys[i], 0)
+        out[2 * i + 1] = child_key(keys[i], 1)
+
+
+@kernel
+def place(node_key: Any, feature_key: Any) -> Any:
+    """Place of a feature in a node's order of candidates: the smallest come first. Distinct for distinct features."""
+    return mix(node_key ^ feature_key)
+
+
+@kernel
+def nth_place(places: Any, p: Any, m: Any, count: Any) -> Any:
+    """The m-th smallest (1 <= m <= p) of the first p places.
+
+    Places are uniform in 64 bits: count them by their leading bits, walk to the bucket that holds the answer, and
+    select inside it. ``count`` is lent work space of BUCKET_SIZE.
+    """
+    bits = 4
+    while (1 << bits) < p and bits < 12:
+        bits += 1
+    shift = U64(64 - bits)
+    for i in range(1 << bits):
+        count[i] = 0
+    for f in range(p):
+        count[I64(places[f] >> shift)] += 1
+    bucket = I64(0)
+    rest = I64(m)
+    while rest > count[bucket]:
+        rest -= count[bucket]
+        bucket += 1
+    answer = U64(0)
+    for _ in range(rest):  # the smallest in the bucket, the next, ...: buckets hold about one place each
+        smallest = U64(0xFFFFFFFFFFFFFFFF)
+        for f in range(p):
+            if I64(places[f] >> shift) == bucket and places[f] < smallest and (places[f] > answer or answer == U64(0)):
+                smallest = places[f]
+        answer = smallest
+    return answer
+
+
+BUCKET_SIZE = 4096
+
+
+@kernel
+def candidate_limits(keys: Any, feature_keys: Any, owners: Any, m: Any, limits: Any, counts: Any) -> None:
+    """Coordinator: for every node the place of its m-th candidate, and how many candidates each party has.
+
+    counts is (nodes, parties) of zeros.
+    """
+    p = len(feature_keys)
+    places = np.empty(p, np.uint64)
+    work = np.empty(BUCKET_SIZE, np.int32)
+    for node in range(len(keys)):
+        if m >= p:
+            limits[node] = U64(0xFFFFFFFFFFFFFFFF)
+            for f in range(p):
+                counts[node, owners[f]] += 1
+            continue
+        for f in range(p):
+            places[f] = place(keys[node], feature_keys[f])
+        limit = nth_place(places, p, m, work)
+        limits[node] = limit
+        for f in range(p):
+            if places[f] <= limit:
+                counts[node, owners[f]] += 1
+
+
+@kernel
+def draw_counts(key: Any, n_draws: Any, counts: Any) -> None:
+    """Bootstrap: how often each row was drawn."""
+    n = U64(len(counts))
+    for i in range(len(counts)):
+        counts[i] = 0
+    k = key
+    for _ in range(n_draws):
+        k += U64(0x9E3779B97F4A7C15)
+        counts[I64(((mix(k) >> U64(32)) * n) >> U64(32))] += np.uint32(1)
+
+
+@kernel
+def draw_weighted_counts(key: Any, n_draws: Any, cumulated: Any, counts: Any) -> None:
+    """Bootstrap of weighted rows: row i is drawn with probability proportional to its integer weight."""
+    total = U64(cumulated[-1])
+    for i in range(len(counts)):
+        counts[i] = 0
+    k = key
+    for _ in range(n_draws):
+        k += U64(0x9E3779B97F4A7C15)
+        r = I64(((mix(k) >> U64(32)) * total) >> U64(32))
+        low = 0
+        high = len(cumulated) - 1
+        while low < high:
+            mid = (low + high) >> 1
+            if cumulated[mid] > r:
+                high = mid
+            else:
+                low = mid + 1
+        counts[low] += np.uint32(1)

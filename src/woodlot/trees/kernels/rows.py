@@ -1,0 +1,175 @@
+"""Rows of all trees in flight: one array of row numbers and one of weights, stably partitioned by node.
+
+::
+
+    tree          |------- 0 -------|------- 1 -------|
+    node          |--a--|-----b-----|------ c --------|
+    rows   uint32 [ 0 4 7 1 2 3 5 6   0 1 2 4 5 6 7 9 ]     ascending inside a node
+    weight uint8  [ 1 2 1 1 1 3 1 2   ...             ]     how often the bootstrap drew the row
+
+Labels are not stored here: they are gathered from the table of labels for a chunk of nodes at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+
+
+@kernel
+def keep_drawn(counts: Any, rows: Any, weights: Any) -> int:
+    """Write the rows with a positive count and their counts; returns how many."""
+    m = 0
+    for i in range(len(counts)):
+        if counts[i] > 0:
+            rows[m] = i
+            weights[m] = counts[i]
+            m += 1
+    return m
+
+
+@kernel
+def partition(
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    goes_left: Any,
+    flag_start: Any,
+    spare_rows: Any,
+    spare_weights: Any,
+    middle: Any,
+) -> None:
+    """Stable partition of each node by its flags (1: left), in place; ``middle`` gets where the right child begins."""
+    for node in range(len(start)):
+        s = start[node]
+        n = end[node] - s
+        o = flag_start[node]
+        left = s
+        right = 0
+        for i in range(n):
+            row = rows[s + i]
+            weight = weights[s + i]
+            go = np.int64(goes_left[o + i])
+            # both are written always and only one index moves on: no branch to mispredict
+            rows[left] = row
+            weights[left] = weight
+            spare_rows[right] = row
+            spare_weights[right] = weight
+            left += go
+            right += 1 - go
+        for i in range(right):
+            rows[left + i] = spare_rows[i]
+            weights[left + i] = spare_weights[i]
+        middle[node] = left
+
+
+@kernel
+def close_nodes(
+    rows: Any,
+    weights: Any,
+    labels: Any,
+    start: Any,
+    end: Any,
+    may_split: Any,
+    min_split: Any,
+    min_leaf: Any,
+    min_weight: Any,
+    is_open: Any,
+) -> None:
+    """A node stays open unless it is too small or all its labels are equal."""
+    for node in range(len(start)):
+        s = start[node]
+        e = end[node]
+        is_open[node] = 0
+        if not may_split or e - s < min_split or e - s < 2 * min_leaf:
+            continue
+        if min_weight > 1:
+            total = np.int64(0)
+            for i in range(s, e):
+                total += weights[i]
+            if total < 2 * min_weight:
+                continue
+        first = labels[rows[s]]
+        for i in range(s + 1, e):
+            if labels[rows[i]] != first:
+                is_open[node] = 1
+                break
+
+
+@kernel
+def class_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, totals: Any) -> None:
+    """Weight of each class in each node; ``totals`` is (nodes, classes) of zeros."""
+    for node in range(len(start)):
+        for i in range(start[node], end[node]):
+            totals[node, labels[rows[i]]] += np.int64(weights[i])
+
+
+@kernel
+def target_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, totals: Any) -> None:
+    """Weight, and weighted sum of fixed-point targets, of each node; ``totals`` is (nodes, 2) of zeros."""
+    for node in range(len(start)):
+        for i in range(start[node], end[node]):
+            totals[node, 0] += np.int64(weights[i])
+            totals[node, 1] += np.int64(weights[i]) * labels[rows[i]]
+
+
+@kernel
+def interleave(flags: Any, chosen: Any, sizes: Any, into_start: Any, into: Any) -> None:
+    """Copy the flags of the chosen nodes, which stand one after the other, to where each node's flags belong."""
+    q = 0
+    for k in range(len(chosen)):
+        node = chosen[k]
+        o = into_start[node]
+        for i in range(sizes[node]):
+            into[o + i] = flags[q + i]
+        q += sizes[node]
+
+
+@kernel
+def extract(flags: Any, chosen: Any, sizes: Any, from_start: Any, into: Any) -> None:
+    """The reverse of ``interleave``: the flags of the chosen nodes, one after the other."""
+    q = 0
+    for k in range(len(chosen)):
+        node = chosen[k]
+        o = from_start[node]
+        for i in range(sizes[node]):
+            into[q + i] = flags[o + i]
+        q += sizes[node]
+
+
+@kernel
+def count_left(flags: Any, flag_start: Any, sizes: Any, out: Any) -> None:
+    for node in range(len(sizes)):
+        total = np.int64(0)
+        o = flag_start[node]
+        for i in range(sizes[node]):
+            total += flags[o + i]
+        out[node] = total
+
+
+@kernel
+def preorder(left: Any, n_trees: Any, position: Any, offset: Any) -> None:
+    """From level order (children ``left[i]``, ``left[i] + 1``; -1 at leaves) to preorder, tree after tree.
+
+    ``position`` (filled with -1 before) keeps -1 for nodes that hang below a leaf: those that were pruned.
+    """
+    stack = np.empty(len(left) + 1, np.int64)
+    q = 0
+    for tree in range(n_trees):
+        offset[tree] = q
+        stack[0] = tree
+        top = 1
+        while top > 0:
+            top -= 1
+            i = stack[top]
+            position[i] = q
+            q += 1
+            if left[i] >= 0:
+                stack[top] = left[i] + 1
+                stack[top + 1] = left[i]
+                top += 2
+    offset[n_trees] = q

@@ -1,0 +1,238 @@
+"""What all split searches share: their arguments, the candidates of a node, and the order of categories.
+
+A split search answers, for one (node, feature): the best score, the cut (the rank of the last code that goes left,
+-1 when no split is allowed) and whether missing values go left. Scores are functions of exact integers only, so that
+every strategy, thread and party finds the same split to the bit. The naive twin of all searches is
+``tests/trees/naive_splits.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.hashing import BUCKET_SIZE, nth_place, place
+
+I64 = np.int64
+U64 = np.uint64
+
+GROUPS = 256
+"""At most this many coarse groups of codes."""
+TINY = 6
+"""In nodes of at most this many rows the best score of any split is known beforehand from all subsets."""
+SMALL = 16
+"""Nodes of at most this many rows are searched without a call into the general strategies."""
+COARSE_FROM = 1024
+"""Nodes with more rows are searched by groups of codes first, and inside the promising groups only."""
+IN_ORDER_UP_TO = 48
+"""Nodes with at most this many rows try their candidates in the node's order and stop at a perfect split; larger
+ones are searched column by column, so that a column stays in the cache."""
+
+
+class Columns(NamedTuple):
+    """A party's encoded table (see ``trees.encoding.EncodedTable``)."""
+
+    fine: Any
+    coarse: Any
+    last_fine: Any
+    n_coarse: Any
+    refine: Any
+    n_codes: Any
+    has_missing: Any
+    categorical: Any
+
+
+class Rules(NamedTuple):
+    """What a split must satisfy, and the criterion."""
+
+    min_leaf: Any
+    min_weight: Any
+    entropy: Any
+    xlogx: Any
+
+
+class Scratch(NamedTuple):
+    """Work space of one thread, overwritten by every call."""
+
+    keys: Any
+    spare: Any
+    count: Any
+    group: Any
+    hist: Any
+    hist_sum: Any
+    hist_spread: Any
+    hist_count: Any
+    hist_class: Any
+    chosen: Any
+    flag: Any
+    left: Any
+    rank: Any
+    category_weight: Any
+    category_sum: Any
+    present: Any
+    subset_weight: Any
+    subset_sum: Any
+    subset_score: Any
+
+
+def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) -> Scratch:
+    """Work space for nodes of at most ``capacity`` rows and categories of at most ``max_codes`` codes."""
+    return Scratch(
+        keys=np.empty(capacity + 1, key_type),
+        spare=np.empty(capacity + 1, key_type),
+        count=np.zeros(4096, np.int32),
+        group=np.empty(capacity + 1, np.uint8),
+        hist=np.zeros(GROUPS + 1, np.int64),
+        hist_sum=np.zeros(GROUPS + 1, np.int64),
+        hist_spread=np.zeros(GROUPS + 1, np.float64),
+        hist_count=np.zeros(GROUPS + 1, np.int64),
+        hist_class=np.zeros(GROUPS * max(n_classes, 1), np.int32),
+        chosen=np.empty(capacity + 1, np.int32),
+        flag=np.zeros(GROUPS + 1, np.uint8),
+        left=np.zeros(max(n_classes, 2), np.int64),
+        rank=np.zeros(max_codes + 1, np.int64),
+        category_weight=np.zeros(max_codes + 1, np.int64),
+        category_sum=np.zeros(max_codes + 1, np.int64),
+        present=np.zeros(max_codes + 1, np.int64),
+        subset_weight=np.zeros(1 << TINY, np.int64),
+        subset_sum=np.zeros(1 << TINY, np.int64),
+        subset_score=np.zeros(1 << TINY, np.float64),
+    )
+
+
+@kernel
+def list_candidates(
+    select_key: Any,
+    order_key: Any,
+    counts: Any,
+    sizes: Any,
+    feature_keys: Any,
+    pair_node: Any,
+    pair_feature: Any,
+    pair_place: Any,
+    spare_node: Any,
+    spare_feature: Any,
+    spare_place: Any,
+) -> int:
+    """Party: the (node, feature) pairs to search. The first ``counts[node]`` of its features in the node's order.
+
+    Small nodes come first, each with its candidates in order; the pairs of large nodes follow, sorted by feature.
+    """
+    p = len(feature_keys)
+    places = np.empty(p, np.uint64)
+    work = np.empty(BUCKET_SIZE, np.int32)
+    by_feature = np.zeros(p + 1, np.int64)
+    small = 0
+    large = 0
+    for node in range(len(counts)):
+        c = I64(counts[node])
+        if c == 0:
+            continue
+        for f in range(p):
+            places[f] = place(select_key[node], feature_keys[f])
+        limit = U64(0xFFFFFFFFFFFFFFFF) if c == p else nth_place(places, p, c, work)
+        own_order = select_key[node] == order_key[node]
+        if sizes[node] > IN_ORDER_UP_TO:
+            for f in range(p):
+                if places[f] <= limit:
+                    spare_node[large] = node
+                    spare_feature[large] = f
+                    spare_place[large] = places[f] if own_order else place(order_key[node], feature_keys[f])
+                    by_feature[f + 1] += 1
+                    large += 1
+        else:
+            first = small
+            for f in range(p):
+                if places[f] <= limit:
+                    at = places[f] if own_order else place(order_key[node], feature_keys[f])
+                    j = small
+                    while j > first and pair_place[j - 1] > at:
+                        pair_feature[j] = pair_feature[j - 1]
+                        pair_place[j] = pair_place[j - 1]
+                        j -= 1
+                    pair_feature[j] = f
+                    pair_place[j] = at
+                    pair_node[small] = node
+                    small += 1
+    for f in range(p):
+        by_feature[f + 1] += by_feature[f]
+    for q in range(large):
+        f = spare_feature[q]
+        to = small + by_feature[f]
+        by_feature[f] += 1
+        pair_node[to] = spare_node[q]
+        pair_feature[to] = f
+        pair_place[to] = spare_place[q]
+    return small + large
+
+
+@kernel
+def next_candidates(
+    select_key: Any, failed: Any, tried: Any, feature_keys: Any, pair_node: Any, pair_feature: Any, pair_place: Any
+) -> None:
+    """Party: for each failed node its next feature in order, after the ``tried`` first ones."""
+    p = len(feature_keys)
+    places = np.empty(p, np.uint64)
+    work = np.empty(BUCKET_SIZE, np.int32)
+    for k in range(len(failed)):
+        node = failed[k]
+        for f in range(p):
+            places[f] = place(select_key[node], feature_keys[f])
+        at = nth_place(places, p, I64(tried[node]) + 1, work)
+        for f in range(p):
+            if places[f] == at:
+                pair_feature[k] = f
+        pair_node[k] = node
+        pair_place[k] = at
+
+
+@kernel
+def order_categories(n_present: Any, ws: Any) -> None:
+    """Rank the present categories by their mean (sum / weight), equal means by code. Shell sort."""
+    present = ws.present
+    gap = 1
+    while gap < n_present // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n_present):
+            c = present[i]
+            mean = np.float64(ws.category_sum[c]) / np.float64(ws.category_weight[c])
+            j = i
+            while j >= gap:
+                d = present[j - gap]
+                other = np.float64(ws.category_sum[d]) / np.float64(ws.category_weight[d])
+                if other < mean or (other == mean and d < c):
+                    break
+                present[j] = d
+                j -= gap
+            present[j] = c
+        gap //= 3
+    for i in range(n_present):
+        ws.rank[present[i]] = i
+    for i in range(n_present):
+        ws.category_weight[present[i]] = 0
+
+
+@kernel
+def offer(
+    node: Any,
+    feature: Any,
+    at: Any,
+    score: Any,
+    cut: Any,
+    missing_left: Any,
+    best: Any,
+    best_feature: Any,
+    best_place: Any,
+    best_cut: Any,
+    best_missing: Any,
+) -> None:
+    """Keep a split if it is the node's best so far; equal scores go to the feature that comes first in the order."""
+    if cut >= 0 and (score > best[node] or (score == best[node] and at < best_place[node])):
+        best[node] = score
+        best_feature[node] = feature
+        best_place[node] = at
+        best_cut[node] = cut
+        best_missing[node] = missing_left

@@ -1,0 +1,156 @@
+"""From the decisions at all nodes of a tree to the answers of 64 rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.kernels._bits import lowest_one
+from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.walk import GROUP, Answers, add_answer
+
+
+class Shape(NamedTuple):
+    """What the coordinator knows of the trees."""
+
+    offset: NDArray[np.int64]
+    jump: NDArray[np.int32]
+    """Distance from a node to its right child, 0 at a leaf."""
+    leaf: NDArray[np.int32]
+    owner: NDArray[np.int16]
+    share_left: NDArray[np.float64]
+    """Share of a node's training weight that went left."""
+    share_right: NDArray[np.float64]
+    max_nodes: int
+    max_depth: int
+
+
+@kernel
+def settle(
+    shape: Shape,
+    answers: Answers,
+    tree: int,
+    goes_right: NDArray[np.uint64],
+    known: NDArray[np.uint64],
+    valid: NDArray[np.uint64],
+    block: int,
+    leaf: NDArray[np.int32],
+    out: NDArray[np.float64],
+    uncertain: NDArray[np.bool_],
+) -> None:
+    """Add the tree's answers to ``out[row]`` and write ``leaf[tree, row]``.
+
+    ``goes_right`` has a word per node of the tree; a bit counts where its row can be and the owner knows the
+    row, as ``known[owner, block]`` says. At other nodes the row follows both branches, weighted by their
+    shares: it is then uncertain, and its leaf -1.
+    """
+    sure = valid[block]
+    for party in range(known.shape[0]):
+        sure &= known[party, block]
+    root = shape.offset[tree]
+    at = np.empty(GROUP, np.int64)
+    for first in range(0, 64, GROUP):
+        group = (sure >> np.uint64(first)) & np.uint64((1 << GROUP) - 1)
+        if group == np.uint64(0):
+            continue
+        at[:] = root
+        moving = True
+        while moving:
+            jumps = 0
+            for j in range(GROUP):
+                jump = shape.jump[at[j]]
+                jumps |= jump
+                right = (goes_right[at[j] - root] >> np.uint64(first + j)) & np.uint64(1)
+                at[j] += jump if right else min(jump, 1)
+            moving = jumps != 0
+        while group != np.uint64(0):
+            j = lowest_one(group)
+            row = block * 64 + first + j
+            leaf[tree, row] = shape.leaf[at[j]]
+            add_answer(answers, shape.leaf[at[j]], out, row)
+            group &= group - np.uint64(1)
+    unsure = valid[block] & ~sure
+    while unsure != np.uint64(0):
+        row = block * 64 + lowest_one(unsure)
+        bit = unsure & (~unsure + np.uint64(1))
+        leaf[tree, row] = follow_both(shape, answers, root, goes_right, known, block, bit, out, row)
+        uncertain[row] |= leaf[tree, row] < 0
+        unsure ^= bit
+
+
+@kernel
+def follow_both(
+    shape: Shape,
+    answers: Answers,
+    root: int,
+    goes_right: NDArray[np.uint64],
+    known: NDArray[np.uint64],
+    block: int,
+    bit: np.uint64,
+    out: NDArray[np.float64],
+    row: Any,
+) -> Any:
+    """Add the weighted answer of one row and return -1.
+
+    A row that met no unknown node is like any other: its leaf's plain answer is added, the leaf returned.
+    """
+    waiting = np.empty(shape.max_depth + 1, np.int64)
+    weights = np.empty(shape.max_depth + 1, np.float64)
+    mean = np.zeros(out.shape[1], np.float64)
+    waiting[0] = root
+    weights[0] = 1.0
+    depth = 1
+    split = False
+    while depth > 0:
+        depth -= 1
+        i = waiting[depth]
+        weight = weights[depth]
+        while shape.jump[i] > 0:
+            if known[shape.owner[i], block] & bit:
+                i += shape.jump[i] if goes_right[i - root] & bit else 1
+            else:
+                split = True
+                waiting[depth] = i + shape.jump[i]
+                weights[depth] = weight * shape.share_right[i]
+                depth += 1
+                weight *= shape.share_left[i]
+                i += 1
+        leaf = shape.leaf[i]
+        if not split:
+            add_answer(answers, leaf, out, row)
+            return leaf
+        for j in range(answers.start[leaf], answers.start[leaf + 1]):
+            mean[answers.output[j]] += weight * answers.value[j]
+    if answers.majority:
+        out[row, np.argmax(mean)] += 1.0
+    else:
+        for j in range(len(mean)):
+            out[row, j] += mean[j]
+    return -1
+
+
+@kernel
+def measure_trees(
+    right: NDArray[np.int32],
+    leaf: NDArray[np.int32],
+    leaf_weight: NDArray[np.float64],
+    share_left: NDArray[np.float64],
+    share_right: NDArray[np.float64],
+) -> int:
+    """Write the shares of every inner node, halves where it has no weight, and return the greatest depth."""
+    weight = np.empty(len(right), np.float64)
+    height = np.zeros(len(right), np.int64)
+    highest = 0
+    for i in range(len(right) - 1, -1, -1):
+        if right[i] < 0:
+            weight[i] = leaf_weight[leaf[i]]
+            continue
+        weight[i] = weight[i + 1] + weight[right[i]]
+        height[i] = max(height[i + 1], height[right[i]]) + 1
+        highest = max(highest, height[i])
+        empty = weight[i] == 0.0
+        share_left[i] = 0.5 if empty else weight[i + 1] / weight[i]
+        share_right[i] = 0.5 if empty else weight[right[i]] / weight[i]
+    return highest

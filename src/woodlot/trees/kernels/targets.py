@@ -1,0 +1,386 @@
+"""Split search for regression on fixed-point targets: sums are integers, so they do not depend on any order.
+
+Payload of a row: weight * target. Key: ``code << shift | position in the node``. The score of a split is
+``sum_left**2 / weight_left + sum_right**2 / weight_right``: the larger, the smaller the squared error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.search import COARSE_FROM, offer, order_categories
+from woodlot.trees.kernels.sorting import sort_keys
+
+I64 = np.int64
+U64 = np.uint64
+F64 = np.float64
+SLACK = 1.0 - 1e-12
+
+
+@kernel
+def prepare_targets(
+    rows: Any,
+    weights: Any,
+    labels: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    whole: Any,
+) -> None:
+    """Gather weight * target of a chunk of nodes, and each node's weight, sum, and score unsplit."""
+    o = I64(0)
+    for node in range(len(start)):
+        first[node] = o
+        w = I64(0)
+        t = I64(0)
+        for i in range(start[node], end[node]):
+            d = I64(weights[i])
+            y = d * labels[rows[i]]
+            payload[o] = y
+            o += 1
+            w += d
+            t += y
+        totals[node, 0] = w
+        totals[node, 1] = t
+        whole[node] = F64(t) * F64(t) / F64(w)
+
+
+@kernel
+def _score(left: Any, w: Any, total: Any, W: Any) -> Any:
+    a = F64(left)
+    b = F64(total - left)
+    return a * a / F64(w) + b * b / F64(W - w)
+
+
+@kernel
+def _may_reach(left: Any, w: Any, total: Any, W: Any, best: Any) -> bool:
+    """Could the score reach ``best``? Never false when it does; without division."""
+    a = F64(left)
+    b = F64(total - left)
+    fw = F64(w)
+    fr = F64(W - w)
+    return a * a * fr + b * b * fw >= best * (fw * fr) * SLACK
+
+
+@kernel
+def rank_categories_by_target(
+    columns: Any, f: Any, rows: Any, s: Any, weights: Any, payload: Any, o: Any, n: Any, ws: Any
+) -> int:
+    """Order the node's categories by their mean target."""
+    m = 0
+    for i in range(n):
+        c = I64(columns.fine[f, rows[s + i]])
+        if ws.category_weight[c] == 0:
+            ws.present[m] = c
+            m += 1
+            ws.category_sum[c] = 0
+        ws.category_weight[c] += I64(weights[s + i])
+        ws.category_sum[c] += payload[o + i]
+    order_categories(m, ws)
+    return m
+
+
+@kernel
+def _by_sorting(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    weights: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    total: Any,
+    W: Any,
+    best: Any,
+    strict: Any,
+    missing_first: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Sort and scan one column; with ``missing_first`` the missing values stand on the left from the start."""
+    shift = U64(ws.keys.itemsize * 4)
+    position = (U64(1) << shift) - U64(1)
+    keys = ws.keys
+    categorical = columns.categorical[f] != 0
+    missing = I64(columns.n_codes[f])
+    low = I64(1) << 40
+    high = I64(-1)
+    w = I64(0)
+    left = I64(0)
+    m = n
+    cut = I64(-1)
+    if categorical or missing_first:
+        if categorical:
+            rank_categories_by_target(columns, f, rows, s, weights, payload, o, n, ws)
+        m = 0
+        for i in range(n):
+            c = I64(columns.fine[f, rows[s + i]])
+            if missing_first and c == missing:
+                left += payload[o + i]
+                w += I64(weights[s + i])
+                continue
+            if categorical:
+                c = ws.rank[c]
+            low = min(low, c)
+            high = max(high, c)
+            keys[m] = (U64(c) << shift) | U64(i)
+            m += 1
+        if missing_first and m == n:
+            return best, cut
+    else:
+        for i in range(n):
+            c = I64(columns.fine[f, rows[s + i]])
+            low = min(low, c)
+            high = max(high, c)
+            keys[i] = (U64(c) << shift) | U64(i)
+    if m == 0 or low == high:
+        return best, cut
+    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
+    key = U64(ordered[0])
+    for i in range(m - 1):
+        follower = U64(ordered[i + 1])
+        at = I64(key & position)
+        w += I64(weights[s + at])
+        left += payload[o + at]
+        if (key ^ follower) > position and _may_reach(left, w, total, W, best):
+            rows_left = n - m + i + 1
+            if (
+                rows_left >= rules.min_leaf
+                and n - rows_left >= rules.min_leaf
+                and w >= rules.min_weight
+                and W - w >= rules.min_weight
+            ):
+                score = _score(left, w, total, W)
+                if score > best or (score == best and cut < 0 and not strict):
+                    best = score
+                    cut = I64(key >> shift)
+        key = follower
+    return best, cut
+
+
+@kernel
+def _by_groups(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    weights: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    total: Any,
+    W: Any,
+    best: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Many rows: a histogram over groups of codes, then a look inside the groups that may hide a better cut.
+
+    Inside a group the centred sum on the left can at most gain all rows above the node's mean, or lose all below.
+    """
+    mean = F64(total) / F64(W)
+    groups = columns.n_coarse[f]
+    for g in range(groups):
+        ws.hist[g] = 0
+        ws.hist_sum[g] = 0
+        ws.hist_spread[g] = 0.0
+    refine = columns.refine[f] != 0
+    for i in range(n):
+        g = columns.coarse[f, rows[s + i]]
+        ws.group[i] = g
+        d = I64(weights[s + i])
+        y = payload[o + i]
+        ws.hist[g] += d
+        ws.hist_sum[g] += y
+        if refine:
+            ws.hist_spread[g] += abs(F64(y) - F64(d) * mean)
+    counted = rules.min_leaf > 1
+    if counted:
+        for g in range(groups):
+            ws.hist_count[g] = 0
+        for i in range(n):
+            ws.hist_count[ws.group[i]] += 1
+    cut = I64(-1)
+    w = I64(0)
+    left = I64(0)
+    rows_left = I64(0)
+    for g in range(groups - 1):
+        if counted:
+            rows_left += ws.hist_count[g]
+        if ws.hist[g] == 0:
+            continue
+        w += ws.hist[g]
+        left += ws.hist_sum[g]
+        if w == W:
+            break
+        if counted and (rows_left < rules.min_leaf or n - rows_left < rules.min_leaf):
+            continue
+        if w < rules.min_weight or W - w < rules.min_weight:
+            continue
+        if _may_reach(left, w, total, W, best):
+            score = _score(left, w, total, W)
+            if score > best or (score == best and cut < 0):
+                best = score
+                cut = I64(columns.last_fine[f, g])
+    if not refine:
+        return best, cut
+
+    base = F64(total) * mean
+    needed = (best - base) * (1.0 - 1e-9) - 1e-9 * abs(base)
+    fW = F64(W)
+    fw = 0.0
+    centred = 0.0
+    inside = I64(0)
+    for g in range(groups):
+        ws.flag[g] = 0
+        hw = F64(ws.hist[g])
+        if hw == 0.0:
+            continue
+        shifted = F64(ws.hist_sum[g]) - hw * mean
+        if hw > 1.0:
+            up = 0.5 * (ws.hist_spread[g] + shifted)
+            down = 0.5 * (ws.hist_spread[g] - shifted)
+            reach = max(abs(centred + up), abs(centred - down)) * (1.0 + 1e-9)
+            # 1/w + 1/(W-w) is convex, so it is largest at an end of the group; an inner cut has weight on both sides
+            w0 = max(fw, 1.0)
+            w1 = min(fw + hw, fW - 1.0)
+            if reach * reach * max(fW / (w0 * (fW - w0)), fW / (w1 * (fW - w1))) >= needed:
+                ws.flag[g] = 1
+                inside += 1
+        fw += hw
+        centred += shifted
+    if inside == 0:
+        return best, cut
+    shift = U64(ws.keys.itemsize * 4)
+    position = (U64(1) << shift) - U64(1)
+    keys = ws.keys
+    low = I64(1) << 40
+    high = I64(-1)
+    m = I64(0)
+    for i in range(n):
+        if ws.flag[ws.group[i]]:
+            c = I64(columns.fine[f, rows[s + i]])
+            low = min(low, c)
+            high = max(high, c)
+            keys[m] = (U64(c) << shift) | U64(i)
+            m += 1
+    if low == high:
+        return best, cut
+    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
+    g = I64(-1)
+    end = I64(-1)
+    w = I64(0)
+    left = I64(0)
+    for i in range(m - 1):
+        key = U64(ordered[i])
+        c = I64(key >> shift)
+        if c > end:
+            while c > end:
+                g += 1
+                end = I64(columns.last_fine[f, g])
+            w = I64(0)
+            left = I64(0)
+            rows_left = I64(0)
+            for b in range(g):
+                w += ws.hist[b]
+                left += ws.hist_sum[b]
+                if counted:
+                    rows_left += ws.hist_count[b]
+        at = I64(key & position)
+        w += I64(weights[s + at])
+        left += payload[o + at]
+        rows_left += 1
+        follower = I64(U64(ordered[i + 1]) >> shift)
+        if follower != c and follower <= end and _may_reach(left, w, total, W, best):
+            if counted and (rows_left < rules.min_leaf or n - rows_left < rules.min_leaf):
+                continue
+            if w < rules.min_weight or W - w < rules.min_weight:
+                continue
+            score = _score(left, w, total, W)
+            if score > best or (score == best and (cut < 0 or c < cut)):
+                best = score
+                cut = c
+    return best, cut
+
+
+@kernel
+def search_targets(
+    columns: Any,
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    pair_node: Any,
+    pair_feature: Any,
+    pair_place: Any,
+    n_pairs: Any,
+    rules: Any,
+    ws: Any,
+    best: Any,
+    best_feature: Any,
+    best_place: Any,
+    best_cut: Any,
+    best_missing: Any,
+) -> None:
+    """Search every pair; the best of each node is kept."""
+    for q in range(n_pairs):
+        node = pair_node[q]
+        f = pair_feature[q]
+        s = start[node]
+        n = end[node] - s
+        o = first[node]
+        W = totals[node, 0]
+        total = totals[node, 1]
+        b = best[node]
+        plain = columns.categorical[f] == 0
+        if plain and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
+            score, cut = _by_groups(columns, f, rows, weights, s, payload, o, n, total, W, b, rules, ws)
+        else:
+            score, cut = _by_sorting(
+                columns, f, rows, weights, s, payload, o, n, total, W, b, False, False, rules, ws
+            )
+        to_left = np.uint8(0)
+        if plain and columns.has_missing[f]:
+            score2, cut2 = _by_sorting(
+                columns,
+                f,
+                rows,
+                weights,
+                s,
+                payload,
+                o,
+                n,
+                total,
+                W,
+                max(b, score),
+                cut >= 0,
+                True,
+                rules,
+                ws,
+            )
+            if cut2 >= 0:
+                score = score2
+                cut = cut2
+                to_left = np.uint8(1)
+        offer(
+            node,
+            f,
+            pair_place[q],
+            score,
+            cut,
+            to_left,
+            best,
+            best_feature,
+            best_place,
+            best_cut,
+            best_missing,
+        )

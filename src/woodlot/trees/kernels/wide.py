@@ -1,0 +1,267 @@
+"""Split search for classification with any number of classes and any integer weights: payloads looked up by position.
+
+Payload of a row: ``class << 32 | weight``. Key: ``code << shift | position in the node``. Slower than ``classes``,
+which serves the usual case; the answers are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.search import offer, order_categories
+from woodlot.trees.kernels.sorting import sort_keys
+
+I64 = np.int64
+U64 = np.uint64
+F64 = np.float64
+WEIGHT = I64(0xFFFFFFFF)
+
+
+@kernel
+def fixed_xlogx(x: Any, scale: Any) -> Any:
+    """x * log2(x) in fixed point."""
+    return I64(np.rint(F64(x) * np.log2(F64(x)) * scale)) if x > 1 else I64(0)
+
+
+@kernel
+def fill_xlogx(table: Any, scale: Any) -> None:
+    """Table of ``fixed_xlogx`` for the compact kernels: the same numbers, looked up."""
+    for x in range(len(table)):
+        table[x] = fixed_xlogx(x, scale)
+
+
+@kernel
+def prepare_wide(
+    rows: Any,
+    weights: Any,
+    labels: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    weight: Any,
+    square: Any,
+    whole: Any,
+    rules: Any,
+) -> None:
+    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum over classes, and score unsplit."""
+    scale = F64(rules.xlogx[0])
+    o = I64(0)
+    for node in range(len(start)):
+        first[node] = o
+        for k in range(totals.shape[1]):
+            totals[node, k] = 0
+        w = I64(0)
+        for i in range(start[node], end[node]):
+            c = I64(labels[rows[i]])
+            d = I64(weights[i])
+            payload[o] = (c << 32) | d
+            o += 1
+            totals[node, c] += d
+            w += d
+        sq = I64(0)
+        for k in range(totals.shape[1]):
+            t = totals[node, k]
+            sq += fixed_xlogx(t, scale) if rules.entropy else t * t
+        weight[node] = w
+        square[node] = sq
+        whole[node] = F64(sq - fixed_xlogx(w, scale)) if rules.entropy else F64(sq) / F64(w)
+
+
+@kernel
+def rank_categories_wide(
+    columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
+) -> int:
+    """As ``classes.rank_categories``."""
+    top = 1
+    if totals.shape[1] > 2:
+        top = 0
+        for k in range(totals.shape[1]):
+            if totals[node, k] > totals[node, top]:
+                top = k
+    m = 0
+    for i in range(n):
+        c = I64(columns.fine[f, rows[s + i]])
+        p = payload[o + i]
+        if ws.category_weight[c] == 0:
+            ws.present[m] = c
+            m += 1
+            ws.category_sum[c] = 0
+        ws.category_weight[c] += p & WEIGHT
+        if (p >> 32) == top:
+            ws.category_sum[c] += p & WEIGHT
+    order_categories(m, ws)
+    return m
+
+
+@kernel
+def _search_one(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    best: Any,
+    strict: Any,
+    missing_first: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Sort and scan one column; with ``missing_first`` the missing values stand on the left from the start."""
+    shift = U64(ws.keys.itemsize * 4)
+    position = (U64(1) << shift) - U64(1)
+    scale = F64(rules.xlogx[0])
+    keys = ws.keys
+    categorical = columns.categorical[f] != 0
+    missing = I64(columns.n_codes[f])
+    for k in range(totals.shape[1]):
+        ws.left[k] = 0
+    low = I64(1) << 40
+    high = I64(-1)
+    if categorical:
+        rank_categories_wide(columns, f, rows, s, payload, o, n, totals, node, ws)
+    m = 0
+    w = I64(0)
+    for i in range(n):
+        c = I64(columns.fine[f, rows[s + i]])
+        if missing_first and c == missing:
+            ws.left[payload[o + i] >> 32] += payload[o + i] & WEIGHT
+            w += payload[o + i] & WEIGHT
+            continue
+        if categorical:
+            c = ws.rank[c]
+        low = min(low, c)
+        high = max(high, c)
+        keys[m] = (U64(c) << shift) | U64(i)
+        m += 1
+    cut = I64(-1)
+    if m == 0 or low == high or (missing_first and m == n):
+        return best, cut
+    sl = I64(0)
+    sr = I64(square)
+    if missing_first:
+        for k in range(totals.shape[1]):
+            lk = ws.left[k]
+            t = totals[node, k]
+            if rules.entropy:
+                sl += fixed_xlogx(lk, scale)
+                sr += fixed_xlogx(t - lk, scale) - fixed_xlogx(t, scale)
+            else:
+                sl += lk * lk
+                sr += (t - lk) * (t - lk) - t * t
+    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
+    left = I64(n - m)
+    for i in range(m - 1):
+        key = U64(ordered[i])
+        p = payload[o + I64(key & position)]
+        d = p & WEIGHT
+        k = p >> 32
+        lk = ws.left[k]
+        rk = totals[node, k] - lk
+        if rules.entropy:
+            sl += fixed_xlogx(lk + d, scale) - fixed_xlogx(lk, scale)
+            sr += fixed_xlogx(rk - d, scale) - fixed_xlogx(rk, scale)
+        else:
+            sl += d * (2 * lk + d)
+            sr -= d * (2 * rk - d)
+        ws.left[k] = lk + d
+        w += d
+        left += 1
+        c = key >> shift
+        if (U64(ordered[i + 1]) >> shift) == c or left < rules.min_leaf or n - left < rules.min_leaf:
+            continue
+        if w < rules.min_weight or W - w < rules.min_weight:
+            continue
+        if rules.entropy:
+            score = F64(sl - fixed_xlogx(w, scale) + sr - fixed_xlogx(W - w, scale))
+        else:
+            score = F64(sl) / F64(w) + F64(sr) / F64(W - w)
+        if score > best or (score == best and cut < 0 and not strict):
+            best = score
+            cut = I64(c)
+    return best, cut
+
+
+@kernel
+def search_wide(
+    columns: Any,
+    rows: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    weight: Any,
+    square: Any,
+    pair_node: Any,
+    pair_feature: Any,
+    pair_place: Any,
+    n_pairs: Any,
+    rules: Any,
+    ws: Any,
+    best: Any,
+    best_feature: Any,
+    best_place: Any,
+    best_cut: Any,
+    best_missing: Any,
+) -> None:
+    """Search every pair; the best of each node is kept."""
+    for q in range(n_pairs):
+        node = pair_node[q]
+        f = pair_feature[q]
+        s = start[node]
+        n = end[node] - s
+        o = first[node]
+        W = weight[node]
+        sq = square[node]
+        b = best[node]
+        score, cut = _search_one(
+            columns, f, rows, s, payload, o, n, totals, node, W, sq, b, False, False, rules, ws
+        )
+        to_left = np.uint8(0)
+        if columns.has_missing[f] and columns.categorical[f] == 0:
+            score2, cut2 = _search_one(
+                columns,
+                f,
+                rows,
+                s,
+                payload,
+                o,
+                n,
+                totals,
+                node,
+                W,
+                sq,
+                max(b, score),
+                cut >= 0,
+                True,
+                rules,
+                ws,
+            )
+            if cut2 >= 0:
+                score = score2
+                cut = cut2
+                to_left = np.uint8(1)
+        offer(
+            node,
+            f,
+            pair_place[q],
+            score,
+            cut,
+            to_left,
+            best,
+            best_feature,
+            best_place,
+            best_cut,
+            best_missing,
+        )

@@ -1,0 +1,190 @@
+"""Prediction where one holder has the complete forest.
+
+The answer of a forest is the mean of its trees' answers, added in tree order for each row: every way to
+predict, here or over a federation, gives the same floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.forest import Leaves, Splits, Structure
+from woodlot.trees.kernels.walk import JUMP_BIT, MAX_JUMP, Answers, add_answers, walk, walk_numbers
+from woodlot.trees.parallel import effective_jobs, run_chunks
+from woodlot.trees.ranks import Codes, Columns, Questions, Ranker, n_blocks
+
+Vote = Literal["soft", "majority"]
+
+_MAX_CHUNK_BLOCKS = 64
+_TREES_AT_ONCE = 16
+_MAX_DENSE_OUTPUTS = 4
+
+
+class Predictor:
+    """A complete forest, prepared once for any number of predictions.
+
+    Parameters
+    ----------
+    structure : Structure
+        The shape of the trees.
+    splits : Splits
+        The questions of every inner node.
+    leaves : Leaves
+        What the leaves answer.
+
+    """
+
+    def __init__(self, structure: Structure, splits: Splits, leaves: Leaves) -> None:
+        if not np.array_equal(splits.node, np.flatnonzero(structure.right >= 0)):
+            raise ValueError("Prediction needs the questions of all inner nodes.")
+        self._leaves = leaves
+        self._ranker = Ranker.of(splits)
+        self._walker = Walker(structure, self._ranker.questions)
+
+    def apply(self, columns: Columns, n_rows: int, n_jobs: int | None = None) -> NDArray[np.int32]:
+        """Find the leaf of every row in every tree.
+
+        Parameters
+        ----------
+        columns : sequence of arrays
+            The holder's table: float32 columns of numbers, int32 columns of category codes.
+        n_rows : int
+            Length of the columns.
+        n_jobs : int or None
+            Threads, as in scikit-learn.
+
+        Returns
+        -------
+        array of int32, shape (n_rows, n_trees)
+            Leaves by their number in preorder over the whole forest.
+
+        """
+        self._ranker.check(columns, n_rows)
+        out = np.empty((n_rows, self._walker.n_trees), np.int32)
+
+        def one(rows: slice) -> None:
+            codes = self._ranker.block_codes(columns, rows)
+            for trees, leaf in self._walker.leaves(codes, rows.stop - rows.start):
+                out[rows, trees] = leaf[:, : rows.stop - rows.start].T
+
+        run_chunks(one, row_chunks(n_rows, n_jobs), effective_jobs(n_jobs))
+        return out
+
+    def predict_outputs(
+        self, columns: Columns, n_rows: int, vote: Vote = "soft", n_jobs: int | None = None
+    ) -> NDArray[np.float64]:
+        """Mean answer of the trees for every row.
+
+        Parameters
+        ----------
+        columns : sequence of arrays
+            The holder's table: float32 columns of numbers, int32 columns of category codes.
+        n_rows : int
+            Length of the columns.
+        vote : {"soft", "majority"}
+            Whether a tree answers with its leaf's values or gives one vote to the largest of them.
+        n_jobs : int or None
+            Threads, as in scikit-learn.
+
+        Returns
+        -------
+        array of float64, shape (n_rows, n_outputs)
+
+        """
+        self._ranker.check(columns, n_rows)
+        answers = answers_of(self._leaves, vote)
+        out = np.zeros((n_rows, self._leaves.n_outputs))
+
+        def one(rows: slice) -> None:
+            codes = self._ranker.block_codes(columns, rows)
+            for _, leaf in self._walker.leaves(codes, rows.stop - rows.start):
+                add_answers(answers, leaf, out[rows])
+
+        run_chunks(one, row_chunks(n_rows, n_jobs), effective_jobs(n_jobs))
+        out /= self._walker.n_trees
+        return out
+
+
+class Walker:
+    """Trees in the form of ``kernels.walk``: one word per node."""
+
+    def __init__(self, structure: Structure, questions: Questions) -> None:
+        node = questions.node
+        jump = structure.right[node].astype(np.int64) - node
+        if len(jump) and int(jump.max()) >= MAX_JUMP:
+            raise ValueError(f"A tree can have at most {MAX_JUMP} nodes.")
+        self._words = np.zeros(structure.n_nodes, np.int64)
+        self._words[node] = questions.word | jump << JUMP_BIT
+        self._set_start = np.zeros(structure.n_nodes + 1, np.int64)
+        self._set_start[node + 1] = np.diff(questions.set_start)
+        np.cumsum(self._set_start, out=self._set_start)
+        self._questions = questions
+        self._structure = structure
+
+    @property
+    def n_trees(self) -> int:
+        return self._structure.n_trees
+
+    def leaves(self, codes: Codes, n_rows: int) -> Iterator[tuple[slice, NDArray[np.int32]]]:
+        """Walk a few trees at a time, so that no matrix of rows by trees is ever held."""
+        leaf = np.empty((min(self.n_trees, _TREES_AT_ONCE), 64 * n_blocks(n_rows)), np.int32)
+        for first in range(0, self.n_trees, _TREES_AT_ONCE):
+            trees = slice(first, min(first + _TREES_AT_ONCE, self.n_trees))
+            part = leaf[: trees.stop - trees.start]
+            self._walk(codes, self._structure.offset[trees], part)
+            yield trees, part
+
+    def _walk(self, codes: Codes, roots: NDArray[np.int64], out: NDArray[np.int32]) -> None:
+        q = self._questions
+        if q.n_slots == q.n_numeric:
+            walk_numbers(self._words, roots, codes, q.n_slots, self._structure.leaf, out)
+        else:
+            sets = (self._set_start, q.sets)
+            walk(self._words, roots, q.n_numeric, *sets, codes, q.n_slots, self._structure.leaf, out)
+
+
+def outputs_from_leaves(leaf: NDArray[np.int32], leaves: Leaves, vote: Vote = "soft") -> NDArray[np.float64]:
+    """Mean answer of the trees for rows whose leaves are known.
+
+    Parameters
+    ----------
+    leaf : array of int32, shape (n_rows, n_trees)
+        The leaf of every row in every tree.
+    leaves : Leaves
+        What the leaves answer.
+    vote : {"soft", "majority"}
+        Whether a tree answers with its leaf's values or gives one vote to the largest of them.
+
+    Returns
+    -------
+    array of float64, shape (n_rows, n_outputs)
+
+    """
+    if leaf.size and not 0 <= leaf.min() <= leaf.max() < len(leaves.weight):
+        raise ValueError("There is no such leaf.")
+    out = np.zeros((len(leaf), leaves.n_outputs))
+    add_answers(answers_of(leaves, vote), np.ascontiguousarray(leaf.T), out)
+    out /= leaf.shape[1]
+    return out
+
+
+def answers_of(leaves: Leaves, vote: Vote) -> Answers:
+    """Leaves as the kernels take them."""
+    if vote not in ("soft", "majority"):
+        raise ValueError(f"vote must be 'soft' or 'majority', not {vote!r}.")
+    dense = np.zeros((0, 0))
+    if leaves.n_outputs <= _MAX_DENSE_OUTPUTS:
+        dense = np.zeros((len(leaves.weight), leaves.n_outputs))
+        dense[np.repeat(np.arange(len(dense)), np.diff(leaves.start)), leaves.output] = leaves.value
+    return Answers(leaves.start, leaves.output, leaves.value, leaves.top, dense, vote == "majority")
+
+
+def row_chunks(n_rows: int, n_jobs: int | None) -> list[slice]:
+    """Whole blocks of rows, several chunks per thread so that none waits long for the last."""
+    blocks = n_blocks(n_rows) // (4 * effective_jobs(n_jobs))
+    step = 64 * min(max(blocks, 1), _MAX_CHUNK_BLOCKS)
+    return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]

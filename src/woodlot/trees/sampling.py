@@ -1,0 +1,124 @@
+"""Seeds, bootstrap and weights: everything random about a forest, derived from one number."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.kernels.hashing import draw_counts, draw_weighted_counts
+from woodlot.trees.kernels.rows import keep_drawn
+from woodlot.trees.parallel import run_chunks
+
+WEIGHT_BITS = 31
+"""Integer weights of a tree sum to less than 2**31: their squares then add exactly in 64 bits."""
+COMPACT_WEIGHT = 255
+"""Weights up to this fit the fast kernels' one byte."""
+
+
+def derive_seed(seed: int, purpose: str, *numbers: int) -> int:
+    """A 64-bit seed for one purpose. Whoever knows it learns nothing of the seeds for other purposes."""
+    text = "|".join([str(seed), purpose, *map(str, numbers)])
+    return int.from_bytes(
+        hashlib.blake2b(text.encode(), digest_size=8, person=b"woodlot-seed").digest(), "little"
+    )
+
+
+def tree_keys(seed: int, trees: range) -> NDArray[np.uint64]:
+    """One key per tree, the same whatever trees are grown beside it."""
+    return np.array([derive_seed(seed, "tree", tree) for tree in trees], np.uint64)
+
+
+def feature_key(column: str, party: str = "", secret: bytes = b"") -> int:
+    """The stable 64-bit code under which a column is known outside its party; only the party can tell its name."""
+    digest = hashlib.blake2b(
+        f"{party}\0{column}".encode(), digest_size=8, key=secret[:64], person=b"woodlot-column"[:16]
+    ).digest()
+    return int.from_bytes(digest, "little")
+
+
+def integer_weights(weights: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
+    """Weights as integers that sum to less than 2**31, and the factor by which they grew.
+
+    Whole numbers stay as they are, so that a weight of 2 is the row twice.
+    """
+    total = float(weights.sum())
+    if total < 2**WEIGHT_BITS and bool(np.all(weights == np.floor(weights))):
+        return weights.astype(np.int64), 1.0
+    factor = float(2.0 ** np.floor(np.log2((2**WEIGHT_BITS - len(weights)) / total)))
+    # a positive weight stays positive: the row must not fall out of the forest
+    return np.maximum(np.rint(weights * factor), weights > 0).astype(np.int64), factor
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How the rows of each tree are drawn.
+
+    Attributes
+    ----------
+    seed : int or None
+        None: every tree sees every row once (times its weight).
+    n_draws : int
+        Rows drawn per tree, with replacement.
+    weights : int64 array or None
+        Integer weight of each row. With a seed, the chance to be drawn; without, its weight in the tree.
+    balance : bool
+        Weigh the drawn rows of each tree so that its classes weigh the same (``class_weight="balanced_subsample"``).
+    """
+
+    seed: int | None
+    n_draws: int
+    weights: NDArray[np.int64] | None
+    balance: bool = False
+
+    def counts(self, tree: int, n_rows: int) -> NDArray[np.uint32]:
+        """How often tree ``tree`` sees each row, before any balancing."""
+        if self.seed is None:
+            return np.ones(n_rows, np.uint32) if self.weights is None else self.weights.astype(np.uint32)
+        counts = np.empty(n_rows, np.uint32)
+        key = np.uint64(derive_seed(self.seed, "bootstrap", tree))
+        if self.weights is None:
+            draw_counts(key, self.n_draws, counts)
+        else:
+            draw_weighted_counts(key, self.n_draws, np.cumsum(self.weights), counts)
+        return counts
+
+    def tree_weights(self, tree: int, labels: NDArray[np.generic], n_classes: int) -> NDArray[np.uint32]:
+        """Integer weight of each row in one tree."""
+        counts = self.counts(tree, len(labels))
+        if not self.balance or n_classes == 0:
+            return counts
+        per_class = np.bincount(labels.astype(np.int64), weights=counts, minlength=n_classes)
+        share = np.zeros(n_classes)
+        present = per_class > 0
+        share[present] = counts.sum() / (present.sum() * per_class[present])
+        weights, _ = integer_weights(counts * share[labels.astype(np.int64)])
+        return weights.astype(np.uint32)
+
+
+def draw_rows(
+    bootstrap: Bootstrap, trees: range, labels: NDArray[np.generic], n_classes: int, n_jobs: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8] | NDArray[np.uint32], NDArray[np.int64]]:
+    """Row numbers and weights of all trees, tree after tree, and where each tree begins."""
+    drawn: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = [(_NO_ROWS, _NO_ROWS)] * len(trees)
+
+    def draw(k: int) -> None:
+        weights = bootstrap.tree_weights(trees[k], labels, n_classes)
+        rows = np.empty(len(labels), np.uint32)
+        kept = np.empty(len(labels), np.uint32)
+        m = keep_drawn(weights, rows, kept)
+        narrow = kept[:m].astype(np.uint8) if m == 0 or kept[:m].max() <= COMPACT_WEIGHT else kept[:m].copy()
+        drawn[k] = (rows[:m].copy(), narrow)  # type: ignore[assignment]
+
+    run_chunks(draw, range(len(trees)), n_jobs)
+    start = np.concatenate([[0], np.cumsum([len(rows) for rows, _ in drawn])]).astype(np.int64)
+    return (
+        np.concatenate([rows for rows, _ in drawn]),
+        np.concatenate([weights for _, weights in drawn]),
+        start,
+    )
+
+
+_NO_ROWS = np.empty(0, np.uint32)
