@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.search import COARSE_FROM, offer, order_categories
+from woodlot.trees.kernels.search import COARSE_FROM, SMALL, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
 I64 = np.int64
@@ -129,10 +129,9 @@ def _scan_k(
     best: Any,
     strict: Any,
     rules: Any,
-    ws: Any,
+    left_of: Any,
 ) -> Any:
     """Many classes: the sums over classes are updated with each row, whatever the number of classes."""
-    left_of = ws.left
     cut = I64(-1)
     key = U64(keys[0])
     for i in range(m - 1):
@@ -175,27 +174,6 @@ def _scan_k(
 
 
 @kernel
-def _scan(
-    keys: Any,
-    m: Any,
-    n: Any,
-    totals: Any,
-    node: Any,
-    W: Any,
-    square: Any,
-    best: Any,
-    strict: Any,
-    rules: Any,
-    ws: Any,
-) -> Any:
-    if totals.shape[1] == 2:
-        return _scan2(keys, m, I64(0), I64(0), I64(0), totals[node, 1], W, n, best, strict, rules)
-    for k in range(totals.shape[1]):
-        ws.left[k] = 0
-    return _scan_k(keys, m, I64(0), I64(0), I64(0), square, totals, node, W, n, best, strict, rules, ws)
-
-
-@kernel
 def rank_categories(
     columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
 ) -> int:
@@ -223,40 +201,31 @@ def rank_categories(
 
 
 @kernel
-def _by_sorting(
-    columns: Any,
-    f: Any,
-    rows: Any,
-    s: Any,
-    payload: Any,
-    o: Any,
-    n: Any,
-    totals: Any,
-    node: Any,
-    W: Any,
-    square: Any,
-    best: Any,
-    rules: Any,
-    ws: Any,
-) -> Any:
-    keys = ws.keys
+def _sort_codes(column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, keys: Any, spare: Any, count: Any) -> int:
+    """Sort a node by a column: 0 when the column is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
-    if columns.categorical[f]:
-        low = I64(0)
-        high = I64(rank_categories(columns, f, rows, s, payload, o, n, totals, node, ws) - 1)
-        for i in range(n):
-            keys[i] = (U64(ws.rank[columns.fine[f, rows[s + i]]]) << SHIFT) | U64(payload[o + i])
-    else:
-        for i in range(n):
-            c = I64(columns.fine[f, rows[s + i]])
-            low = min(low, c)
-            high = max(high, c)
-            keys[i] = (U64(c) << SHIFT) | U64(payload[o + i])
+    for i in range(n):
+        c = I64(column[rows[s + i]])
+        low = min(low, c)
+        high = max(high, c)
+        keys[i] = (U64(c) << SHIFT) | U64(payload[o + i])
     if low == high:
-        return best, I64(-1)
-    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, n, SHIFT, low, high) else keys
-    return _scan(ordered, n, n, totals, node, W, square, best, False, rules, ws)
+        return 0
+    return 2 if sort_keys(keys, spare, count, n, SHIFT, low, high) else 1
+
+
+@kernel
+def _sort_categories(
+    columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
+) -> int:
+    """As ``_sort_codes``, by the rank of each category in this node."""
+    m = rank_categories(columns, f, rows, s, payload, o, n, totals, node, ws)
+    if m < 2:
+        return 0
+    for i in range(n):
+        ws.keys[i] = (U64(ws.rank[columns.fine[f, rows[s + i]]]) << SHIFT) | U64(payload[o + i])
+    return 2 if sort_keys(ws.keys, ws.spare, ws.count, n, SHIFT, I64(0), I64(m - 1)) else 1
 
 
 @kernel
@@ -314,7 +283,7 @@ def _missing_left(
         else:
             sl += lk * lk
             sr += (t - lk) * (t - lk) - t * t
-    return _scan_k(ordered, m, w, I64(n - m), sl, sr, totals, node, W, n, best, strict, rules, ws)
+    return _scan_k(ordered, m, w, I64(n - m), sl, sr, totals, node, W, n, best, strict, rules, ws.left)
 
 
 @kernel
@@ -567,6 +536,10 @@ def search_classes(
 ) -> None:
     """Search every pair; the best of each node is kept."""
     K = totals.shape[1]
+    keys = ws.keys
+    spare = ws.spare
+    count = ws.count
+    left_of = ws.left
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
@@ -581,14 +554,39 @@ def search_classes(
             continue
         plain = columns.categorical[f] == 0
         groups = columns.n_coarse[f]
-        if plain and K == 2 and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * groups)):
+        score = b
+        cut = I64(-1)
+        if plain and K == 2 and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * groups)):
             score, cut = _two_by_groups(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
-        elif plain and columns.refine[f] == 0 and n > 2 * groups and n * 3 > groups * K:
-            score, cut = _many_by_groups(
-                columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws
-            )
+        elif plain and K > 2 and n > SMALL and columns.refine[f] == 0 and n > 2 * groups and n * 3 > groups * K:
+            score, cut = _many_by_groups(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
         else:
-            score, cut = _by_sorting(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
+            if not plain:
+                where = _sort_categories(columns, f, rows, s, payload, o, n, totals, node, ws)
+            elif n <= SMALL:
+                where = 1
+                for i in range(n):
+                    key = (U64(columns.fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
+                    j = i
+                    while j > 0 and U64(keys[j - 1]) > key:
+                        keys[j] = keys[j - 1]
+                        j -= 1
+                    keys[j] = key
+                if (U64(keys[0]) ^ U64(keys[n - 1])) <= U64(0xFFFF):
+                    where = 0
+            else:
+                where = _sort_codes(columns.fine[f], rows, s, payload, o, n, keys, spare, count)
+            if where > 0:
+                ordered = keys if where == 1 else spare
+                if K == 2:
+                    A = totals[node, 1]
+                    score, cut = _scan2(ordered, n, I64(0), I64(0), I64(0), A, W, n, b, False, rules)
+                else:
+                    for k in range(K):
+                        left_of[k] = 0
+                    score, cut = _scan_k(
+                        ordered, n, I64(0), I64(0), I64(0), sq, totals, node, W, n, b, False, rules, left_of
+                    )
         to_left = np.uint8(0)
         if plain and columns.has_missing[f]:
             score2, cut2 = _missing_left(

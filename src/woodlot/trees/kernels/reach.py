@@ -102,7 +102,7 @@ def encode_decisions(
     """Write one bit per known row at each owned node that the row can reach as far as this party knows.
 
     The order is tree, block, node in preorder, row. ``out`` starts as zeros. Where it could become too small
-    the kernel returns False; called again with more room it goes on from ``state``: tree, block, bits written.
+    the kernel returns False; called again with more room it goes on at ``state``: tree, block, bits written.
     """
     tree, block, at = state[0], state[1], state[2]
     while tree < views.first.shape[1] - 1:
@@ -118,7 +118,12 @@ def encode_decisions(
                 if rows == np.uint64(0):
                     k = views.skip[k]
                     continue
-                right = goes_right(tests, k, rows, codes, block * n_slots)
+                word = tests.word[k]
+                slot = (word >> SLOT_BIT) & (MAX_SLOTS - 1)
+                if slot < tests.n_numeric:
+                    right = at_least(codes, (block * n_slots + slot) * 64, (word >> SHIFT_BIT) & 1, word & 0xFFFF)
+                else:
+                    right = goes_right(tests, k, rows, codes, block * n_slots)
                 masks[2 * (k - first) + 1] = rows & ~right
                 masks[2 * (k - first) + 2] = rows & right
                 packed = gather_bits(right, rows)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from woodlot.trees.kernels._bits import lowest_one
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.walk import GROUP, Answers, add_answer
+from woodlot.trees.kernels.walk import GROUP, Answers, add_tree
 
 
 class Shape(NamedTuple):
@@ -69,7 +69,6 @@ def settle(
             j = lowest_one(group)
             row = block * 64 + first + j
             leaf[tree, row] = shape.leaf[at[j]]
-            add_answer(answers, shape.leaf[at[j]], out, row)
             group &= group - np.uint64(1)
     unsure = valid[block] & ~sure
     while unsure != np.uint64(0):
@@ -78,6 +77,7 @@ def settle(
         leaf[tree, row] = follow_both(shape, answers, root, goes_right, known, block, bit, out, row)
         uncertain[row] |= leaf[tree, row] < 0
         unsure ^= bit
+    add_tree(answers, leaf, tree, block * 64, min(block * 64 + 64, out.shape[0]), out)
 
 
 @kernel
@@ -92,10 +92,7 @@ def follow_both(
     out: NDArray[np.float64],
     row: Any,
 ) -> Any:
-    """Add the weighted answer of one row and return -1.
-
-    A row that met no unknown node is like any other: its leaf's plain answer is added, the leaf returned.
-    """
+    """Add the weighted answer of one row and return -1, or return its leaf if it met no unknown node."""
     waiting = np.empty(shape.max_depth + 1, np.int64)
     weights = np.empty(shape.max_depth + 1, np.float64)
     mean = np.zeros(out.shape[1], np.float64)
@@ -119,7 +116,6 @@ def follow_both(
                 i += 1
         leaf = shape.leaf[i]
         if not split:
-            add_answer(answers, leaf, out, row)
             return leaf
         for j in range(answers.start[leaf], answers.start[leaf + 1]):
             mean[answers.output[j]] += weight * answers.value[j]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.search import COARSE_FROM, offer, order_categories
+from woodlot.trees.kernels.search import COARSE_FROM, SMALL, TINY, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
 I64 = np.int64
@@ -86,7 +86,89 @@ def rank_categories_by_target(
 
 
 @kernel
-def _by_sorting(
+def _scan(
+    keys: Any,
+    m: Any,
+    shift: Any,
+    weights: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    left: Any,
+    w: Any,
+    n: Any,
+    total: Any,
+    W: Any,
+    best: Any,
+    strict: Any,
+    rules: Any,
+) -> Any:
+    """All cuts between the sorted keys, starting with (left, w) of n - m rows already on the left."""
+    position = (U64(1) << shift) - U64(1)
+    cut = I64(-1)
+    key = U64(keys[0])
+    for i in range(m - 1):
+        follower = U64(keys[i + 1])
+        at = I64(key & position)
+        w += I64(weights[s + at])
+        left += payload[o + at]
+        if (key ^ follower) > position and _may_reach(left, w, total, W, best):
+            here = n - m + i + 1
+            small = here < rules.min_leaf or n - here < rules.min_leaf
+            if not small and w >= rules.min_weight and W - w >= rules.min_weight:
+                score = _score(left, w, total, W)
+                if score > best or (score == best and cut < 0 and not strict):
+                    best = score
+                    cut = I64(key >> shift)
+        key = follower
+    return best, cut
+
+
+@kernel
+def _sort_codes(column: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, spare: Any, count: Any) -> int:
+    """Sort a node by a column: 0 when the column is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
+    low = I64(1) << 40
+    high = I64(-1)
+    for i in range(n):
+        c = I64(column[rows[s + i]])
+        low = min(low, c)
+        high = max(high, c)
+        keys[i] = (U64(c) << shift) | U64(i)
+    if low == high:
+        return 0
+    return 2 if sort_keys(keys, spare, count, n, shift, low, high) else 1
+
+
+@kernel
+def _by_category(
+    columns: Any,
+    f: Any,
+    rows: Any,
+    weights: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    total: Any,
+    W: Any,
+    best: Any,
+    rules: Any,
+    ws: Any,
+) -> Any:
+    """Sort and scan a node by the rank of its categories."""
+    shift = U64(ws.keys.itemsize * 4)
+    m = rank_categories_by_target(columns, f, rows, s, weights, payload, o, n, ws)
+    if m < 2:
+        return best, I64(-1)
+    for i in range(n):
+        ws.keys[i] = (U64(ws.rank[columns.fine[f, rows[s + i]]]) << shift) | U64(i)
+    in_spare = sort_keys(ws.keys, ws.spare, ws.count, n, shift, I64(0), I64(m - 1))
+    ordered = ws.spare if in_spare else ws.keys
+    return _scan(ordered, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, best, False, rules)
+
+
+@kernel
+def _missing_left(
     columns: Any,
     f: Any,
     rows: Any,
@@ -99,69 +181,53 @@ def _by_sorting(
     W: Any,
     best: Any,
     strict: Any,
-    missing_first: Any,
     rules: Any,
     ws: Any,
 ) -> Any:
-    """Sort and scan one column; with ``missing_first`` the missing values stand on the left from the start."""
+    """Second search of a numeric column with missing values in the node: they stand on the left from the start."""
     shift = U64(ws.keys.itemsize * 4)
-    position = (U64(1) << shift) - U64(1)
-    keys = ws.keys
-    categorical = columns.categorical[f] != 0
     missing = I64(columns.n_codes[f])
+    keys = ws.keys
     low = I64(1) << 40
     high = I64(-1)
     w = I64(0)
     left = I64(0)
-    m = n
-    cut = I64(-1)
-    if categorical or missing_first:
-        if categorical:
-            rank_categories_by_target(columns, f, rows, s, weights, payload, o, n, ws)
-        m = 0
-        for i in range(n):
-            c = I64(columns.fine[f, rows[s + i]])
-            if missing_first and c == missing:
-                left += payload[o + i]
-                w += I64(weights[s + i])
-                continue
-            if categorical:
-                c = ws.rank[c]
+    m = 0
+    for i in range(n):
+        c = I64(columns.fine[f, rows[s + i]])
+        if c == missing:
+            left += payload[o + i]
+            w += I64(weights[s + i])
+        else:
             low = min(low, c)
             high = max(high, c)
             keys[m] = (U64(c) << shift) | U64(i)
             m += 1
-        if missing_first and m == n:
-            return best, cut
-    else:
-        for i in range(n):
-            c = I64(columns.fine[f, rows[s + i]])
-            low = min(low, c)
-            high = max(high, c)
-            keys[i] = (U64(c) << shift) | U64(i)
-    if m == 0 or low == high:
-        return best, cut
+    if m == n or m == 0 or low == high:
+        return best, I64(-1)
     ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
-    key = U64(ordered[0])
-    for i in range(m - 1):
-        follower = U64(ordered[i + 1])
-        at = I64(key & position)
-        w += I64(weights[s + at])
-        left += payload[o + at]
-        if (key ^ follower) > position and _may_reach(left, w, total, W, best):
-            rows_left = n - m + i + 1
-            if (
-                rows_left >= rules.min_leaf
-                and n - rows_left >= rules.min_leaf
-                and w >= rules.min_weight
-                and W - w >= rules.min_weight
-            ):
-                score = _score(left, w, total, W)
-                if score > best or (score == best and cut < 0 and not strict):
-                    best = score
-                    cut = I64(key >> shift)
-        key = follower
-    return best, cut
+    return _scan(ordered, m, shift, weights, s, payload, o, left, w, n, total, W, best, strict, rules)
+
+
+@kernel
+def _subset_scores(weights: Any, s: Any, payload: Any, o: Any, n: Any, ws: Any) -> Any:
+    """Scores of all splits of a tiny node into two sets of rows; returns the best of them."""
+    ws.subset_weight[0] = 0
+    ws.subset_sum[0] = 0
+    for i in range(n):
+        half = 1 << i
+        for q in range(half):
+            ws.subset_weight[half + q] = ws.subset_weight[q] + I64(weights[s + i])
+            ws.subset_sum[half + q] = ws.subset_sum[q] + payload[o + i]
+    full = (1 << n) - 1
+    W = ws.subset_weight[full]
+    total = ws.subset_sum[full]
+    best = -np.inf
+    for q in range(1, full):
+        score = _score(ws.subset_sum[q], ws.subset_weight[q], total, W)
+        ws.subset_score[q] = score
+        best = max(best, score)
+    return best
 
 
 @kernel
@@ -332,55 +398,77 @@ def search_targets(
     best_missing: Any,
 ) -> None:
     """Search every pair; the best of each node is kept."""
+    keys = ws.keys
+    spare = ws.spare
+    count = ws.count
+    subset_score = ws.subset_score
+    shift = U64(keys.itemsize * 4)
+    position = (U64(1) << shift) - U64(1)
+    free = rules.min_leaf <= 1 and rules.min_weight <= 1
+    tiny_node = I64(-1)
+    perfect = np.inf
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
         s = start[node]
         n = end[node] - s
         o = first[node]
+        b = best[node]
+        tiny = free and n <= TINY
+        if tiny:
+            if node != tiny_node:
+                tiny_node = node
+                perfect = _subset_scores(weights, s, payload, o, n, ws)
+            if b >= perfect and best_place[node] < pair_place[q]:
+                continue
         W = totals[node, 0]
         total = totals[node, 1]
-        b = best[node]
         plain = columns.categorical[f] == 0
-        if plain and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
+        score = b
+        cut = I64(-1)
+        if not plain:
+            score, cut = _by_category(columns, f, rows, weights, s, payload, o, n, total, W, b, rules, ws)
+        elif n <= SMALL:
+            for i in range(n):
+                key = (U64(columns.fine[f, rows[s + i]]) << shift) | U64(i)
+                j = i
+                while j > 0 and U64(keys[j - 1]) > key:
+                    keys[j] = keys[j - 1]
+                    j -= 1
+                keys[j] = key
+            if (U64(keys[0]) ^ U64(keys[n - 1])) > position:
+                if tiny:
+                    subset = 0
+                    key = U64(keys[0])
+                    for i in range(n - 1):
+                        follower = U64(keys[i + 1])
+                        subset |= 1 << I64(key & position)
+                        if (key ^ follower) > position:
+                            value = subset_score[subset]
+                            if value > score or (value == score and cut < 0):
+                                score = value
+                                cut = I64(key >> shift)
+                        key = follower
+                else:
+                    score, cut = _scan(
+                        keys, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, b, False, rules
+                    )
+        elif n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f]):
             score, cut = _by_groups(columns, f, rows, weights, s, payload, o, n, total, W, b, rules, ws)
         else:
-            score, cut = _by_sorting(
-                columns, f, rows, weights, s, payload, o, n, total, W, b, False, False, rules, ws
-            )
+            where = _sort_codes(columns.fine[f], rows, s, n, shift, keys, spare, count)
+            if where > 0:
+                ordered = keys if where == 1 else spare
+                score, cut = _scan(
+                    ordered, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, b, False, rules
+                )
         to_left = np.uint8(0)
         if plain and columns.has_missing[f]:
-            score2, cut2 = _by_sorting(
-                columns,
-                f,
-                rows,
-                weights,
-                s,
-                payload,
-                o,
-                n,
-                total,
-                W,
-                max(b, score),
-                cut >= 0,
-                True,
-                rules,
-                ws,
+            score2, cut2 = _missing_left(
+                columns, f, rows, weights, s, payload, o, n, total, W, max(b, score), cut >= 0, rules, ws
             )
             if cut2 >= 0:
                 score = score2
                 cut = cut2
                 to_left = np.uint8(1)
-        offer(
-            node,
-            f,
-            pair_place[q],
-            score,
-            cut,
-            to_left,
-            best,
-            best_feature,
-            best_place,
-            best_cut,
-            best_missing,
-        )
+        offer(node, f, pair_place[q], score, cut, to_left, best, best_feature, best_place, best_cut, best_missing)

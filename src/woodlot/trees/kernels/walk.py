@@ -131,18 +131,26 @@ def in_set(code: Any, missing_left: Any, start: Any, stop: Any, sets: NDArray[np
 def add_answers(answers: Answers, leaf: NDArray[np.int32], out: NDArray[np.float64]) -> None:
     """Add to ``out[row]`` what the row's leaves ``leaf[tree, row]`` answer, tree after tree."""
     for tree in range(leaf.shape[0]):
-        for row in range(out.shape[0]):
-            add_answer(answers, leaf[tree, row], out, row)
+        add_tree(answers, leaf, tree, 0, out.shape[0], out)
 
 
 @kernel
-def add_answer(answers: Answers, leaf: Any, out: NDArray[np.float64], row: Any) -> None:
-    """Add what one leaf answers, or its vote."""
-    if answers.majority:
-        out[row, answers.top[leaf]] += 1.0
-    elif answers.dense.size > 0:
-        for j in range(answers.dense.shape[1]):
-            out[row, j] += answers.dense[leaf, j]
-    else:
-        for j in range(answers.start[leaf], answers.start[leaf + 1]):
-            out[row, answers.output[j]] += answers.value[j]
+def add_tree(
+    answers: Answers, leaf: NDArray[np.int32], tree: Any, first: Any, stop: Any, out: NDArray[np.float64]
+) -> None:
+    """Add the answers or votes of one tree for some rows, except where the leaf is -1.
+
+    The loop over rows is here and not in the callers: a call that passes arrays costs more than one row.
+    """
+    for row in range(first, stop):
+        i = leaf[tree, row]
+        if i < 0:
+            continue
+        if answers.majority:
+            out[row, answers.top[i]] += 1.0
+        elif answers.dense.size > 0:
+            for j in range(answers.dense.shape[1]):
+                out[row, j] += answers.dense[i, j]
+        else:
+            for j in range(answers.start[i], answers.start[i + 1]):
+                out[row, answers.output[j]] += answers.value[j]
