@@ -98,7 +98,7 @@ def test_progress_is_told_before_each_round(driver: InProcessDriver) -> None:
 
 
 def test_an_error_is_raised_inside_the_protocol(driver: InProcessDriver) -> None:
-    cleaned = []
+    cleaned: list[str] = []
 
     def protocol() -> Steps:
         try:
@@ -158,4 +158,13 @@ def test_an_error_of_the_protocol_itself(driver: InProcessDriver, rounds: int) -
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
+        asked(driver, protocol())
+
+
+def test_a_protocol_that_yields_something_else_is_closed(driver: InProcessDriver) -> None:
+    def protocol() -> Steps:
+        yield {"a": Question()}  # type: ignore[misc]
+        return 0
+
+    with pytest.raises(AttributeError, match="phase"):
         asked(driver, protocol())

@@ -10,6 +10,7 @@ All trees stand in one set of arrays, each tree in preorder, so that the left ch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,6 +47,19 @@ class Structure:
         return int(np.count_nonzero(self.right < 0))
 
 
+def join_structures(parts: Sequence[Structure]) -> Structure:
+    """Trees of all parts, one after the other."""
+    shifts = np.concatenate([[0], np.cumsum([part.n_nodes for part in parts])]).astype(np.int64)
+    return Structure(
+        offset=np.concatenate(
+            [np.zeros(1, np.int64), *(part.offset[1:] + shift for part, shift in zip(parts, shifts, strict=False))]
+        ),
+        right=np.concatenate(
+            [np.where(part.right >= 0, part.right + shift, -1) for part, shift in zip(parts, shifts, strict=False)]
+        ).astype(np.int32),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Splits:
     """The questions asked at some nodes: those of one party, or of all for the complete model.
@@ -70,6 +84,24 @@ class Splits:
         return np.diff(self.set_start) > 0
 
 
+def join_splits(parts: Sequence[Splits], shifts: Sequence[int]) -> Splits:
+    """Questions of all parts, whose node numbers are shifted; sorted by node."""
+    node = np.concatenate([part.node + np.int32(shift) for part, shift in zip(parts, shifts, strict=True)])
+    order = np.argsort(node, kind="stable")
+    lengths = np.concatenate([np.diff(part.set_start) for part in parts])
+    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    sets = np.concatenate([part.sets for part in parts])
+    moved = [sets[start[i] : start[i + 1]] for i in order] if len(sets) else []
+    return Splits(
+        node=node[order].astype(np.int32),
+        feature=np.concatenate([part.feature for part in parts])[order].astype(np.int32),
+        threshold=np.concatenate([part.threshold for part in parts])[order],
+        missing_left=np.concatenate([part.missing_left for part in parts])[order],
+        set_start=np.concatenate([[0], np.cumsum(lengths[order])]).astype(np.int64),
+        sets=np.concatenate([np.empty(0, np.uint8), *moved]),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Leaves:
     """What the leaves answer, sparse: most leaves of a deep classification tree know one class only.
@@ -90,3 +122,15 @@ class Leaves:
         """The output with the largest value in each leaf (the first of equals): its vote."""
         dense_order = np.lexsort((self.output, -self.value, np.repeat(np.arange(len(self.weight)), np.diff(self.start))))
         return self.output[dense_order[self.start[:-1]]].astype(np.int32)
+
+
+def join_leaves(parts: Sequence[Leaves]) -> Leaves:
+    """Leaves of all parts, one after the other."""
+    lengths = np.concatenate([np.diff(part.start) for part in parts])
+    return Leaves(
+        weight=np.concatenate([part.weight for part in parts]),
+        start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        output=np.concatenate([part.output for part in parts]),
+        value=np.concatenate([part.value for part in parts]),
+        n_outputs=parts[0].n_outputs,
+    )

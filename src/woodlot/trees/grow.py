@@ -74,6 +74,13 @@ class _Won:
     sets: list[NDArray[np.uint8]]
 
 
+def entropy_scale(bootstrap: Bootstrap, n_rows: int) -> int:
+    """Factor of the fixed-point entropy scores: one for the whole job, so that all kernels and batches agree."""
+    weighted = bootstrap.balance or (bootstrap.seed is None and bootstrap.weights is not None)
+    heaviest = 2**WEIGHT_BITS if weighted else max(bootstrap.n_draws, n_rows)
+    return int(2.0 ** max(0.0, np.floor(XLOGX_BITS - np.log2(heaviest * max(np.log2(heaviest), 1.0)))))
+
+
 class Grower:
     """Trees in flight at one party.
 
@@ -133,15 +140,12 @@ class Grower:
 
         table_of_xlogx = np.zeros(1, np.int64)
         if self.rules.entropy:
-            # one scale for the whole job, so that a batch of trees in the compact kernels agrees with one in the wide
-            weighted = bootstrap.balance or (bootstrap.seed is None and bootstrap.weights is not None)
-            heaviest = 2**WEIGHT_BITS if weighted else max(bootstrap.n_draws, n_rows)
-            scale = 2.0 ** np.floor(XLOGX_BITS - np.log2(heaviest * max(np.log2(heaviest), 1.0)))
+            scale = entropy_scale(bootstrap, n_rows)
             if self._wide:
-                table_of_xlogx[0] = max(1, int(scale))
+                table_of_xlogx[0] = scale
             else:
-                table_of_xlogx = np.zeros(heaviest + 1, np.int64)
-                wide.fill_xlogx(table_of_xlogx, float(max(1, int(scale))))
+                table_of_xlogx = np.zeros(max(bootstrap.n_draws, n_rows) + 1, np.int64)
+                wide.fill_xlogx(table_of_xlogx, float(scale))
         self._kernel_rules = Rules(
             np.int64(self.rules.min_samples_leaf),
             np.int64(self.rules.min_weight),
@@ -290,6 +294,10 @@ class Grower:
             )  # fmt: skip
 
         return evaluate_classes
+
+    def can_apply(self, won: NDArray[np.bool_]) -> bool:
+        """Whether this party has offered a split at all these nodes."""
+        return bool((self._cut[won] >= 0).all())
 
     def apply(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Carry out the splits this party has won; returns one flag per row of these nodes, 1 for left."""

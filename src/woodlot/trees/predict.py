@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from woodlot.trees.forest import Leaves, Splits, Structure
 from woodlot.trees.kernels.walk import JUMP_BIT, MAX_JUMP, Answers, add_answers, walk, walk_numbers
 from woodlot.trees.parallel import effective_jobs, run_chunks
-from woodlot.trees.ranks import Codes, Columns, Questions, Ranker, n_blocks
+from woodlot.trees.ranks import Codes, Columns, Questions, Ranker, n_blocks, writable
 
 Vote = Literal["soft", "majority"]
 
@@ -123,11 +123,12 @@ class Walker:
         self._set_start[node + 1] = np.diff(questions.set_start)
         np.cumsum(self._set_start, out=self._set_start)
         self._questions = questions
-        self._structure = structure
+        self._roots = writable(structure.offset[:-1])
+        self._leaf = writable(structure.leaf)
 
     @property
     def n_trees(self) -> int:
-        return self._structure.n_trees
+        return len(self._roots)
 
     def leaves(self, codes: Codes, n_rows: int) -> Iterator[tuple[slice, NDArray[np.int32]]]:
         """Walk a few trees at a time, so that no matrix of rows by trees is ever held."""
@@ -135,16 +136,16 @@ class Walker:
         for first in range(0, self.n_trees, _TREES_AT_ONCE):
             trees = slice(first, min(first + _TREES_AT_ONCE, self.n_trees))
             part = leaf[: trees.stop - trees.start]
-            self._walk(codes, self._structure.offset[trees], part)
+            self._walk(codes, self._roots[trees], part)
             yield trees, part
 
     def _walk(self, codes: Codes, roots: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         q = self._questions
         if q.n_slots == q.n_numeric:
-            walk_numbers(self._words, roots, codes, q.n_slots, self._structure.leaf, out)
+            walk_numbers(self._words, roots, codes, q.n_slots, self._leaf, out)
         else:
             sets = (self._set_start, q.sets)
-            walk(self._words, roots, q.n_numeric, *sets, codes, q.n_slots, self._structure.leaf, out)
+            walk(self._words, roots, q.n_numeric, *sets, codes, q.n_slots, self._leaf, out)
 
 
 def outputs_from_leaves(leaf: NDArray[np.int32], leaves: Leaves, vote: Vote = "soft") -> NDArray[np.float64]:
@@ -180,7 +181,8 @@ def answers_of(leaves: Leaves, vote: Vote) -> Answers:
     if leaves.n_outputs <= _MAX_DENSE_OUTPUTS:
         dense = np.zeros((len(leaves.weight), leaves.n_outputs))
         dense[np.repeat(np.arange(len(dense)), np.diff(leaves.start)), leaves.output] = leaves.value
-    return Answers(leaves.start, leaves.output, leaves.value, leaves.top, dense, vote == "majority")
+    start, output, value = writable(leaves.start), writable(leaves.output), writable(leaves.value)
+    return Answers(start, output, value, writable(leaves.top), dense, vote == "majority")
 
 
 def row_chunks(n_rows: int, n_jobs: int | None) -> list[slice]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ MAX_THRESHOLDS = MISSING - 1
 
 Columns = Sequence[NDArray[np.float32] | NDArray[np.int32]]
 """A holder's table: per column float32 (NaN is missing) or int32 category codes."""
+Scalar = TypeVar("Scalar", bound=np.generic)
 Codes = NDArray[np.uint16 | np.uint32]
 
 
@@ -97,10 +99,10 @@ class Ranker:
         cut = np.ones(len(splits.node), np.int64)
         cut[numeric[order]] = rank % MAX_THRESHOLDS + 1
         questions = Questions(
-            node=splits.node,
+            node=writable(splits.node),
             word=pack_words(slot, cut, splits.missing_left, n_numeric),
-            set_start=splits.set_start,
-            sets=splits.sets,
+            set_start=writable(splits.set_start),
+            sets=writable(splits.sets),
             n_numeric=n_numeric,
             n_codes=n_codes,
         )
@@ -126,7 +128,7 @@ class Ranker:
 
     def slot_codes(self, columns: Columns, slot: int, rows: slice) -> Codes:
         """Codes of some rows in one slot."""
-        values = np.ascontiguousarray(columns[self.column[slot]][rows])
+        values = columns[self.column[slot]][rows].copy()
         if slot < self.questions.n_numeric:
             codes = np.empty(len(values), np.uint16)
             thresholds = self.thresholds[self.threshold_start[slot] : self.threshold_start[slot + 1]]
@@ -134,7 +136,8 @@ class Ranker:
             return codes
         # as unsigned numbers negative codes are beyond every set too
         beyond = np.uint32(self.questions.n_codes[slot - self.questions.n_numeric])
-        return np.minimum(values.view(np.uint32), beyond)
+        categories: NDArray[np.uint32] = np.minimum(values.view(np.uint32), beyond)
+        return categories
 
     def block_codes(self, columns: Columns, rows: slice) -> Codes:
         """Codes of some rows in the layout of ``kernels.walk``, the last block filled up with zeros."""
@@ -152,6 +155,11 @@ def fill_slot(codes: Codes, slot: int, values: Codes) -> None:
         codes[full, slot, : len(values) % 64] = values[full * 64 :]
 
 
+def writable(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Kernels are compiled for writable arrays in C order; any other would make Numba compile them again."""
+    return np.require(array, requirements=["C", "W"])
+
+
 def n_blocks(n_rows: int) -> int:
     return -(-n_rows // 64)
 
@@ -160,7 +168,8 @@ def round_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
     """Largest float32 not above each threshold: no float32 lies between the two, so no answer changes."""
     with np.errstate(over="ignore"):
         near = thresholds.astype(np.float32)
-    return np.where(near > thresholds, np.nextafter(near, np.float32(-np.inf)), near)
+        below = np.nextafter(near, np.float32(-np.inf))
+    return np.where(near > thresholds, below, near)
 
 
 def pack_words(

@@ -39,6 +39,11 @@ def feature_key(column: str, party: str = "", secret: bytes = b"") -> int:
     return int.from_bytes(digest, "little")
 
 
+def weight_factor(total: float, n_rows: int) -> float:
+    """The power of two that makes weights of this total fill 31 bits, with room for rounding every row up."""
+    return float(2.0 ** np.floor(np.log2((2**WEIGHT_BITS - n_rows) / total) - 1e-3))
+
+
 def integer_weights(weights: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
     """Weights as integers that sum to less than 2**31, and the factor by which they grew.
 
@@ -47,9 +52,13 @@ def integer_weights(weights: NDArray[np.float64]) -> tuple[NDArray[np.int64], fl
     total = float(weights.sum())
     if total < 2**WEIGHT_BITS and bool(np.all(weights == np.floor(weights))):
         return weights.astype(np.int64), 1.0
-    factor = float(2.0 ** np.floor(np.log2((2**WEIGHT_BITS - len(weights)) / total)))
+    factor = weight_factor(total, len(weights))
+    return _scaled(weights, factor), factor
+
+
+def _scaled(weights: NDArray[np.float64], factor: float) -> NDArray[np.int64]:
     # a positive weight stays positive: the row must not fall out of the forest
-    return np.maximum(np.rint(weights * factor), weights > 0).astype(np.int64), factor
+    return np.maximum(np.rint(weights * factor), weights > 0).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -94,8 +103,14 @@ class Bootstrap:
         share = np.zeros(n_classes)
         present = per_class > 0
         share[present] = counts.sum() / (present.sum() * per_class[present])
-        weights, _ = integer_weights(counts * share[labels.astype(np.int64)])
-        return weights.astype(np.uint32)
+        factor = weight_factor(float(self.n_draws), len(labels))
+        return _scaled(counts * share[labels.astype(np.int64)], factor).astype(np.uint32)
+
+    def tree_weight(self, n_rows: int) -> int:
+        """What the rows of one tree weigh together."""
+        if self.balance:
+            return int(self.n_draws * weight_factor(float(self.n_draws), n_rows))
+        return self.n_draws if self.seed is not None or self.weights is None else int(self.weights.sum())
 
 
 def draw_rows(

@@ -69,6 +69,22 @@ class Skeleton:
             left[parents] = children
         return left
 
+    @property
+    def split_nodes(self) -> NDArray[np.int64]:
+        """Numbers of the nodes that have been split, in the order they were."""
+        return np.concatenate([np.empty(0, np.int64), *(parents for parents, _ in self._splits)])
+
+    def surviving_ancestor(self, position: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For every node the node that stands for it after pruning: itself, or the leaf that swallowed it."""
+        parent = np.arange(self.n_nodes, dtype=np.int64)
+        for parents, children in self._splits:
+            parent[children] = parents
+            parent[children + 1] = parents
+        heir = np.arange(self.n_nodes, dtype=np.int64)
+        while (gone := position[heir] < 0).any():
+            heir[gone] = parent[heir[gone]]
+        return heir
+
     def finish(self, pruned: NDArray[np.int64] | None = None) -> tuple[Structure, NDArray[np.int64]]:
         """The finished structure, and where each node stands in it (-1: pruned away).
 

@@ -97,6 +97,40 @@ def candidate_limits(keys: Any, feature_keys: Any, owners: Any, m: Any, limits: 
 
 
 @kernel
+def choose_offers(
+    select_key: Any, order_key: Any, limits: Any, scores: Any, features: Any, feature_keys: Any, winner: Any
+) -> None:
+    """Coordinator: the winning party of every node, -1 where nobody can split it.
+
+    Among the candidates the best score wins, and equal scores go to the feature first in the node's order. Where no
+    candidate can split the node, the first feature after them that can has it. scores and features are
+    (parties, nodes); features are numbered over all parties, -1 for no offer.
+    """
+    for node in range(len(limits)):
+        best = -np.inf
+        first = U64(0xFFFFFFFFFFFFFFFF)
+        candidate = False
+        winner[node] = -1
+        for party in range(scores.shape[0]):
+            f = features[party, node]
+            if f < 0:
+                continue
+            is_candidate = place(select_key[node], feature_keys[f]) <= limits[node]
+            at = place(order_key[node], feature_keys[f])
+            if is_candidate != candidate:
+                better = is_candidate or winner[node] < 0
+            elif candidate:
+                better = scores[party, node] > best or (scores[party, node] == best and at < first)
+            else:
+                better = winner[node] < 0 or at < first
+            if better:
+                winner[node] = party
+                best = scores[party, node]
+                first = at
+                candidate = is_candidate
+
+
+@kernel
 def draw_counts(key: Any, n_draws: Any, counts: Any) -> None:
     """Bootstrap: how often each row was drawn."""
     n = U64(len(counts))

@@ -118,12 +118,7 @@ def encode_decisions(
                 if rows == np.uint64(0):
                     k = views.skip[k]
                     continue
-                word = tests.word[k]
-                slot = (word >> SLOT_BIT) & (MAX_SLOTS - 1)
-                if slot < tests.n_numeric:
-                    right = at_least(codes, (block * n_slots + slot) * 64, (word >> SHIFT_BIT) & 1, word & 0xFFFF)
-                else:
-                    right = goes_right(tests, k, rows, codes, block * n_slots)
+                right = goes_right(tests, k, rows, codes, block * n_slots)
                 masks[2 * (k - first) + 1] = rows & ~right
                 masks[2 * (k - first) + 2] = rows & right
                 packed = gather_bits(right, rows)

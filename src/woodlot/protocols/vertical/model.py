@@ -1,0 +1,64 @@
+"""The parts of a grown forest, by who holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.encoding import Coding
+from woodlot.trees.forest import Leaves, Splits, Structure
+from woodlot.trees.sampling import Bootstrap
+
+ClassName = str | int | float | bool
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinatorForest:
+    """What the coordinator keeps: structure, answers of the leaves, and whose coded feature splits each node."""
+
+    structure: Structure
+    owner: NDArray[np.int16]
+    """Number of the party that split each node, -1 at leaves."""
+    feature: NDArray[np.int32]
+    """Number of the feature that split each node (over all parties), -1 at leaves."""
+    gain: NDArray[np.float64]
+    """Impurity decrease of each split, weighted by the node's share of its tree; 0 at leaves."""
+    leaves: Leaves
+    parties: tuple[str, ...]
+    feature_keys: NDArray[np.uint64]
+    feature_party: NDArray[np.int64]
+    classes: tuple[ClassName, ...]
+    """Names of the classes; empty for regression."""
+    n_rows: int
+    sampling: Bootstrap | None
+    """How training rows were drawn: only while the training's data are at hand."""
+
+    def importances(self) -> NDArray[np.float64]:
+        """Mean decrease of impurity per feature, normalised within each tree and over all, as scikit-learn does."""
+        n_features = len(self.feature_keys)
+        trees = np.repeat(np.arange(self.structure.n_trees), np.diff(self.structure.offset))
+        inner = self.feature >= 0
+        flat = trees[inner] * n_features + self.feature[inner]
+        by_tree = np.bincount(flat, weights=self.gain[inner], minlength=self.structure.n_trees * n_features)
+        by_tree = by_tree.reshape(self.structure.n_trees, n_features)
+        grown = np.diff(self.structure.offset) > 1
+        if not grown.any():
+            return np.zeros(n_features)
+        totals = by_tree[grown].sum(axis=1, keepdims=True)
+        shares = np.divide(by_tree[grown], totals, out=np.zeros_like(by_tree[grown]), where=totals > 0)
+        mean = shares.mean(axis=0)
+        total = mean.sum()
+        return np.asarray(mean / total if total > 0 else mean, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class PartyForest:
+    """What a party keeps: the structure, and the questions on its own columns."""
+
+    structure: Structure
+    splits: Splits
+    names: tuple[str, ...]
+    """The party's columns, in the order that ``splits.feature`` counts them."""
+    codings: tuple[Coding, ...]

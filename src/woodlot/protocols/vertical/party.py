@@ -1,0 +1,355 @@
+"""A party of the vertical forest: Algorithms 1, 3, 5 and 7 of the paper, one handler per message.
+
+The party holds a table, and the label holder the labels too. Its state says which messages it takes; any other is
+refused and changes nothing. Values, thresholds, names and labels in clear never enter a reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.tables import Table
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import vertical as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.answers import Answers
+from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
+from woodlot.protocols.vertical.labels import ClassCode, TargetCode
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.plan import rules_of, sampling_of
+from woodlot.protocols.vertical.target import Target
+from woodlot.trees.encoding import CategoryCoding, EncodedTable, encode
+from woodlot.trees.forest import join_splits, join_structures
+from woodlot.trees.grow import Grower
+from woodlot.trees.kernels.rows import interleave
+from woodlot.trees.sampling import feature_key
+
+RESIDUAL_QUANTILES = 201
+
+
+class State(StrEnum):
+    """Where a party stands in a training."""
+
+    idle = "idle"
+    opened = "opened"
+    started = "started"
+    growing = "growing"
+    applied = "applied"
+    trained = "trained"
+
+
+TAKES: dict[type[Message], frozenset[State]] = {
+    msg.OpenTraining: frozenset({State.idle, State.opened, State.trained}),
+    msg.ShareLabels: frozenset({State.opened}),
+    msg.StartForest: frozenset({State.opened}),
+    msg.PlantTrees: frozenset({State.started, State.trained}),
+    msg.ApplySplits: frozenset({State.growing}),
+    msg.GrowLevel: frozenset({State.growing, State.applied}),
+    msg.FinishTrees: frozenset({State.growing, State.applied}),
+    msg.RevealSplits: frozenset({State.trained}),
+    msg.OutOfBag: frozenset({State.trained}),
+    msg.AskDecisions: frozenset({State.trained}),
+    msg.AskNodes: frozenset({State.trained}),
+}
+"""In which states a party takes each message."""
+
+
+class VerticalParty:
+    """One party and its table, for one job.
+
+    Parameters
+    ----------
+    name : str
+        The party's name, part of the code of its columns.
+    table : Table
+        Its columns, rows in the common order of all parties.
+    target : Target, optional
+        The labels and weights, at the label holder.
+    forest : PartyForest, optional
+        Its part of a forest grown before, to predict with.
+    known : bool array, optional
+        Which of the rows to predict the party has; None for all.
+    key_by_party : bool
+        Whether the party's name enters the codes of its columns: no, where one table was dealt to simulated parties.
+    secret : bytes
+        Keeps the codes of its columns from being guessed from their names.
+    shares_model : bool
+        Policy: the coordinator may keep the complete model.
+    n_jobs : int
+        Threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        *,
+        target: Target | None = None,
+        forest: PartyForest | None = None,
+        known: NDArray[np.bool_] | None = None,
+        key_by_party: bool = True,
+        secret: bytes = b"",
+        shares_model: bool = False,
+        n_jobs: int = 1,
+    ) -> None:
+        self.name = name
+        self.table = table
+        self.target = target
+        self.forest = forest
+        self.known = known
+        self.shares_model = shares_model
+        self.n_jobs = n_jobs
+        owner = name if key_by_party else ""
+        self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
+        self.state = State.idle if forest is None else State.trained
+        self._codes: EncodedTable | None = None
+        self._label_code: ClassCode | TargetCode | None = None
+        self._start: msg.StartForest | None = None
+        self._labels: NDArray[Any] = np.empty(0, np.uint8)
+        self._grower: Grower | None = None
+        self._own_flags: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
+        self._parts: list[PartyForest] = []
+        self._answers: Answers | None = None
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message; one that the state does not allow is refused and changes nothing."""
+        states = TAKES.get(type(message))
+        if states is None:
+            raise RemoteProtocolError(f"a party does not take {type(message).__name__}")
+        if self.state not in states:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} is not due while the party is {self.state}; "
+                f"it is taken when {' or '.join(sorted(states))}"
+            )
+        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
+        return handler(message)
+
+    # --- before the first tree ---
+
+    def _on_OpenTraining(self, message: msg.OpenTraining) -> msg.TableSummary:
+        self._codes = encode(self.table, max_bins=message.max_bins, n_jobs=self.n_jobs)
+        self.forest, self._parts, self._answers = None, [], None
+        self.state = State.opened
+        return msg.TableSummary(
+            n_rows=self.table.n_rows, feature_keys=self.feature_keys, shares_model=self.shares_model
+        )
+
+    def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
+        target = self._holder_target()
+        weights, factor = target.integer_weights(message.balanced, message.class_weight)
+        if message.task == "classes":
+            code = ClassCode.draw(len(target.classes), message.seed)
+            self._label_code = code
+            labels, targets, unit = code.encode(target.numbers), None, 1.0
+        else:
+            total = float(self.table.n_rows if weights is None else weights.sum())
+            affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), message.seed)
+            self._label_code = affine
+            labels, targets = None, affine.encode(target.values)
+            unit = affine.scale**2 if message.reveal_unit else 1.0
+        return msg.EncodedLabels(
+            labels=labels,
+            targets=targets,
+            weights=None if weights is None else smallest_unsigned(weights),
+            weight_factor=factor,
+            classes=target.classes,
+            unit=unit,
+        )
+
+    def _holder_target(self) -> Target:
+        if self.target is None:
+            raise DataError("this party has no labels; name the party and column that has them")
+        return self.target
+
+    def _on_StartForest(self, message: msg.StartForest) -> msg.Ready:
+        labels = message.targets if message.n_classes == 0 else message.labels
+        if labels is None or len(labels) != self.table.n_rows:
+            raise RemoteProtocolError("StartForest must carry one label per row")
+        if message.n_classes > 0 and len(labels) and int(labels.max()) >= message.n_classes:
+            raise RemoteProtocolError("StartForest carries a class code beyond the number of classes")
+        self._start = message
+        self._labels = np.array(labels)  # a copy of its own: kernels know no read-only arrays
+        self.state = State.started
+        return msg.Ready()
+
+    # --- growing ---
+
+    def _on_PlantTrees(self, message: msg.PlantTrees) -> Message:
+        if self._codes is None or self._start is None:
+            raise RemoteProtocolError("PlantTrees is not due before a training has started")
+        if message.n_trees < 1 or len(message.candidates) != message.n_trees:
+            raise RemoteProtocolError("PlantTrees must carry one number of candidates per tree")
+        grower = Grower(
+            self._codes,
+            self.feature_keys,
+            self._labels,
+            self._start.n_classes,
+            rules_of(self._start),
+            sampling_of(self._start),
+            self._start.order_seed,
+            range(message.first_tree, message.first_tree + message.n_trees),
+            self.n_jobs,
+        )
+        self._grower = grower
+        sizes = grower.root_sizes
+        self._own_flags = None
+        self.state = State.growing
+        return self._offers(grower, message.candidates, sizes)
+
+    def _offers(self, grower: Grower, candidates: NDArray[Any], sizes: NDArray[np.int64]) -> Message:
+        """The best splits of this party at the nodes that are open now."""
+        offers = grower.find(np.minimum(candidates[grower.is_open], len(self.feature_keys)))
+        score, feature = offers.score, smallest_unsigned(offers.feature + 1)
+        if len(self.feature_keys) == 0:
+            score, feature = score[:0], feature[:0]
+        if self.target is None:
+            return msg.Offers(score=score, feature=feature)
+        return msg.HolderOffers(
+            score=score,
+            feature=feature,
+            is_open=pack(grower.is_open),
+            whole=offers.whole,
+            sizes=sizes.astype(np.uint32),
+        )
+
+    def _on_ApplySplits(self, message: msg.ApplySplits) -> msg.Partition:
+        grower = self._growing()
+        won = unpack(message.won, len(grower.start), "ApplySplits").astype(bool)
+        if not grower.can_apply(won):
+            raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
+        flags = grower.apply(won)
+        self._own_flags = (won, flags)
+        self.state = State.applied
+        return msg.Partition(flags=pack(flags))
+
+    def _growing(self) -> Grower:
+        if self._grower is None:
+            raise RemoteProtocolError("no trees are growing here")
+        return self._grower
+
+    def _on_GrowLevel(self, message: msg.GrowLevel) -> Message:
+        grower = self._growing()
+        is_split, flags = self._all_flags(grower, message.is_split, message.flags)
+        if len(message.candidates) != 2 * int(is_split.sum()):
+            raise RemoteProtocolError("GrowLevel must carry one number of candidates per new node")
+        grower.split(is_split, flags)
+        self._own_flags = None
+        self.state = State.growing
+        return self._offers(grower, message.candidates, _NO_SIZES)
+
+    def _all_flags(
+        self, grower: Grower, split_bits: NDArray[np.uint8], other_flags: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
+        """Which open nodes are split, and all flags: those of others from the message, and this party's own."""
+        is_split = unpack(split_bits, len(grower.start), "split nodes").astype(bool)
+        won, own = self._own_flags or (np.zeros(len(is_split), bool), np.empty(0, np.uint8))
+        if (won & ~is_split).any():
+            raise RemoteProtocolError("a split that this party has carried out is missing from the level")
+        sizes = (grower.end - grower.start)[is_split]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        mine = won[is_split]
+        others = unpack(other_flags, int(sizes[~mine].sum()), "sides of the others' splits")
+        flags = np.empty(int(starts[-1]), np.uint8)
+        interleave(others, np.flatnonzero(~mine), sizes, starts[:-1], flags)
+        interleave(own, np.flatnonzero(mine), sizes, starts[:-1], flags)
+        return is_split, flags
+
+    def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
+        grower = self._growing()
+        if len(message.is_split):
+            grower.split(*self._all_flags(grower, message.is_split, message.flags))
+        elif self._own_flags is not None:
+            raise RemoteProtocolError("FinishTrees must carry the level that is being split")
+        pruned = message.pruned.astype(np.int64)
+        if len(pruned) and int(pruned.max()) >= grower.skeleton.n_nodes:
+            raise RemoteProtocolError("FinishTrees prunes a node that does not exist")
+        structure, splits, position = grower.finish(pruned)
+        codings = () if self._codes is None else self._codes.codings
+        self._parts.append(PartyForest(structure, splits, self.table.names, codings))
+        reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, position)
+        shifts = np.concatenate([[0], np.cumsum([part.structure.n_nodes for part in self._parts])])
+        self.forest = PartyForest(
+            structure=join_structures([part.structure for part in self._parts]),
+            splits=join_splits([part.splits for part in self._parts], [int(s) for s in shifts[:-1]]),
+            names=self.table.names,
+            codings=codings,
+        )
+        self._grower, self._own_flags, self._answers = None, None, None
+        self.state = State.trained
+        return reply
+
+    def _leaf_totals(self, grower: Grower, position: NDArray[np.int64]) -> msg.LeafTotals:
+        """Label holder: what the leaves answer, in the true classes and targets."""
+        number, label, weight, total = grower.leaf_totals()
+        heir = grower.skeleton.surviving_ancestor(position)
+        node = position[heir[number]]
+        code = self._label_code
+        if isinstance(code, ClassCode):
+            label = code.decode(label)
+        key = node * (int(label.max(initial=0)) + 1) + label
+        unique, inverse = np.unique(key, return_inverse=True)
+        weights = np.zeros(len(unique), np.int64)
+        totals = np.zeros(len(unique), np.int64)
+        np.add.at(weights, inverse, weight)
+        np.add.at(totals, inverse, total)
+        _, entries = np.unique(unique // (int(label.max(initial=0)) + 1), return_counts=True)
+        value = code.decode(totals, weights) if isinstance(code, TargetCode) else np.empty(0)
+        return msg.LeafTotals(
+            entries=smallest_unsigned(entries),
+            label=smallest_unsigned(unique % (int(label.max(initial=0)) + 1)),
+            weight=smallest_unsigned(weights),
+            value=value,
+        )
+
+    # --- after the last tree ---
+
+    def _on_RevealSplits(self, message: msg.RevealSplits) -> msg.SplitTable:
+        forest = self._trained()
+        if not self.shares_model:
+            raise PolicyError("this party's policy keeps its splits to itself")
+        return msg.SplitTable(
+            node=forest.splits.node.astype(np.uint32),
+            feature=forest.splits.feature.astype(np.uint32),
+            threshold=forest.splits.threshold,
+            missing_left=forest.splits.missing_left.astype(np.uint8),
+            set_start=forest.splits.set_start,
+            sets=forest.splits.sets,
+            names=forest.names,
+            categories=tuple(c.categories if isinstance(c, CategoryCoding) else None for c in forest.codings),
+        )
+
+    def _trained(self) -> PartyForest:
+        if self.forest is None:
+            raise RemoteProtocolError("there is no forest here")
+        return self.forest
+
+    def _on_OutOfBag(self, message: msg.OutOfBag) -> msg.OutOfBagScore:
+        target = self._holder_target()
+        n = self.table.n_rows
+        counted = unpack(message.counted, n, "out-of-bag rows").astype(bool)
+        if len(message.output) != n:
+            raise RemoteProtocolError("OutOfBag must carry one answer per row")
+        score, residuals = target.score(message.output, counted)
+        quantiles = np.linspace(0, 1, RESIDUAL_QUANTILES)
+        return msg.OutOfBagScore(
+            score=score, residuals=np.quantile(residuals, quantiles) if len(residuals) else np.empty(0)
+        )
+
+    def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
+        return self._predictor().decide(message)
+
+    def _on_AskNodes(self, message: msg.AskNodes) -> msg.Sides:
+        return self._predictor().sides(message)
+
+    def _predictor(self) -> Answers:
+        if self._answers is None:
+            self._answers = Answers(self._trained(), self.table, self.known, self.n_jobs)
+        return self._answers
+
+
+_NO_SIZES = np.empty(0, np.int64)

@@ -1,0 +1,152 @@
+"""What is to be grown: the estimator's parameters, and what they come to once rows and columns are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.messages.vertical import EncodedLabels, StartForest
+from woodlot.trees.grow import GrowthRules
+from woodlot.trees.sampling import Bootstrap, derive_seed
+
+UNLIMITED_DEPTH = 2**31 - 1
+BYTES_PER_ROW = 8
+"""Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag while a level is split."""
+DEFAULT_MEMORY = 2 * 1024**3
+
+
+@dataclass(frozen=True)
+class ForestPlan:
+    """Parameters of a training, in scikit-learn's terms."""
+
+    task: Literal["classes", "targets"]
+    n_estimators: int
+    entropy: bool
+    max_depth: int | None
+    min_samples_split: int | float
+    min_samples_leaf: int | float
+    min_weight_fraction_leaf: float
+    max_features: int | float | str | None
+    max_leaf_nodes: int | None
+    min_impurity_decrease: float
+    bootstrap: bool
+    max_samples: int | float | None
+    class_weight: Literal["balanced", "balanced_subsample"] | tuple[tuple[str, float], ...] | None
+    feature_sampling: Literal["node", "tree"]
+    max_bins: int | None
+    out_of_bag: bool
+    seed: int
+    memory_limit: int = DEFAULT_MEMORY
+
+    def rules(self, n_rows: int, total_weight: int) -> GrowthRules:
+        """Rules of growth for a table of ``n_rows``, each tree of which weighs ``total_weight``."""
+        split = self.min_samples_split
+        leaf = self.min_samples_leaf
+        return GrowthRules(
+            entropy=self.entropy,
+            max_depth=UNLIMITED_DEPTH if self.max_depth is None else self.max_depth,
+            min_samples_split=max(2, split if isinstance(split, int) else ceil(split * n_rows)),
+            min_samples_leaf=leaf if isinstance(leaf, int) else ceil(leaf * n_rows),
+            min_weight=max(1, ceil(self.min_weight_fraction_leaf * total_weight)),
+            whole_tree=self.feature_sampling == "tree",
+        )
+
+    def n_candidates(self, n_features: int) -> int:
+        """``max_features`` as a number."""
+        m = self.max_features
+        if m is None:
+            wanted: float = n_features
+        elif m == "sqrt":
+            wanted = sqrt(n_features)
+        elif m == "log2":
+            wanted = log2(n_features) if n_features > 0 else 1
+        elif isinstance(m, int):
+            wanted = m
+        else:
+            wanted = float(m) * n_features
+        return max(1, min(n_features, int(wanted)))
+
+    def n_draws(self, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> int:
+        """Rows drawn for each tree: scikit-learn's meaning of ``max_samples``."""
+        if not self.bootstrap or self.max_samples is None:
+            return n_rows
+        if isinstance(self.max_samples, int):
+            return self.max_samples
+        total = float(n_rows) if weights is None else float(weights.sum()) / factor
+        return max(1, int(self.max_samples * total))
+
+    def sampling(self, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> Bootstrap:
+        """How the rows of each tree are drawn."""
+        return Bootstrap(
+            seed=derive_seed(self.seed, "bootstrap") if self.bootstrap else None,
+            n_draws=self.n_draws(n_rows, weights, factor),
+            weights=weights,
+            balance=self.class_weight == "balanced_subsample",
+        )
+
+    def batches(self, n_rows: int) -> list[range]:
+        """Trees that grow together: as many as the memory limit allows."""
+        together = max(1, min(self.n_estimators, self.memory_limit // (BYTES_PER_ROW * n_rows)))
+        return [range(t, min(t + together, self.n_estimators)) for t in range(0, self.n_estimators, together)]
+
+    def start_message(self, n_rows: int, answer: EncodedLabels) -> StartForest:
+        """What every party is told: the encoded labels, the rules and the seeds."""
+        labels = answer.labels if self.task == "classes" else answer.targets
+        if labels is None or len(labels) != n_rows or (answer.weights is not None and len(answer.weights) != n_rows):
+            raise RemoteProtocolError("the label holder did not send one label, and one weight if any, per row")
+        weights = None if answer.weights is None else answer.weights.astype(np.int64)
+        sampling = self.sampling(n_rows, weights, answer.weight_factor)
+        rules = self.rules(n_rows, sampling.tree_weight(n_rows))
+        return StartForest(
+            labels=answer.labels,
+            targets=answer.targets,
+            weights=answer.weights,
+            n_classes=len(answer.classes) if self.task == "classes" else 0,
+            entropy=rules.entropy,
+            max_depth=rules.max_depth,
+            min_samples_split=rules.min_samples_split,
+            min_samples_leaf=rules.min_samples_leaf,
+            min_weight=rules.min_weight,
+            whole_tree=rules.whole_tree,
+            order_seed=derive_seed(self.seed, "order"),
+            bootstrap_seed=sampling.seed,
+            n_draws=sampling.n_draws,
+            balance=sampling.balance,
+        )
+
+
+def rules_of(start: StartForest) -> GrowthRules:
+    """The rules of growth that a training was started with."""
+    return GrowthRules(
+        entropy=start.entropy,
+        max_depth=start.max_depth,
+        min_samples_split=start.min_samples_split,
+        min_samples_leaf=start.min_samples_leaf,
+        min_weight=start.min_weight,
+        whole_tree=start.whole_tree,
+    )
+
+
+def sampling_of(start: StartForest) -> Bootstrap:
+    """How the rows of the trees are drawn in a training."""
+    return Bootstrap(
+        seed=start.bootstrap_seed,
+        n_draws=start.n_draws,
+        weights=None if start.weights is None else start.weights.astype(np.int64),
+        balance=start.balance,
+    )
+
+
+def check_summaries(n_rows: dict[str, int]) -> int:
+    """The number of rows, which must be the same at every party and not zero."""
+    if len(set(n_rows.values())) != 1:
+        raise DataError(f"parties have different numbers of rows: {n_rows}; align their tables by id before training")
+    rows = next(iter(n_rows.values()))
+    if rows == 0:
+        raise DataError("no rows to train on: the parties' tables are empty or have no id in common")
+    return rows

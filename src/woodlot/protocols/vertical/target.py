@@ -1,0 +1,77 @@
+"""The label holder's labels and weights, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import DataError
+from woodlot.protocols.vertical.model import ClassName
+from woodlot.trees import sampling
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Labels in clear, which never leave their holder.
+
+    Attributes
+    ----------
+    classes : tuple
+        Names of the classes, ascending; empty for regression.
+    numbers : int64 array
+        Number of each row's class; empty for regression.
+    values : float64 array
+        Target of each row; empty for classification.
+    weights : float64 array or None
+        Weight of each row.
+    """
+
+    classes: tuple[ClassName, ...]
+    numbers: NDArray[np.int64]
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of_classes(cls, y: NDArray[np.generic], weights: NDArray[np.float64] | None = None) -> Target:
+        """Class labels of any kind; numbered in ascending order."""
+        classes, numbers = np.unique(y, return_inverse=True)
+        return cls(tuple(c.item() if hasattr(c, "item") else c for c in classes), numbers.ravel(), np.empty(0), weights)
+
+    @classmethod
+    def of_values(cls, y: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> Target:
+        """Targets of a regression."""
+        return cls((), np.empty(0, np.int64), y, weights)
+
+    def integer_weights(
+        self, balanced: bool, class_weight: tuple[tuple[str, float], ...]
+    ) -> tuple[NDArray[np.int64] | None, float]:
+        """Weight of each row times weight of its class as integers, and their factor; None where all weigh the same."""
+        weights = np.ones(max(len(self.numbers), len(self.values))) if self.weights is None else self.weights
+        if balanced:
+            per_class = np.bincount(self.numbers, minlength=len(self.classes))
+            weights = weights * (len(self.numbers) / (len(self.classes) * per_class))[self.numbers]
+        elif class_weight:
+            named = dict(class_weight)
+            unknown = set(named) - {str(c) for c in self.classes}
+            if unknown:
+                raise DataError(f"class_weight names classes that do not occur: {sorted(unknown)}")
+            weights = weights * np.array([named.get(str(c), 1.0) for c in self.classes])[self.numbers]
+        if (weights == 1.0).all():
+            return None, 1.0
+        if not (weights > 0).any():
+            raise DataError("all rows have weight zero; give at least one row a positive weight")
+        return sampling.integer_weights(weights)
+
+    def score(
+        self, output: NDArray[np.float64], counted: NDArray[np.bool_]
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Accuracy, or R2 and the residuals, of answers for the counted rows."""
+        if not counted.any():
+            return float("nan"), np.empty(0)
+        if self.classes:
+            return float((output[counted].astype(np.int64) == self.numbers[counted]).mean()), np.empty(0)
+        residuals = self.values[counted] - output[counted]
+        spread = ((self.values[counted] - self.values[counted].mean()) ** 2).sum()
+        return float(1.0 - (residuals**2).sum() / spread) if spread > 0 else float("nan"), residuals

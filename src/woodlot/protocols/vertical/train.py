@@ -1,0 +1,380 @@
+"""Federated Forest, training: Algorithms 2 and 6 of the paper at the coordinator, for all trees at once.
+
+One level of every tree costs two rounds, however many trees and nodes there are::
+
+    round 1   coordinator -> every party   splits of the level above, number of candidates at each new node
+              every party -> coordinator   score of its best candidate at each open node
+    round 2   coordinator -> winners       at which nodes their split was the best of all
+              winners -> coordinator       one bit per row: left or right
+
+The coordinator sees scores, codes of features, and sides; never a value, a threshold or a row's label in clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.messages.vertical import (
+    ApplySplits,
+    EncodedLabels,
+    FinishTrees,
+    GrowLevel,
+    HolderOffers,
+    LeafTotals,
+    Offers,
+    OpenTraining,
+    Partition,
+    PlantTrees,
+    ShareLabels,
+    StartForest,
+    TableSummary,
+)
+from woodlot.protocols.vertical.best_first import best_first
+from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, sampling_of
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
+from woodlot.trees.grow import entropy_scale
+from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
+from woodlot.trees.kernels.rows import count_left, extract, interleave
+from woodlot.trees.parallel import run_chunks
+from woodlot.trees.sampling import derive_seed, tree_keys
+from woodlot.trees.skeleton import Skeleton
+
+Rounds = Generator[Round, dict[str, Message], Any]
+CHUNK_NODES = 4096
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int = 1) -> Rounds:
+    """Grow a forest over the parties' columns; returns the coordinator's part of it.
+
+    Parameters
+    ----------
+    plan : ForestPlan
+        What to grow.
+    parties : tuple of str
+        Everybody who takes part.
+    holder : str
+        The party that has the labels.
+    n_jobs : int
+        Threads of the coordinator.
+
+    """
+    summaries = {
+        p: reply_of(r, TableSummary, p)
+        for p, r in (yield Round("prepare", {p: OpenTraining(max_bins=plan.max_bins) for p in parties})).items()
+    }
+    n_rows = check_summaries({p: s.n_rows for p, s in summaries.items()})
+    features = _Features.of(parties, summaries)
+
+    share = ShareLabels(
+        task=plan.task,
+        seed=derive_seed(plan.seed, "labels"),
+        balanced=plan.class_weight == "balanced",
+        class_weight=plan.class_weight if isinstance(plan.class_weight, tuple) else (),
+        reveal_unit=plan.min_impurity_decrease > 0,
+    )
+    answer = reply_of((yield Round("prepare", {holder: share}))[holder], EncodedLabels, holder)
+    start = plan.start_message(n_rows, answer)
+    active = tuple(p for p in parties if p == holder or len(summaries[p].feature_keys))
+    yield Round("prepare", {p: start for p in active})
+
+    grown = []
+    for batch in plan.batches(n_rows):
+        grown.append((yield from _Batch(plan, start, features, active, holder, answer.unit, n_rows, n_jobs).grow(batch)))
+    structure = join_structures([part.structure for part in grown])
+    return CoordinatorForest(
+        structure=structure,
+        owner=np.concatenate([part.owner for part in grown]),
+        feature=np.concatenate([part.feature for part in grown]),
+        gain=np.concatenate([part.gain for part in grown]),
+        leaves=join_leaves([part.leaves for part in grown]),
+        parties=parties,
+        feature_keys=features.keys,
+        feature_party=features.party,
+        classes=answer.classes,
+        sampling=sampling_of(start),
+        n_rows=n_rows,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """All features of all parties under their codes: numbered party after party."""
+
+    keys: NDArray[np.uint64]
+    party: NDArray[np.int64]
+    first: dict[str, int]
+
+    @classmethod
+    def of(cls, parties: tuple[str, ...], summaries: dict[str, TableSummary]) -> _Features:
+        counts = [len(summaries[p].feature_keys) for p in parties]
+        keys = np.concatenate([np.empty(0, np.uint64), *(summaries[p].feature_keys for p in parties)])
+        if len(np.unique(keys)) != len(keys):
+            raise DataError("two columns have the same code; rename one of the columns with equal names")
+        if len(keys) == 0:
+            raise DataError("no party has a column to learn from")
+        first = np.concatenate([[0], np.cumsum(counts)])
+        return cls(keys, np.repeat(np.arange(len(parties)), counts), dict(zip(parties, map(int, first), strict=False)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Grown:
+    """The coordinator's part of some finished trees."""
+
+    structure: Structure
+    owner: NDArray[np.int16]
+    feature: NDArray[np.int32]
+    gain: NDArray[np.float64]
+    leaves: Leaves
+
+
+class _Batch:
+    """Trees that grow together, at the coordinator."""
+
+    def __init__(
+        self,
+        plan: ForestPlan,
+        start: StartForest,
+        features: _Features,
+        parties: tuple[str, ...],
+        holder: str,
+        unit: float,
+        n_rows: int,
+        n_jobs: int,
+    ) -> None:
+        self.plan = plan
+        self.start = start
+        self.features = features
+        self.parties = parties
+        self.holder = holder
+        self.n_jobs = n_jobs
+        self.n_candidates = plan.n_candidates(len(features.keys))
+        sampling = sampling_of(start)
+        tree_weight = sampling.tree_weight(n_rows)
+        # scores are in the labels' own code: this turns gains into impurity decreases weighted by the share of the tree
+        self.gain_unit = 1.0 / (tree_weight * (entropy_scale(sampling, n_rows) if start.entropy else unit))
+        self.number = {p: i for i, p in enumerate(features.first)}
+
+    def grow(self, trees: range) -> Generator[Round, dict[str, Message], _Grown]:
+        """Grow the trees to their end."""
+        skeleton = self.skeleton = Skeleton(tree_keys(self.start.order_seed, trees))
+        self.gains: list[NDArray[np.float64]] = []
+        self.owners: list[NDArray[np.int16]] = []
+        self.split_features: list[NDArray[np.int32]] = []
+        limits, counts = self._candidates(np.ones(len(trees), bool))
+        replies = yield Round(
+            "grow",
+            {
+                p: PlantTrees(first_tree=trees.start, n_trees=len(trees), candidates=counts[p])
+                for p in self.parties
+            },
+            self._progress(trees, 0, 1),
+        )
+        sizes = reply_of(replies[self.holder], HolderOffers, self.holder).sizes.astype(np.int64)
+        total_rows = int(sizes.sum())
+        last = (_NO_BITS, dict.fromkeys(self.parties, _NO_BITS))
+        while True:
+            is_open = self._open_nodes(replies, len(skeleton.frontier))
+            skeleton.keep_open(is_open)
+            limits, sizes = limits[is_open], sizes[is_open]
+            winner, feature, gain = self._winners(replies, limits)
+            is_split = winner >= 0
+            if not is_split.any():
+                break
+            flags = yield from self._partitions(trees, winner, sizes, total_rows)
+            starts = np.concatenate([[0], np.cumsum(sizes[is_split])[:-1]]).astype(np.int64)
+            others = self._flags_of_others(winner[is_split], sizes[is_split], starts, flags)
+            left = np.empty(int(is_split.sum()), np.int64)
+            count_left(flags, starts, sizes[is_split], left)
+            self._record(is_split, winner, feature, gain)
+            skeleton.split(is_split)
+            sizes = np.column_stack([left, sizes[is_split] - left]).ravel()
+            if skeleton.depth >= self.start.max_depth:
+                last = (pack(is_split), others)
+                break
+            limits, counts = self._candidates(sizes >= self.start.min_samples_split)
+            bits = pack(is_split)
+            replies = yield Round(
+                "grow",
+                {p: GrowLevel(is_split=bits, flags=others[p], candidates=counts[p]) for p in self.parties},
+                self._progress(trees, total_rows - int(sizes.sum()), total_rows),
+            )
+        return (yield from self._finish(trees, *last))
+
+    def _candidates(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.uint64], dict[str, NDArray[Any]]]:
+        """Place of the last candidate at each new node, and how many of them each party has."""
+        keys = self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key
+        nodes = np.flatnonzero(wanted)
+        limits = np.zeros(len(keys), np.uint64)
+        counts = np.zeros((len(keys), len(self.number)), np.int64)
+        chosen, some_keys = np.zeros((len(nodes), len(self.number)), np.int64), np.ascontiguousarray(keys[nodes])
+        some_limits = np.empty(len(nodes), np.uint64)
+
+        def work(first: int) -> None:
+            part = slice(first, first + CHUNK_NODES)
+            candidate_limits(
+                some_keys[part], self.features.keys, self.features.party, self.n_candidates, some_limits[part], chosen[part]
+            )
+
+        run_chunks(work, range(0, len(nodes), CHUNK_NODES), self.n_jobs)
+        limits[nodes] = some_limits
+        counts[nodes] = chosen
+        return limits, {p: smallest_unsigned(counts[:, self.number[p]]) for p in self.parties}
+
+    def _open_nodes(self, replies: dict[str, Message], n_new: int) -> NDArray[np.bool_]:
+        offers = reply_of(replies[self.holder], HolderOffers, self.holder)
+        is_open = unpack(offers.is_open, n_new, f"open nodes of {self.holder}").astype(bool)
+        if len(offers.whole) != int(is_open.sum()):
+            raise RemoteProtocolError(f"{self.holder} sent {len(offers.whole)} scores for {int(is_open.sum())} open nodes")
+        return is_open
+
+    def _winners(
+        self, replies: dict[str, Message], limits: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Number of the winning party at every open node (-1: none), its feature, and the gain."""
+        n_open = len(limits)
+        scores = np.full((len(self.number), n_open), -np.inf)
+        features = np.full((len(self.number), n_open), -1, np.int64)
+        for p in self.parties:
+            offers = reply_of(replies[p], HolderOffers if p == self.holder else Offers, p)
+            i, n_own = self.number[p], int((self.features.party == self.number[p]).sum())
+            if n_own == 0:
+                continue
+            if len(offers.score) != n_open or len(offers.feature) != n_open:
+                raise RemoteProtocolError(f"{p} sent {len(offers.score)} offers for {n_open} open nodes")
+            if n_open and int(offers.feature.max()) > n_own:
+                raise RemoteProtocolError(f"{p} offered a feature that it does not have")
+            scores[i] = offers.score
+            features[i] = np.where(offers.feature > 0, self.features.first[p] + offers.feature.astype(np.int64) - 1, -1)
+        winner = np.empty(n_open, np.int64)
+        select = self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key
+        choose_offers(select, self.skeleton.key, limits, scores, features, self.features.keys, winner)
+        nodes = np.arange(n_open)
+        whole = reply_of(replies[self.holder], HolderOffers, self.holder).whole
+        has = winner >= 0
+        feature = np.where(has, features[np.maximum(winner, 0), nodes], -1)
+        gain = np.where(has, (scores[np.maximum(winner, 0), nodes] - whole) * self.gain_unit, np.nan)
+        winner[has & (gain + EPSILON < self.plan.min_impurity_decrease)] = -1
+        if self.plan.max_leaf_nodes is not None:
+            known = self._known_gains()
+            known[self.skeleton.frontier] = np.where(winner >= 0, gain, np.nan)
+            chosen = best_first(self.skeleton.n_trees, self.skeleton.left, known, self.plan.max_leaf_nodes)
+            winner[~chosen[self.skeleton.frontier]] = -1
+        return winner, feature, gain
+
+    def _partitions(
+        self, trees: range, winner: NDArray[np.int64], sizes: NDArray[np.int64], total_rows: int
+    ) -> Generator[Round, dict[str, Message], NDArray[np.uint8]]:
+        """The winners' partitions: one flag per row of the split nodes, in order."""
+        won = {p: winner == self.number[p] for p in self.parties}
+        replies = yield Round(
+            "grow",
+            {p: ApplySplits(won=pack(won[p])) for p in self.parties if won[p].any()},
+            self._progress(trees, total_rows - int(sizes.sum()), total_rows),
+        )
+        is_split = winner >= 0
+        split_sizes = sizes[is_split]
+        starts = np.concatenate([[0], np.cumsum(split_sizes)]).astype(np.int64)
+        flags = np.empty(int(starts[-1]), np.uint8)
+        for p, reply in replies.items():
+            mine = np.flatnonzero(won[p][is_split])
+            part = unpack(reply_of(reply, Partition, p).flags, int(split_sizes[mine].sum()), f"partition of {p}")
+            interleave(part, mine, split_sizes, starts[:-1], flags)
+        return flags
+
+    def _flags_of_others(
+        self, winner: NDArray[np.int64], sizes: NDArray[np.int64], starts: NDArray[np.int64], flags: NDArray[np.uint8]
+    ) -> dict[str, NDArray[np.uint8]]:
+        """For each party the packed flags of the splits that are not its own: its own it knows."""
+        others = {}
+        for p in self.parties:
+            nodes = np.flatnonzero(winner != self.number[p])
+            part = np.empty(int(sizes[nodes].sum()), np.uint8)
+            extract(flags, nodes, sizes, starts, part)
+            others[p] = pack(part)
+        return others
+
+    def _record(
+        self, is_split: NDArray[np.bool_], winner: NDArray[np.int64], feature: NDArray[np.int64], gain: NDArray[np.float64]
+    ) -> None:
+        self.gains.append(gain[is_split])
+        self.owners.append(winner[is_split].astype(np.int16))
+        self.split_features.append(feature[is_split].astype(np.int32))
+
+    def _by_node(self, parts: list[NDArray[Any]], fill: float, kind: Any) -> NDArray[Any]:
+        """Values recorded at the splits, for every node made so far."""
+        values = np.full(self.skeleton.n_nodes, fill, kind)
+        values[self.skeleton.split_nodes] = np.concatenate([np.empty(0, kind), *parts])
+        return values
+
+    def _known_gains(self) -> NDArray[np.float64]:
+        return self._by_node(self.gains, np.nan, np.float64)
+
+    def _finish(
+        self, trees: range, is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
+    ) -> Generator[Round, dict[str, Message], _Grown]:
+        """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the label holder what the leaves hold."""
+        pruned = np.empty(0, np.int64)
+        if self.plan.max_leaf_nodes is not None:
+            chosen = best_first(
+                self.skeleton.n_trees, self.skeleton.left, self._known_gains(), self.plan.max_leaf_nodes
+            )
+            split_nodes = self.skeleton.split_nodes
+            pruned = split_nodes[~chosen[split_nodes]]
+        structure, position = self.skeleton.finish(pruned)
+        requests: dict[str, Message] = {
+            p: FinishTrees(is_split=is_split, flags=flags[p], pruned=pruned.astype(np.uint32)) for p in self.parties
+        }
+        replies = yield Round("grow", requests, self._progress(trees, 1, 1))
+        totals = reply_of(replies[self.holder], LeafTotals, self.holder)
+        kept = np.flatnonzero((position >= 0) & (self.skeleton.left >= 0))
+        kept = kept[~np.isin(kept, pruned)]
+
+        def place(values: NDArray[Any], fill: float) -> NDArray[Any]:
+            placed = np.full(structure.n_nodes, fill, values.dtype)
+            placed[position[kept]] = values[kept]
+            return placed
+
+        return _Grown(
+            structure=structure,
+            owner=place(self._by_node(self.owners, -1, np.int16), -1),
+            feature=place(self._by_node(self.split_features, -1, np.int32), -1),
+            gain=place(self._known_gains(), 0.0),
+            leaves=_leaves_from(totals, structure.n_leaves, max(1, self.start.n_classes), self.holder),
+        )
+
+    def _progress(self, trees: range, settled: int, of: int) -> Progress:
+        """Trees done, counting those in flight by the share of their rows that have settled in leaves."""
+        done = trees.start + len(trees) * settled / max(of, 1)
+        note = f"level {self.skeleton.depth}, {len(self.skeleton.frontier):,} nodes"
+        return Progress(done=int(done), total=self.plan.n_estimators, note=note)
+
+
+_NO_BITS = np.empty(0, np.uint8)
+
+
+def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, holder: str) -> Leaves:
+    """The leaves' answers, as checked parts of the model."""
+    entries = totals.entries.astype(np.int64)
+    start = np.concatenate([[0], np.cumsum(entries)]).astype(np.int64)
+    output = totals.label.astype(np.int32)
+    weight = totals.weight.astype(np.float64)
+    n = int(start[-1])
+    regression = len(totals.value) > 0
+    if len(entries) != n_leaves or (entries == 0).any() or len(output) != n or len(weight) != n:
+        raise RemoteProtocolError(f"{holder} sent totals that do not fit the {n_leaves} leaves")
+    if (output >= n_outputs).any() or (weight <= 0).any() or (regression and len(totals.value) != n):
+        raise RemoteProtocolError(f"{holder} sent leaf totals out of range")
+    leaf_weight = np.add.reduceat(weight, start[:-1])
+    value = totals.value if regression else weight / np.repeat(leaf_weight, entries)
+    return Leaves(weight=leaf_weight, start=start, output=output, value=np.array(value, np.float64), n_outputs=n_outputs)
