@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from woodlot.protocols.messages.base import F64, I64, U8, U32, U64, Disclosure, Message, Role, UInt
+from woodlot.protocols.messages.base import F64, I32, I64, U8, U16, U32, U64, Disclosure, Message, Role, UInt
 
 TO_PARTY = (Role.coordinator, Role.party)
 TO_HOLDER = (Role.coordinator, Role.label_holder)
@@ -258,8 +258,8 @@ class Decisions(Message):
         "sets tell, no more); which rows the party does not have",
         "clear",
     )
-    stream: U8
-    chunks: U32
+    stream: U64
+    lengths: U32
     known: U8 | None
 
 
@@ -269,7 +269,7 @@ class ReachableLeaves(Message):
     discloses: ClassVar = Disclosure(
         *FROM_PARTY, "for each row and leaf, whether the party's splits let it get there; which rows the party does not have", "clear"
     )
-    bits: U8
+    words: U64
     known: U8 | None
 
 
@@ -282,13 +282,15 @@ class Ranks(Message):
         "order of its thresholds (never a value or threshold itself); which rows the party does not have",
         "clear",
     )
-    codes: tuple[UInt, ...]
-    node: U32
-    slot: U32
-    rank: U32
+    node: I32
+    slot: I32
+    cut: U16
     missing_left: U8
     set_start: I64
     sets: U8
+    n_thresholds: I32
+    n_codes: I64
+    codes: tuple[UInt, ...]
     known: U8 | None
 
 
@@ -296,13 +298,12 @@ class AskNodes(Message):
     """The classical method: asks for the side of some rows at some of the party's nodes."""
 
     discloses: ClassVar = Disclosure(*TO_PARTY, "which rows have arrived at which of its own nodes", "clear")
-    rows: U32
-    nodes: U32
+    rows: I32
+    nodes: I32
 
 
 class Sides(Message):
-    """The classical method's answer: one bit per question, 1 for left."""
+    """The classical method's answer: one bit per question, 1 for right."""
 
     discloses: ClassVar = Disclosure(*FROM_PARTY, "the side of each asked row at the asked node", "clear")
     bits: U8
-    known: U8 | None

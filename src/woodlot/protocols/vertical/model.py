@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.encoding import Coding
-from woodlot.trees.forest import Leaves, Splits, Structure
+from woodlot.trees.forest import Leaves, Splits, Structure, join_splits, join_structures
 from woodlot.trees.sampling import Bootstrap
 
 ClassName = str | int | float | bool
@@ -62,3 +63,14 @@ class PartyForest:
     names: tuple[str, ...]
     """The party's columns, in the order that ``splits.feature`` counts them."""
     codings: tuple[Coding, ...]
+
+
+def join_forests(parts: Sequence[PartyForest]) -> PartyForest:
+    """One forest of a party's trees that grew in several batches."""
+    shifts = np.concatenate([[0], np.cumsum([part.structure.n_nodes for part in parts])])
+    return PartyForest(
+        structure=join_structures([part.structure for part in parts]),
+        splits=join_splits([part.splits for part in parts], [int(shift) for shift in shifts[:-1]]),
+        names=parts[0].names,
+        codings=parts[0].codings,
+    )

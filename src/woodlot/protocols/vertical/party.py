@@ -20,11 +20,10 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode
-from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.model import PartyForest, join_forests
 from woodlot.protocols.vertical.plan import rules_of, sampling_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import CategoryCoding, EncodedTable, encode
-from woodlot.trees.forest import join_splits, join_structures
 from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.rows import interleave
 from woodlot.trees.sampling import feature_key
@@ -272,13 +271,6 @@ class VerticalParty:
         codings = () if self._codes is None else self._codes.codings
         self._parts.append(PartyForest(structure, splits, self.table.names, codings))
         reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, position)
-        shifts = np.concatenate([[0], np.cumsum([part.structure.n_nodes for part in self._parts])])
-        self.forest = PartyForest(
-            structure=join_structures([part.structure for part in self._parts]),
-            splits=join_splits([part.splits for part in self._parts], [int(s) for s in shifts[:-1]]),
-            names=self.table.names,
-            codings=codings,
-        )
         self._grower, self._own_flags, self._answers = None, None, None
         self.state = State.trained
         return reply
@@ -309,7 +301,7 @@ class VerticalParty:
     # --- after the last tree ---
 
     def _on_RevealSplits(self, message: msg.RevealSplits) -> msg.SplitTable:
-        forest = self._trained()
+        forest = self.grown_forest()
         if not self.shares_model:
             raise PolicyError("this party's policy keeps its splits to itself")
         return msg.SplitTable(
@@ -323,9 +315,10 @@ class VerticalParty:
             categories=tuple(c.categories if isinstance(c, CategoryCoding) else None for c in forest.codings),
         )
 
-    def _trained(self) -> PartyForest:
+    def grown_forest(self) -> PartyForest:
+        """This party's part of the forest."""
         if self.forest is None:
-            raise RemoteProtocolError("there is no forest here")
+            self.forest = join_forests(self._parts)
         return self.forest
 
     def _on_OutOfBag(self, message: msg.OutOfBag) -> msg.OutOfBagScore:
@@ -348,7 +341,7 @@ class VerticalParty:
 
     def _predictor(self) -> Answers:
         if self._answers is None:
-            self._answers = Answers(self._trained(), self.table, self.known, self.n_jobs)
+            self._answers = Answers(self.grown_forest(), self.table, self.known, self.n_jobs)
         return self._answers
 
 

@@ -190,7 +190,9 @@ def decode_decisions(
     n_parties = len(start)
     right = np.zeros(shape.max_nodes, np.uint64)
     masks = np.zeros(shape.max_nodes + 2, np.uint64)
-    at = start * 64
+    at = np.empty(n_parties, np.int64)
+    for party in range(n_parties):
+        at[party] = start[party] * 64
     for tree in range(len(shape.offset) - 1):
         root = shape.offset[tree]
         for block in range(len(valid)):

@@ -46,6 +46,7 @@ def settle(
     row, as ``known[owner, block]`` says. At other nodes the row follows both branches, weighted by their
     shares: it is then uncertain, and its leaf -1.
     """
+    jump, number = shape.jump, shape.leaf
     sure = valid[block]
     for party in range(known.shape[0]):
         sure &= known[party, block]
@@ -55,20 +56,21 @@ def settle(
         group = (sure >> np.uint64(first)) & np.uint64((1 << GROUP) - 1)
         if group == np.uint64(0):
             continue
-        at[:] = root
+        for j in range(GROUP):
+            at[j] = root
         moving = True
         while moving:
             jumps = 0
             for j in range(GROUP):
-                jump = shape.jump[at[j]]
-                jumps |= jump
+                distance = jump[at[j]]
+                jumps |= distance
                 right = (goes_right[at[j] - root] >> np.uint64(first + j)) & np.uint64(1)
-                at[j] += jump if right else min(jump, 1)
+                at[j] += distance if right else min(distance, 1)
             moving = jumps != 0
         while group != np.uint64(0):
             j = lowest_one(group)
             row = block * 64 + first + j
-            leaf[tree, row] = shape.leaf[at[j]]
+            leaf[tree, row] = number[at[j]]
             group &= group - np.uint64(1)
     unsure = valid[block] & ~sure
     while unsure != np.uint64(0):
@@ -93,6 +95,8 @@ def follow_both(
     row: Any,
 ) -> Any:
     """Add the weighted answer of one row and return -1, or return its leaf if it met no unknown node."""
+    jump, owner, share_left, share_right = shape.jump, shape.owner, shape.share_left, shape.share_right
+    start, output, value = answers.start, answers.output, answers.value
     waiting = np.empty(shape.max_depth + 1, np.int64)
     weights = np.empty(shape.max_depth + 1, np.float64)
     mean = np.zeros(out.shape[1], np.float64)
@@ -104,23 +108,27 @@ def follow_both(
         depth -= 1
         i = waiting[depth]
         weight = weights[depth]
-        while shape.jump[i] > 0:
-            if known[shape.owner[i], block] & bit:
-                i += shape.jump[i] if goes_right[i - root] & bit else 1
+        while jump[i] > 0:
+            if known[owner[i], block] & bit:
+                i += jump[i] if goes_right[i - root] & bit else 1
             else:
                 split = True
-                waiting[depth] = i + shape.jump[i]
-                weights[depth] = weight * shape.share_right[i]
+                waiting[depth] = i + jump[i]
+                weights[depth] = weight * share_right[i]
                 depth += 1
-                weight *= shape.share_left[i]
+                weight *= share_left[i]
                 i += 1
         leaf = shape.leaf[i]
         if not split:
             return leaf
-        for j in range(answers.start[leaf], answers.start[leaf + 1]):
-            mean[answers.output[j]] += weight * answers.value[j]
+        for j in range(start[leaf], start[leaf + 1]):
+            mean[output[j]] += weight * value[j]
     if answers.majority:
-        out[row, np.argmax(mean)] += 1.0
+        best = 0
+        for j in range(1, len(mean)):
+            if mean[j] > mean[best]:
+                best = j
+        out[row, best] += 1.0
     else:
         for j in range(len(mean)):
             out[row, j] += mean[j]

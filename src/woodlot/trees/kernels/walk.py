@@ -62,7 +62,8 @@ def walk_numbers(
     for tree in range(len(roots)):
         for first in range(0, out.shape[1], GROUP):
             base = (first >> 6) * n_slots * 64 + (first & 63)
-            at[:] = roots[tree]
+            for row in range(GROUP):
+                at[row] = roots[tree]
             moving = True
             while moving:
                 cuts = 0
@@ -96,7 +97,8 @@ def walk(
     for tree in range(len(roots)):
         for first in range(0, out.shape[1], GROUP):
             base = (first >> 6) * n_slots * 64 + (first & 63)
-            at[:] = roots[tree]
+            for row in range(GROUP):
+                at[row] = roots[tree]
             moving = True
             while moving:
                 cuts = 0
@@ -131,7 +133,7 @@ def in_set(code: Any, missing_left: Any, start: Any, stop: Any, sets: NDArray[np
 def add_answers(answers: Answers, leaf: NDArray[np.int32], out: NDArray[np.float64]) -> None:
     """Add to ``out[row]`` what the row's leaves ``leaf[tree, row]`` answer, tree after tree."""
     for tree in range(leaf.shape[0]):
-        add_tree(answers, leaf, tree, 0, out.shape[0], out)
+        add_tree(answers, leaf, tree, np.int64(0), out.shape[0], out)
 
 
 @kernel
@@ -142,15 +144,16 @@ def add_tree(
 
     The loop over rows is here and not in the callers: a call that passes arrays costs more than one row.
     """
+    dense, start, output, value = answers.dense, answers.start, answers.output, answers.value
     for row in range(first, stop):
         i = leaf[tree, row]
         if i < 0:
             continue
         if answers.majority:
             out[row, answers.top[i]] += 1.0
-        elif answers.dense.size > 0:
-            for j in range(answers.dense.shape[1]):
-                out[row, j] += answers.dense[i, j]
+        elif dense.size > 0:
+            for j in range(dense.shape[1]):
+                out[row, j] += dense[i, j]
         else:
-            for j in range(answers.start[i], answers.start[i + 1]):
-                out[row, answers.output[j]] += answers.value[j]
+            for j in range(start[i], start[i + 1]):
+                out[row, output[j]] += value[j]

@@ -1,0 +1,104 @@
+"""Prediction at a party: its columns matched to those of the training, and its answers in each wire form."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import CategoryColumn, NumericColumn
+from woodlot.data.tables import Table
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.messages import vertical as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.bits import pack
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.trees import wire
+from woodlot.trees.encoding import CategoryCoding, Coding, match_codes
+from woodlot.trees.stepwise import answer_questions
+
+
+def match_columns(names: Sequence[str], codings: Sequence[Coding], table: Table) -> list[NDArray[Any]]:
+    """The table's columns in the order, and the codes, of the training's.
+
+    Unseen categories count as missing, with a warning; a column that is absent or of another kind is an error.
+    """
+    absent = [name for name in names if name not in table.names]
+    if absent:
+        raise DataError(f"columns of the training are missing: {absent}; give the table the columns it was fitted with")
+    return [_match(name, coding, table) for name, coding in zip(names, codings, strict=True)]
+
+
+def _match(name: str, coding: Coding, table: Table) -> NDArray[Any]:
+    column = table.column(name)
+    if isinstance(coding, CategoryCoding):
+        if isinstance(column, NumericColumn):
+            if np.isnan(column.values).all():  # a column of nothing but nulls has no kind of its own
+                return np.full(len(column.values), len(coding.categories), np.int32)
+            raise DataError(f"column {name!r} was categorical in training and is numeric now; give it as text or category")
+        codes, unseen = match_codes(coding, column)
+        if unseen:
+            warnings.warn(
+                f"column {name!r} has {len(unseen)} categories unseen in training, such as {unseen[0]!r}; "
+                "they are treated as missing",
+                UserWarning,
+                stacklevel=2,
+            )
+        return codes
+    if isinstance(column, CategoryColumn):
+        if (column.codes < 0).all():
+            return np.full(len(column.codes), np.nan, np.float32)
+        raise DataError(f"column {name!r} was numeric in training and is categorical now; convert it to numbers")
+    return column.values
+
+
+class Answers:
+    """A party's answers for the rows of one table."""
+
+    def __init__(self, forest: PartyForest, table: Table, known: NDArray[np.bool_] | None, n_jobs: int) -> None:
+        self._forest = forest
+        self._columns = match_columns(forest.names, forest.codings, table)
+        self._n_rows = table.n_rows
+        self._known = known
+        self._n_jobs = n_jobs
+        self._predictor = wire.PartyPredictor(forest.structure, forest.splits)
+
+    def decide(self, message: msg.AskDecisions) -> Message:
+        """One round for the whole forest."""
+        columns = self._columns
+        if message.shuffled is not None:
+            if not 0 <= message.shuffled < len(columns):
+                raise RemoteProtocolError("there is no such feature to shuffle")
+            order = np.random.default_rng(message.seed).permutation(self._n_rows)
+            columns = list(columns)
+            columns[message.shuffled] = columns[message.shuffled][order]
+        reply = self._predictor.answer(message.wire, columns, self._n_rows, self._known, self._n_jobs)
+        known = None if self._known is None else pack(self._known)
+        if isinstance(reply, wire.Decisions):
+            return msg.Decisions(stream=reply.stream, lengths=reply.lengths, known=known)
+        if isinstance(reply, wire.ReachableLeaves):
+            return msg.ReachableLeaves(words=reply.words.ravel(), known=known)
+        return msg.Ranks(
+            node=reply.node,
+            slot=reply.slot,
+            cut=reply.cut,
+            missing_left=reply.missing_left.astype(np.uint8),
+            set_start=reply.set_start,
+            sets=reply.sets,
+            n_thresholds=reply.n_thresholds,
+            n_codes=reply.n_codes,
+            codes=reply.codes,
+            known=known,
+        )
+
+    def sides(self, message: msg.AskNodes) -> msg.Sides:
+        """The classical method: one node per row and tree."""
+        if self._known is not None and not self._known.all():
+            raise DataError("the classical method needs every row at every party; use method='one-round'")
+        bits = answer_questions(
+            self._forest.structure, self._forest.splits, self._columns, message.rows, message.nodes
+        )
+        return msg.Sides(bits=bits)

@@ -1,0 +1,151 @@
+"""Federated Forest, prediction at the coordinator: Algorithm 4 and 8 in one round, and the classical method."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.messages import vertical as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.vertical.bits import pack, unpack
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.trees import wire
+from woodlot.trees.collect import Collector
+from woodlot.trees.predict import Vote, outputs_from_leaves
+from woodlot.trees.stepwise import NodeByNode
+
+Prediction = tuple[NDArray[np.float64], NDArray[np.bool_]]
+
+
+def predict_in_one_round(
+    forest: CoordinatorForest,
+    present: Sequence[str],
+    n_rows: int,
+    form: msg.Wire,
+    vote: Vote,
+    n_jobs: int,
+    shuffled: tuple[int, int] | None = None,
+) -> Generator[Round, dict[str, Message], Prediction]:
+    """Every party that splits nodes answers once; returns the outputs, and which rows are uncertain.
+
+    Parameters
+    ----------
+    present : sequence of str
+        Parties that can be asked. Rows follow both branches at the nodes of the others.
+    form : {"decisions", "leaves", "ranks"}
+        What the parties send.
+    shuffled : (feature, seed), optional
+        Permutation importance: the feature whose values its party shuffles among the rows first.
+
+    """
+    replies, known = yield from _gather(forest, present, n_rows, form, shuffled)
+    collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
+    return collector.outputs(replies, known, n_rows, vote, n_jobs)
+
+
+def _gather(
+    forest: CoordinatorForest, present: Sequence[str], n_rows: int, form: msg.Wire, shuffled: tuple[int, int] | None
+) -> Generator[
+    Round, dict[str, Message], tuple[list[wire.Reply | None], list[NDArray[np.bool_] | None]]
+]:
+    needed = [p for i, p in enumerate(forest.parties) if p in present and (forest.owner == i).any()]
+    requests: dict[str, Message] = {}
+    for p in needed:
+        slot, seed = None, 0
+        if shuffled is not None and forest.parties[forest.feature_party[shuffled[0]]] == p:
+            slot = int(shuffled[0] - np.searchsorted(forest.feature_party, forest.feature_party[shuffled[0]]))
+            seed = shuffled[1]
+        requests[p] = msg.AskDecisions(wire=form, shuffled=slot, seed=seed)
+    answers = (yield Round("predict", requests)) if requests else {}
+    replies: list[wire.Reply | None] = []
+    known: list[NDArray[np.bool_] | None] = []
+    for p in forest.parties:
+        if p in answers:
+            reply, rows = _from_wire(answers[p], forest, n_rows, p)
+            replies.append(reply)
+            known.append(rows)
+        else:
+            replies.append(None)
+            known.append(None)
+    return replies, known
+
+
+def _from_wire(
+    answer: Message, forest: CoordinatorForest, n_rows: int, party: str
+) -> tuple[wire.Reply, NDArray[np.bool_] | None]:
+    if isinstance(answer, msg.Decisions):
+        reply: wire.Reply = wire.Decisions(answer.stream, answer.lengths)
+    elif isinstance(answer, msg.ReachableLeaves):
+        n_leaves = forest.structure.n_leaves
+        if len(answer.words) != (n_rows + 63) // 64 * n_leaves:
+            raise RemoteProtocolError(f"{party} sent {len(answer.words)} words of reachable leaves")
+        reply = wire.ReachableLeaves(answer.words.reshape(-1, n_leaves))
+    elif isinstance(answer, msg.Ranks):
+        reply = wire.Ranks(
+            node=answer.node,
+            slot=answer.slot,
+            cut=answer.cut,
+            missing_left=answer.missing_left.astype(bool),
+            set_start=answer.set_start,
+            sets=answer.sets,
+            n_thresholds=answer.n_thresholds,
+            n_codes=answer.n_codes,
+            codes=answer.codes,
+        )
+    else:
+        raise RemoteProtocolError(f"{party} answered a prediction with {type(answer).__name__}")
+    known = None if answer.known is None else unpack(answer.known, n_rows, f"rows of {party}").astype(bool)
+    return reply, known
+
+
+def predict_node_by_node(
+    forest: CoordinatorForest, present: Sequence[str], n_rows: int, vote: Vote
+) -> Generator[Round, dict[str, Message], Prediction]:
+    """The classical method: one round per level, and every party learns which rows reach its nodes."""
+    absent = {p for i, p in enumerate(forest.parties) if p not in present and (forest.owner == i).any()}
+    if absent:
+        raise DataError(f"the classical method needs every party; {sorted(absent)} are absent: use method='one-round'")
+    walk = NodeByNode(forest.structure, forest.owner, n_rows)
+    while questions := walk.questions():
+        requests: dict[str, Message] = {
+            forest.parties[i]: msg.AskNodes(rows=rows, nodes=nodes) for i, (rows, nodes) in questions.items()
+        }
+        replies = yield Round("predict", requests)
+        walk.step({i: reply_of(replies[forest.parties[i]], msg.Sides, forest.parties[i]).bits for i in questions})
+    return outputs_from_leaves(walk.leaves(), forest.leaves, vote), np.zeros(n_rows, bool)
+
+
+def score_out_of_bag(
+    forest: CoordinatorForest, holder: str, n_jobs: int
+) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64], msg.OutOfBagScore]]:
+    """Each training row by the trees that did not draw it; the label holder scores the answers.
+
+    Returns the out-of-bag outputs, NaN for rows that every tree drew, and the score.
+    """
+    sampling = forest.sampling
+    if sampling is None or sampling.seed is None:
+        raise DataError("out-of-bag estimates need bootstrap=True")
+    n_rows = forest.n_rows
+    replies, known = yield from _gather(forest, forest.parties, n_rows, "decisions", None)
+    collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
+    leaf = collector.leaves_from_decisions(replies, known, n_rows, n_jobs)
+    leaves = forest.leaves
+    outputs = np.zeros((n_rows, leaves.n_outputs))
+    trees = np.zeros(n_rows, np.int64)
+    dense = np.zeros((len(leaves.weight), leaves.n_outputs))
+    dense[np.repeat(np.arange(len(dense)), np.diff(leaves.start)), leaves.output] = leaves.value
+    for tree in range(forest.structure.n_trees):
+        left_out = sampling.counts(tree, n_rows) == 0
+        outputs[left_out] += dense[leaf[left_out, tree]]
+        trees += left_out
+    counted = trees > 0
+    outputs[counted] /= trees[counted, None]
+    outputs[~counted] = np.nan
+    answer = outputs[:, 0] if not forest.classes else np.where(counted, np.nan_to_num(outputs).argmax(axis=1), -1)
+    request = msg.OutOfBag(output=np.nan_to_num(answer).astype(np.float64), counted=pack(counted))
+    score = reply_of((yield Round("out-of-bag", {holder: request}))[holder], msg.OutOfBagScore, holder)
+    return outputs, score
