@@ -1,0 +1,49 @@
+"""Woodlot grows random forests across organisations that cannot pool their data."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from woodlot.estimators.complete import CompleteForest
+    from woodlot.estimators.forest import (
+        FederatedForestClassifier,
+        FederatedForestRegressor,
+        UncertainPredictionWarning,
+    )
+    from woodlot.estimators.loading import load
+    from woodlot.federation import Federation
+
+__version__ = "0.1.0"
+
+# imported on first use: `import woodlot` must not wait for scikit-learn and numba
+_HOMES = {
+    "CompleteForest": "woodlot.estimators.complete",
+    "FederatedForestClassifier": "woodlot.estimators.forest",
+    "FederatedForestRegressor": "woodlot.estimators.forest",
+    "Federation": "woodlot.federation",
+    "UncertainPredictionWarning": "woodlot.estimators.forest",
+    "load": "woodlot.estimators.loading",
+}
+
+__all__ = [
+    "CompleteForest",
+    "FederatedForestClassifier",
+    "FederatedForestRegressor",
+    "Federation",
+    "UncertainPredictionWarning",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'woodlot' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,61 @@
+# Every target sets up what it needs in .venv by itself; `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
+
+# Both names of the same file: pip has moved the pins of what builds a package to an option of their own.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to prediction
+	@$(BIN)/woodlot demo
+
+test: $(VENV)/dev.stamp ## all tests, on two cores
+	$(BIN)/pytest -n 2 --dist worksteal
+
+lint: $(VENV)/dev.stamp ## style, types, direction of imports, and whether docs/who-sees-what.md is up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/who_sees_what.py --check
+
+bench: $(VENV)/dev.stamp ## all benchmarks, one after the other
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+docs: $(VENV)/run.stamp ## write docs/who-sees-what.md anew from the messages
+	$(BIN)/python scripts/who_sees_what.py
+
+clean: ## remove .venv, caches and build products
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
+	find . -path ./.git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -type d -prune -exec rm -rf {} +
+
+# --- set-up ---
+
+$(VENV)/venv.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Woodlot needs Python 3.11 or newer; $(PYTHON) is older or absent. Name another: make PYTHON=python3.12 ..." >&2; \
+		exit 1; }
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
+	@echo "Installing Woodlot into $(VENV) (once; a minute or two) ..." >&2
+	@$(BIN)/python -m pip install -qq --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
+	@echo "Installing Woodlot and its development tools into $(VENV) (once; a minute or two) ..." >&2
+	@$(BIN)/python -m pip install -qq --editable '.[dev]'
+	@touch $(VENV)/run.stamp $@
