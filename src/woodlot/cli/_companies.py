@@ -68,14 +68,14 @@ def make_companies(n_common: int, seed: int) -> Companies:
     pays_later = rng.random(n) < 0.35
     department = rng.integers(len(DEPARTMENTS), size=n)
     shop_risk = (
-        1.3 * pays_later
-        + 5.0 * (returned - 0.16)
-        + 3.0 * (at_night - 0.19)
+        1.6 * pays_later
+        + 6.0 * (returned - 0.16)
+        + 4.0 * (at_night - 0.19)
         + np.array(DEPARTMENT_RISK)[department]
         - 0.12 * (visits - 5)
     )
     spent = visits * basket / income  # neither company can compute it alone
-    risk = 1.3 * (bank_risk + shop_risk + 1.2 * np.tanh(8 * (spent - 0.08)) + rng.logistic(0, 0.6, n))
+    risk = bank_risk + shop_risk + 1.2 * np.tanh(8 * (spent - 0.08)) + rng.logistic(0, 0.6, n)
     default = risk > np.quantile(risk, 0.65)
 
     bank = pa.table(

@@ -84,21 +84,32 @@ class Splits:
         return np.diff(self.set_start) > 0
 
 
+def gather_sets(
+    set_start: NDArray[np.int64], sets: NDArray[np.uint8], order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The sets of some questions, in another order."""
+    lengths = np.diff(set_start)[order]
+    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    if len(sets) == 0:
+        return start, sets
+    byte = np.arange(int(start[-1])) - np.repeat(start[:-1] - set_start[:-1][order], lengths)
+    return start, sets[byte]
+
+
 def join_splits(parts: Sequence[Splits], shifts: Sequence[int]) -> Splits:
     """Questions of all parts, whose node numbers are shifted; sorted by node."""
     node = np.concatenate([part.node + np.int32(shift) for part, shift in zip(parts, shifts, strict=True)])
     order = np.argsort(node, kind="stable")
     lengths = np.concatenate([np.diff(part.set_start) for part in parts])
-    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    sets = np.concatenate([part.sets for part in parts])
-    moved = [sets[start[i] : start[i + 1]] for i in order] if len(sets) else []
+    all_sets = np.concatenate([part.sets for part in parts])
+    start, sets = gather_sets(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), all_sets, order)
     return Splits(
         node=node[order].astype(np.int32),
         feature=np.concatenate([part.feature for part in parts])[order].astype(np.int32),
         threshold=np.concatenate([part.threshold for part in parts])[order],
         missing_left=np.concatenate([part.missing_left for part in parts])[order],
-        set_start=np.concatenate([[0], np.cumsum(lengths[order])]).astype(np.int64),
-        sets=np.concatenate([np.empty(0, np.uint8), *moved]),
+        set_start=start,
+        sets=sets,
     )
 
 

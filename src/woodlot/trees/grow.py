@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable, NumericCoding
-from woodlot.trees.forest import Splits, Structure
+from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import classes, cut, rows, targets, wide
 from woodlot.trees.kernels.search import (
     Columns,
@@ -71,7 +71,8 @@ class _Won:
     feature: NDArray[np.int32]
     threshold: NDArray[np.float64]
     missing_left: NDArray[np.bool_]
-    sets: list[NDArray[np.uint8]]
+    set_length: NDArray[np.int64]
+    sets: NDArray[np.uint8]
 
 
 def entropy_scale(bootstrap: Bootstrap, n_rows: int) -> int:
@@ -121,7 +122,8 @@ class Grower:
         self._won: list[_Won] = []
         self._columns = Columns(*(getattr(table, name) for name in Columns._fields))
         self._prepare_kernels(int(self.root_sizes.max(initial=0)), bootstrap, len(labels))
-        self.is_open = self._close(np.arange(len(trees), dtype=np.int64))
+        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        self._close(np.arange(len(trees), dtype=np.int64))
 
     def _prepare_kernels(self, largest: int, bootstrap: Bootstrap, n_rows: int) -> None:
         table = self.table
@@ -159,8 +161,8 @@ class Grower:
             scratch = self._local.scratch = self._new_scratch()
         return scratch
 
-    def _close(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the nodes just made stay open; the closed ones are remembered as leaves."""
+    def _close(self, numbers: NDArray[np.int64]) -> None:
+        """Decide which of the nodes just made stay open; the closed ones are remembered as leaves."""
         is_open = np.zeros(len(self.start), np.uint8)
         may_split = self.skeleton.depth < self.rules.max_depth
 
@@ -171,14 +173,11 @@ class Grower:
             )  # fmt: skip
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
-        opened = is_open.astype(bool)
-        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = getattr(
-            self, "_leaf_parts", []
-        )
-        self._remember_leaves(numbers, ~opened)
-        self.skeleton.keep_open(opened)
-        self.start, self.end = self.start[opened], self.end[opened]
-        return opened
+        self.is_open = is_open.astype(bool)
+        self._remember_leaves(numbers, ~self.is_open)
+        self.skeleton.keep_open(self.is_open)
+        self.start, self.end = self.start[self.is_open], self.end[self.is_open]
+        self._own = (np.zeros(len(self.start), bool), _NO_SET)
 
     def _remember_leaves(self, numbers: NDArray[np.int64], is_leaf: NDArray[np.bool_]) -> None:
         # the rows of a closed node never move again, so its place in the array is all that must be kept
@@ -215,6 +214,9 @@ class Grower:
         self._feature = feature
         whole = np.empty(n_open)
         counts = counts.astype(np.int64)
+        if self.rules.min_samples_leaf == 1 and self.rules.min_weight == 1 and not self.rules.whole_tree:
+            # all splits of two rows are equally good: the first feature in order that has one wins, as below
+            counts[self.end - self.start == 2] = np.minimum(counts[self.end - self.start == 2], 1)
 
         def work(chunk: slice) -> None:
             found = best[chunk], feature[chunk], place[chunk], self._cut[chunk], self._missing_left[chunk]
@@ -316,18 +318,22 @@ class Grower:
             )  # fmt: skip
 
         run_chunks(work, self._chunks(sizes), self.n_jobs)
-        sets: list[NDArray[np.uint8]] = [_NO_SET] * len(nodes)
+        set_length = np.zeros(len(nodes), np.int64)
+        sets = [_NO_SET]
         for k in np.flatnonzero(self.table.categorical[feature[nodes]]):
-            sets[k] = self._apply_categories(int(nodes[k]), flags[flag_start[k] : flag_start[k + 1]])
+            sets.append(self._apply_categories(int(nodes[k]), flags[flag_start[k] : flag_start[k + 1]]))
+            set_length[k] = len(sets[-1])
         self._won.append(
             _Won(
                 number=self.skeleton.frontier[nodes],
                 feature=self._feature[nodes],
                 threshold=self._thresholds(feature[nodes], low, high),
                 missing_left=self._missing_left[nodes].astype(bool),
-                sets=sets,
+                set_length=set_length,
+                sets=np.concatenate(sets),
             )
         )
+        self._own = (won, flags)
         return flags
 
     def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -380,59 +386,77 @@ class Grower:
                 threshold[group] = np.where(high[group] >= 0, below / 2 + above / 2, np.inf)
         return threshold
 
-    def split(self, is_split: NDArray[np.bool_], flags: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Carry out all splits of a level; returns which of the children are open.
+    def rows_of_others(self, is_split: NDArray[np.bool_]) -> int:
+        """How many flags this party must be told: one per row of the split nodes that it has not won."""
+        won, _ = self._own
+        return int((self.end - self.start)[is_split & ~won].sum())
+
+    def has_won_only(self, is_split: NDArray[np.bool_]) -> bool:
+        """Whether all that this party has carried out is among these splits."""
+        return not (self._own[0] & ~is_split).any()
+
+    def split(self, is_split: NDArray[np.bool_], other_flags: NDArray[np.uint8]) -> None:
+        """Carry out all splits of a level; ``is_open`` then tells which of the children are open.
 
         Parameters
         ----------
         is_split : bool array
             Which open nodes are split; the others become leaves.
-        flags : uint8 array
-            One flag per row of the split nodes, in order.
+        other_flags : uint8 array
+            One flag per row of the split nodes that other parties have won, in order.
         """
+        won, own_flags = self._own
         self._remember_leaves(self.skeleton.frontier, ~is_split)
-        start, end = self.start[is_split], self.end[is_split]
+        start, end, mine = self.start[is_split], self.end[is_split], won[is_split]
         sizes = end - start
-        flag_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)[:-1]
+        own_start = np.cumsum(np.where(mine, sizes, 0)) - sizes
+        other_start = np.cumsum(np.where(mine, 0, sizes)) - sizes
         middle = np.empty(len(start), np.int64)
         largest = int(sizes.max(initial=0))
 
         def work(chunk: slice) -> None:
             rows.partition(
-                self.rows, self.weights, start[chunk], end[chunk], flags, flag_start[chunk],
-                np.empty(largest + 1, np.uint32), np.empty(largest + 1, self.weights.dtype), middle[chunk],
+                self.rows, self.weights, start[chunk], end[chunk], mine[chunk], own_flags, own_start[chunk],
+                other_flags, other_start[chunk], np.empty(largest + 1, np.uint32),
+                np.empty(largest + 1, self.weights.dtype), middle[chunk],
             )  # fmt: skip
 
         run_chunks(work, self._chunks(sizes), self.n_jobs)
         children = self.skeleton.split(is_split)
         self.start = np.column_stack([start, middle]).ravel()
         self.end = np.column_stack([middle, end]).ravel()
-        self.is_open = self._close(children)
-        return self.is_open
+        self._close(children)
 
-    def finish(self, pruned: NDArray[np.int64] | None = None) -> tuple[Structure, Splits, NDArray[np.int64]]:
-        """The finished trees: their structure, this party's splits, and where each node stands."""
+    def finish(self, pruned: NDArray[np.int64]) -> tuple[Structure, Splits, NDArray[np.int64]]:
+        """The finished trees: their structure, this party's splits, and where each node stands.
+
+        Parameters
+        ----------
+        pruned : int64 array
+            Split nodes that become leaves after all.
+        """
         self._remember_leaves(self.skeleton.frontier, np.ones(len(self.start), bool))
         structure, position = self.skeleton.finish(pruned)
         number = np.concatenate([np.empty(0, np.int64), *(won.number for won in self._won)])
-        node = position[number]
-        kept = node >= 0
-        if pruned is not None:
-            kept &= ~np.isin(number, pruned)
-        order = np.flatnonzero(kept)[np.argsort(node[kept])]
-        sets = [s for won in self._won for s in won.sets]
-        chosen = [sets[i] for i in order]
+        standing = np.isin(number, pruned, invert=True) & (position[number] >= 0)
+        at_node = np.full(structure.n_nodes, -1, np.int64)
+        at_node[position[number[standing]]] = np.flatnonzero(standing)
+        order = at_node[at_node >= 0]
 
         def gather(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
             return np.concatenate([np.empty(0, kind), *parts])[order].astype(kind)
 
+        lengths = np.concatenate([np.zeros(1, np.int64), *(won.set_length for won in self._won)])
+        set_start, sets = gather_sets(
+            np.cumsum(lengths), np.concatenate([_NO_SET, *(won.sets for won in self._won)]), order
+        )
         splits = Splits(
-            node=node[order].astype(np.int32),
+            node=position[number[order]].astype(np.int32),
             feature=gather([won.feature for won in self._won], np.int32),
             threshold=gather([won.threshold for won in self._won], np.float64),
             missing_left=gather([won.missing_left for won in self._won], np.bool_),
-            set_start=np.concatenate([[0], np.cumsum([len(s) for s in chosen])]).astype(np.int64),
-            sets=np.concatenate([_NO_SET, *chosen]),
+            set_start=set_start,
+            sets=sets,
         )
         return structure, splits, position
 

@@ -24,8 +24,8 @@ from woodlot.protocols.vertical.model import PartyForest, join_forests
 from woodlot.protocols.vertical.plan import rules_of, sampling_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import CategoryCoding, EncodedTable, encode
+from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
-from woodlot.trees.kernels.rows import interleave
 from woodlot.trees.sampling import feature_key
 
 RESIDUAL_QUANTILES = 201
@@ -111,7 +111,6 @@ class VerticalParty:
         self._start: msg.StartForest | None = None
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
         self._grower: Grower | None = None
-        self._own_flags: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
         self._parts: list[PartyForest] = []
         self._answers: Answers | None = None
 
@@ -196,7 +195,6 @@ class VerticalParty:
         )
         self._grower = grower
         sizes = grower.root_sizes
-        self._own_flags = None
         self.state = State.growing
         return self._offers(grower, message.candidates, sizes)
 
@@ -222,7 +220,6 @@ class VerticalParty:
         if not grower.can_apply(won):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
         flags = grower.apply(won)
-        self._own_flags = (won, flags)
         self.state = State.applied
         return msg.Partition(flags=pack(flags))
 
@@ -233,36 +230,27 @@ class VerticalParty:
 
     def _on_GrowLevel(self, message: msg.GrowLevel) -> Message:
         grower = self._growing()
-        is_split, flags = self._all_flags(grower, message.is_split, message.flags)
+        is_split, flags = self._level(grower, message.is_split, message.flags)
         if len(message.candidates) != 2 * int(is_split.sum()):
             raise RemoteProtocolError("GrowLevel must carry one number of candidates per new node")
         grower.split(is_split, flags)
-        self._own_flags = None
         self.state = State.growing
         return self._offers(grower, message.candidates, _NO_SIZES)
 
-    def _all_flags(
+    def _level(
         self, grower: Grower, split_bits: NDArray[np.uint8], other_flags: NDArray[np.uint8]
     ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-        """Which open nodes are split, and all flags: those of others from the message, and this party's own."""
+        """Which open nodes are split, and the flags of the others' splits."""
         is_split = unpack(split_bits, len(grower.start), "split nodes").astype(bool)
-        won, own = self._own_flags or (np.zeros(len(is_split), bool), np.empty(0, np.uint8))
-        if (won & ~is_split).any():
+        if not grower.has_won_only(is_split):
             raise RemoteProtocolError("a split that this party has carried out is missing from the level")
-        sizes = (grower.end - grower.start)[is_split]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        mine = won[is_split]
-        others = unpack(other_flags, int(sizes[~mine].sum()), "sides of the others' splits")
-        flags = np.empty(int(starts[-1]), np.uint8)
-        interleave(others, np.flatnonzero(~mine), sizes, starts[:-1], flags)
-        interleave(own, np.flatnonzero(mine), sizes, starts[:-1], flags)
-        return is_split, flags
+        return is_split, unpack(other_flags, grower.rows_of_others(is_split), "sides of the others' splits")
 
     def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
         grower = self._growing()
         if len(message.is_split):
-            grower.split(*self._all_flags(grower, message.is_split, message.flags))
-        elif self._own_flags is not None:
+            grower.split(*self._level(grower, message.is_split, message.flags))
+        elif self.state == State.applied:
             raise RemoteProtocolError("FinishTrees must carry the level that is being split")
         pruned = message.pruned.astype(np.int64)
         if len(pruned) and int(pruned.max()) >= grower.skeleton.n_nodes:
@@ -270,32 +258,33 @@ class VerticalParty:
         structure, splits, position = grower.finish(pruned)
         codings = () if self._codes is None else self._codes.codings
         self._parts.append(PartyForest(structure, splits, self.table.names, codings))
-        reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, position)
-        self._grower, self._own_flags, self._answers = None, None, None
+        reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
+        self._grower, self._answers = None, None
         self.state = State.trained
         return reply
 
-    def _leaf_totals(self, grower: Grower, position: NDArray[np.int64]) -> msg.LeafTotals:
-        """Label holder: what the leaves answer, in the true classes and targets."""
+    def _leaf_totals(self, grower: Grower, structure: Structure, position: NDArray[np.int64]) -> msg.LeafTotals:
+        """Label holder: what the leaves answer, in the true classes and targets, ordered by leaf and class."""
         number, label, weight, total = grower.leaf_totals()
-        heir = grower.skeleton.surviving_ancestor(position)
-        node = position[heir[number]]
         code = self._label_code
         if isinstance(code, ClassCode):
             label = code.decode(label)
-        key = node * (int(label.max(initial=0)) + 1) + label
-        unique, inverse = np.unique(key, return_inverse=True)
-        weights = np.zeros(len(unique), np.int64)
-        totals = np.zeros(len(unique), np.int64)
-        np.add.at(weights, inverse, weight)
-        np.add.at(totals, inverse, total)
-        _, entries = np.unique(unique // (int(label.max(initial=0)) + 1), return_counts=True)
-        value = code.decode(totals, weights) if isinstance(code, TargetCode) else np.empty(0)
+        if structure.n_nodes < len(position):  # leaves that were pruned away count for the node that stands there now
+            number = grower.skeleton.surviving_ancestor(position)[number]
+        leaf = structure.leaf[position[number]].astype(np.int64)
+        n_labels = int(label.max(initial=0)) + 1
+        order = np.argsort(leaf * n_labels + label)
+        key = (leaf * n_labels + label)[order]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        weights = np.add.reduceat(weight[order], first)
+        targets = np.empty(0)
+        if isinstance(code, TargetCode):
+            targets = code.decode(np.add.reduceat(total[order], first), weights)
         return msg.LeafTotals(
-            entries=smallest_unsigned(entries),
-            label=smallest_unsigned(unique % (int(label.max(initial=0)) + 1)),
+            entries=smallest_unsigned(np.bincount(key[first] // n_labels, minlength=structure.n_leaves)),
+            label=smallest_unsigned(key[first] % n_labels),
             weight=smallest_unsigned(weights),
-            value=value,
+            value=targets,
         )
 
     # --- after the last tree ---

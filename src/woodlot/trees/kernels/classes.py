@@ -44,17 +44,16 @@ def prepare(
         for k in range(totals.shape[1]):
             totals[node, k] = 0
         w = I64(0)
+        sq = I64(0)
         for i in range(start[node], end[node]):
             c = I64(labels[rows[i]])
             d = I64(weights[i])
             payload[o] = np.uint16((c << 8) | d)
             o += 1
-            totals[node, c] += d
+            t = totals[node, c]
+            totals[node, c] = t + d
+            sq += rules.xlogx[t + d] - rules.xlogx[t] if rules.entropy else d * (2 * t + d)
             w += d
-        sq = I64(0)
-        for k in range(totals.shape[1]):
-            t = totals[node, k]
-            sq += rules.xlogx[t] if rules.entropy else t * t
         weight[node] = w
         square[node] = sq
         whole[node] = F64(sq - rules.xlogx[w]) if rules.entropy else F64(sq) / F64(w)
@@ -582,8 +581,12 @@ def search_classes(
                     A = totals[node, 1]
                     score, cut = _scan2(ordered, n, I64(0), I64(0), I64(0), A, W, n, b, False, rules)
                 else:
-                    for k in range(K):
-                        left_of[k] = 0
+                    if n < K:
+                        for i in range(n):
+                            left_of[payload[o + i] >> 8] = 0
+                    else:
+                        for k in range(K):
+                            left_of[k] = 0
                     score, cut = _scan_k(
                         ordered, n, I64(0), I64(0), I64(0), sq, totals, node, W, n, b, False, rules, left_of
                     )

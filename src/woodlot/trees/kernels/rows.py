@@ -37,23 +37,30 @@ def partition(
     weights: Any,
     start: Any,
     end: Any,
-    goes_left: Any,
-    flag_start: Any,
+    mine: Any,
+    own_flags: Any,
+    own_start: Any,
+    other_flags: Any,
+    other_start: Any,
     spare_rows: Any,
     spare_weights: Any,
     middle: Any,
 ) -> None:
-    """Stable partition of each node by its flags (1: left), in place; ``middle`` gets where the right child begins."""
+    """Stable partition of each node by its flags (1: left), in place; ``middle`` gets where the right child begins.
+
+    The flags of a node are this party's own where the node is ``mine``, otherwise those that were received.
+    """
     for node in range(len(start)):
         s = start[node]
         n = end[node] - s
-        o = flag_start[node]
+        flags = own_flags if mine[node] else other_flags
+        o = own_start[node] if mine[node] else other_start[node]
         left = s
         right = 0
         for i in range(n):
             row = rows[s + i]
             weight = weights[s + i]
-            go = np.int64(goes_left[o + i])
+            go = np.int64(flags[o + i])
             # both are written always and only one index moves on: no branch to mispredict
             rows[left] = row
             weights[left] = weight
