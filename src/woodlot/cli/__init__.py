@@ -34,8 +34,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,  # a traceback with locals would print rows of tables
-    rich_markup_mode="rich",
-    epilog="Start with [bold]woodlot demo[/bold].",
+    rich_markup_mode="markdown",
+    epilog="Start with `woodlot demo`.",
 )
 
 
@@ -48,7 +48,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Random forests across organisations that cannot pool their data."""

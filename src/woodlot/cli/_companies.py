@@ -15,7 +15,18 @@ TEST_SHARE = 0.25
 ONLY_BANK, ONLY_SHOP = 0.25, 0.35
 """Customers of one company alone, as a share of the common ones."""
 
-OCCUPATIONS = ("clerk", "craft", "driver", "farmer", "nurse", "retired", "sales", "student", "teacher", "waiter")
+OCCUPATIONS = (
+    "clerk",
+    "craft",
+    "driver",
+    "farmer",
+    "nurse",
+    "retired",
+    "sales",
+    "student",
+    "teacher",
+    "waiter",
+)
 OCCUPATION_RISK = (-0.3, 0.1, 0.5, -0.6, -0.4, -0.9, 0.4, 1.0, -0.8, 0.9)
 DEPARTMENTS = ("books", "electronics", "food", "garden", "sports", "toys", "travel")
 DEPARTMENT_RISK = (-0.7, 1.0, -0.2, -0.9, 0.1, -0.3, 0.9)

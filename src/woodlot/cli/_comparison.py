@@ -144,7 +144,9 @@ def _rows(table: pa.Table, ids: NDArray[Any] | None) -> pa.Table:
     return table.take(order[np.searchsorted(own[order], ids)])
 
 
-def _measure(name: str, model: FederatedForestClassifier, X: Any, y: Any, X_test: Any, truth: NDArray[Any]) -> Result:
+def _measure(
+    name: str, model: FederatedForestClassifier, X: Any, y: Any, X_test: Any, truth: NDArray[Any]
+) -> Result:
     start = time.perf_counter()
     model.fit(X, y)
     fitted = time.perf_counter()
@@ -163,7 +165,7 @@ def _measure(name: str, model: FederatedForestClassifier, X: Any, y: Any, X_test
 
 def _measure_sklearn(n_trees: int, seed: int, joined: _Joined, asked: _Joined) -> Result:
     both = pa.concat_tables([joined.table, asked.table])
-    X = np.column_stack([_numbers(column) for column in both.columns])
+    X = np.column_stack([feature for column in both.columns for feature in _features(column)])
     n = joined.table.num_rows
     model = RandomForestClassifier(n_trees, random_state=seed, n_jobs=N_JOBS)
     start = time.perf_counter()
@@ -172,20 +174,29 @@ def _measure_sklearn(n_trees: int, seed: int, joined: _Joined, asked: _Joined) -
     probabilities = model.predict_proba(X[n:])
     done = time.perf_counter()
     quality = _quality(probabilities, model.classes_, asked.labels)
-    return Result("one place, scikit-learn", *quality, fit_seconds=fitted - start, predict_seconds=done - fitted)
+    return Result(
+        "one place, scikit-learn", *quality, fit_seconds=fitted - start, predict_seconds=done - fitted
+    )
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.float32]:
-    """A column as scikit-learn's forest takes it: categories become whole numbers, gaps become NaN."""
-    if pa.types.is_string(column.type):
-        column = column.combine_chunks().dictionary_encode().indices
-    return np.asarray(column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False), np.float32)
+def _features(column: pa.ChunkedArray) -> list[NDArray[np.float32]]:
+    """A column as scikit-learn's forest takes it: categories one-hot, which serves it better than numbers do."""
+    if not pa.types.is_string(column.type):
+        return [column.cast(pa.float32(), safe=False).to_numpy()]
+    values = column.to_numpy()
+    return [
+        (values == category).astype(np.float32) for category in sorted({v for v in values if v is not None})
+    ]
 
 
-def _quality(probabilities: NDArray[np.float64], classes: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
+def _quality(
+    probabilities: NDArray[np.float64], classes: NDArray[Any], truth: NDArray[Any]
+) -> tuple[float, float]:
     chosen = classes[probabilities.argmax(axis=1)]
     positive = int(np.flatnonzero(classes == "yes")[0])
-    return float(accuracy_score(truth, chosen)), float(roc_auc_score(truth == "yes", probabilities[:, positive]))
+    return float(accuracy_score(truth, chosen)), float(
+        roc_auc_score(truth == "yes", probabilities[:, positive])
+    )
 
 
 def _same_forest(one: CompleteForest, other: CompleteForest) -> bool:

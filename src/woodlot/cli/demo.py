@@ -11,7 +11,6 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.filesize import decimal as readable_bytes
-from rich.padding import Padding
 from rich.table import Table
 
 from woodlot import __version__
@@ -25,23 +24,24 @@ N_STEPS = 8
 
 TITLES = {
     "bank alone": "bank alone",
-    "shop alone": "shop alone, given the bank's labels",
+    "shop alone": "shop alone (bank's labels)",
     "one place": "all columns in one place",
-    "one place, scikit-learn": "the same with scikit-learn",
-    "federated": "federated: columns stay at home",
+    "one place, scikit-learn": "the same, scikit-learn",
+    "federated": "federated",
 }
 
 
 def demo(
-    rows: Annotated[int, typer.Option(min=100, max=10_000_000, help="Customers that both companies have.")] = 20_000,
-    trees: Annotated[int, typer.Option(min=1, max=100_000, help="Trees of each forest.")] = 100,
+    rows: Annotated[int, typer.Option(min=100, help="Customers that both companies have.")] = 20_000,
+    trees: Annotated[int, typer.Option(min=1, help="Trees of each forest.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides the data and the forests.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Grow a forest over a bank and a shop that keep their columns to themselves.
 
     Makes the tables of two companies; grows forests on each alone, on all columns in one place, and federated;
-    shows accuracy, time, whether federated equals central bit by bit, and who saw what. Exits with 1 if it does not.
+    shows their accuracy and cost, whether federated equals central bit by bit (if not, it exits with 1), and who
+    saw what.
     """
     start = time.perf_counter()
     with show_steps(N_STEPS) as begin:
@@ -61,20 +61,25 @@ def demo(
 
 
 def _print(console: Console, comparison: Comparison, trees: int, seconds: float) -> None:
-    console.print()
-    console.print("[bold]Two companies, one forest[/bold]")
+    def heading(text: str) -> None:
+        console.print(f"\n[bold]{text}[/bold]\n")
+
+    heading("Two companies, one forest")
     console.print("The bank knows which customers defaulted on a loan; the shop knows how they buy.\n")
-    console.print(Padding(_companies(comparison), (0, 0, 1, 2)))
+    console.print(_companies(comparison))
+    heading("What they learn, alone and together")
     console.print(_results(comparison.results, trees))
     console.print(_notes(comparison))
-    console.print("[bold]Is federated the same as central, bit by bit?[/bold]\n")
-    console.print(Padding(_identity(comparison.identity), (0, 0, 1, 2)))
+    heading("Is federated the same as central, bit by bit?")
+    console.print(_identity(comparison.identity))
+    heading("Who saw what while the federated forest grew")
     console.print(_disclosure(comparison))
     console.print(
-        "No message has a value, a threshold or a column's name in it. Encoded labels tell the shop which\n"
-        "customers have equal labels. What each message tells: docs/who-sees-what.md, model.disclosure_.\n"
+        "\nNever sent: values, thresholds and names of columns. Sent: one bit per customer and split; labels, encoded, "
+        "from which the shop can tell who has the same label, and the coordinator the label itself. What each message "
+        "tells: docs/who-sees-what.md and model.disclosure_."
     )
-    console.print(f"[dim]All of this took {seconds:.1f} s.[/dim]")
+    console.print(f"\n[dim]All of this took {seconds:.0f} s.[/dim]")
 
 
 def _companies(comparison: Comparison) -> Table:
@@ -88,13 +93,15 @@ def _companies(comparison: Comparison) -> Table:
     grid.add_row("bank", f"{n_bank:,} customers", f"{', '.join(companies.bank_columns)}; the label")
     grid.add_row("shop", f"{companies.shop.num_rows:,} customers", ", ".join(companies.shop_columns))
     grid.add_row(
-        "both", f"{n_common:,} customers", f"{comparison.n_train:,} to learn from, {comparison.n_test:,} to test on"
+        "both",
+        f"{n_common:,} customers",
+        f"{comparison.n_train:,} to learn from, {comparison.n_test:,} to test on",
     )
     return grid
 
 
 def _results(results: tuple[Result, ...], trees: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=True)
+    table = _table()
     table.add_column(f"{trees:,} tree{'s' * (trees != 1)}", no_wrap=True)
     for heading in ("accuracy", "AUC", "fit", "predict", "rounds", "sent"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -118,8 +125,9 @@ def _notes(comparison: Comparison) -> str:
     cost = comparison.prediction_cost
     sent = readable_bytes(cost.bytes_sent + cost.bytes_received, precision=1)
     return (
-        f"Standard error of the accuracies: {100 * error:.1f} points. Rounds and bytes are those of growing;\n"
-        f"predicting took the federation {cost.rounds} round{'s' * (cost.rounds != 1)} and {sent}.\n"
+        f"\nAll grow on the same {comparison.n_train:,} customers. Standard error of an accuracy: {100 * error:.1f} points. "
+        f"Rounds and bytes are those of growing; predicting took the federation {cost.rounds} "
+        f"round{'s' * (cost.rounds != 1)} and {sent}. scikit-learn gets categories one-hot."
     )
 
 
@@ -129,15 +137,21 @@ def _identity(identity: Identity) -> Table:
     grid.add_column()
     grid.add_row(
         _yes_or_no(identity.same_forest),
-        "Grown on one table, with its columns dealt to a bank and a shop or all in one place:\n"
-        f"{identity.n_trees:,} trees, {identity.n_nodes:,} nodes, every split and every leaf.",
+        "Growing: one table, its columns dealt to bank and shop or left in one place, gives the same "
+        f"{identity.n_trees:,} trees: {identity.n_nodes:,} nodes, every split, every leaf.",
     )
     grid.add_row(
         _yes_or_no(identity.same_answers),
-        "Predicted by bank and shop together in one round, or from their parts put into one place:\n"
-        f"{identity.n_answers:,} probabilities.",
+        "Predicting: bank and shop in one round, or their parts of the federated forest put together, give the "
+        f"same {identity.n_answers:,} probabilities.",
     )
     return grid
+
+
+def _table() -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim"
+    )
 
 
 def _yes_or_no(holds: bool) -> str:
@@ -145,7 +159,7 @@ def _yes_or_no(holds: bool) -> str:
 
 
 def _disclosure(comparison: Comparison) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table = _table()
     table.add_column("who saw", no_wrap=True)
     table.add_column("in form", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
@@ -184,7 +198,10 @@ def _as_json(comparison: Comparison, trees: int, seed: int, seconds: float) -> d
             "test": comparison.n_test,
         },
         "columns": {"bank": companies.bank_columns, "shop": companies.shop_columns},
-        "models": {result.name: {k: v for k, v in asdict(result).items() if k != "name"} for result in comparison.results},
+        "models": {
+            result.name: {k: v for k, v in asdict(result).items() if k != "name"}
+            for result in comparison.results
+        },
         "identical": comparison.identity.holds,
         "compared": asdict(comparison.identity),
         "prediction": {"rounds": cost.rounds, "bytes": cost.bytes_sent + cost.bytes_received},

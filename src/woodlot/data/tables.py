@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.data.arrays import array_columns
 from woodlot.data.arrow import arrow_columns, is_pandas_frame, pandas_columns
-from woodlot.data.columns import Column
+from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category_column
 from woodlot.exceptions import DataError
 
 
@@ -70,8 +71,22 @@ class Table:
         index = np.atleast_1d(np.arange(self.n_rows)[rows])
         return Table(self.names, tuple(c.take(index) for c in self.columns), len(index), self.positional)
 
+    def take_or_missing(self, rows: NDArray[np.int64]) -> Table:
+        """Return the table of these row numbers; a row that the table does not have (-1) is missing everywhere."""
+        if (rows >= 0).all():
+            return self.take(rows)
+        columns = tuple(_take_or_missing(column, rows) for column in self.columns)
+        return Table(self.names, columns, len(rows), self.positional)
 
-def read_table(data: Any, *, what: str = "X") -> Table:
+
+def _take_or_missing(column: Column, rows: NDArray[np.int64]) -> Column:
+    # The value that -1 points to stands behind all others.
+    if isinstance(column, CategoryColumn):
+        return category_column(np.append(column.codes, np.int32(-1))[rows], column.categories)
+    return NumericColumn(np.append(column.values, np.float32(np.nan))[rows])
+
+
+def read_table(data: Any, *, what: str = "X", skip: str | None = None) -> Table:
     """Copy data of any supported kind into a table.
 
     Parameters
@@ -82,6 +97,8 @@ def read_table(data: Any, *, what: str = "X") -> Table:
         it is.
     what : str
         What error messages call the data.
+    skip : str, optional
+        A column with a name that is not to be read, whatever its type: the ids of the rows.
 
     Returns
     -------
@@ -107,11 +124,14 @@ def read_table(data: Any, *, what: str = "X") -> Table:
     if is_pandas_frame(data):
         names = tuple(str(label) for label in data.columns)
         _refuse_duplicates(names, what)
-        return Table(names, pandas_columns(data, names, what), len(data))
+        kept = [i for i, name in enumerate(names) if name != skip]
+        names = tuple(names[i] for i in kept)
+        return Table(names, pandas_columns(data.iloc[:, kept], names, what), len(data))
     if hasattr(data, "__arrow_c_stream__") and getattr(data, "ndim", 2) != 1:
         arrow = _arrow_table(data, what)
-        names = tuple(arrow.column_names)
-        _refuse_duplicates(names, what)
+        _refuse_duplicates(arrow.column_names, what)
+        names = tuple(name for name in arrow.column_names if name != skip)
+        arrow = arrow.select(names)
         return Table(names, arrow_columns(arrow, what), arrow.num_rows)
     columns, n_rows = array_columns(data, what)
     return Table(tuple(str(i) for i in range(len(columns))), columns, n_rows, positional=True)
@@ -132,7 +152,10 @@ def _arrow_table(data: Any, what: str) -> Any:
 def _refuse_duplicates(names: Sequence[str], what: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise DataError(f"Column names must be unique, but {what} has {_quoted(repeated)} more than once.")
+        raise DataError(
+            f"Column names must be unique, but {what} has {_quoted(repeated)} more than once. "
+            "Rename or drop all but one of each."
+        )
 
 
 def _quoted(names: Sequence[str], limit: int = 20) -> str:

@@ -37,6 +37,8 @@ SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
 XLOGX_BITS = 42
 """Entropy scores are integers below 2**42: exact, and with room for the last bit of another machine's log2."""
+XLOGX_SIZE = 1 << 22
+"""Rows that weigh more than this together, and more than one each, get no table of x*log2(x): it would be too large."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,7 @@ class _Won:
 
 def entropy_scale(bootstrap: Bootstrap, n_rows: int) -> int:
     """Factor of the fixed-point entropy scores: one for the whole job, so that all kernels and batches agree."""
-    weighted = bootstrap.balance or (bootstrap.seed is None and bootstrap.weights is not None)
-    heaviest = 2**WEIGHT_BITS if weighted else max(bootstrap.n_draws, n_rows)
+    heaviest = max(bootstrap.tree_weight(n_rows), 2)
     return int(2.0 ** max(0.0, np.floor(XLOGX_BITS - np.log2(heaviest * max(np.log2(heaviest), 1.0)))))
 
 
@@ -131,6 +132,7 @@ class Grower:
             self.n_classes > 256
             or self.weights.dtype != np.uint8
             or largest * COMPACT_WEIGHT >= 2**WEIGHT_BITS
+            or (self.rules.entropy and bootstrap.tree_weight(n_rows) > max(n_rows, bootstrap.n_draws, XLOGX_SIZE))
         )
         code_bytes = table.fine.dtype.itemsize
         by_position = self._wide or self.n_classes == 0
@@ -146,7 +148,7 @@ class Grower:
             if self._wide:
                 table_of_xlogx[0] = scale
             else:
-                table_of_xlogx = np.zeros(max(bootstrap.n_draws, n_rows) + 1, np.int64)
+                table_of_xlogx = np.zeros(bootstrap.tree_weight(n_rows) + 1, np.int64)
                 wide.fill_xlogx(table_of_xlogx, float(scale))
         self._kernel_rules = Rules(
             np.int64(self.rules.min_samples_leaf),
@@ -279,7 +281,7 @@ class Grower:
             (wide.prepare_wide, wide.search_wide) if self._wide else (classes.prepare, classes.search_classes)
         )
         payload_of_classes: NDArray[Any] = np.empty(n_rows, np.int64 if self._wide else np.uint16)
-        totals = np.empty((n_nodes, self.n_classes), np.int64)
+        totals = np.empty((n_nodes, self.n_classes), np.int64 if self._wide else np.int32)
         weight = np.empty(n_nodes, np.int64)
         square = np.empty(n_nodes, np.int64)
         prepare(
@@ -354,7 +356,7 @@ class Grower:
             )
         else:
             payload = np.empty(n, np.int64 if self._wide else np.uint16)
-            totals = np.empty((1, self.n_classes), np.int64)
+            totals = np.empty((1, self.n_classes), np.int64 if self._wide else np.int32)
             prepare, rank = (
                 (wide.prepare_wide, wide.rank_categories_wide)
                 if self._wide

@@ -110,7 +110,9 @@ class Bootstrap:
         """What the rows of one tree weigh together."""
         if self.balance:
             return int(self.n_draws * weight_factor(float(self.n_draws), n_rows))
-        return self.n_draws if self.seed is not None or self.weights is None else int(self.weights.sum())
+        if self.seed is not None:
+            return self.n_draws
+        return n_rows if self.weights is None else int(self.weights.sum())
 
 
 def draw_rows(

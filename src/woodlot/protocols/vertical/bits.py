@@ -22,6 +22,20 @@ def unpack(packed: NDArray[np.uint8], n: int, what: str) -> NDArray[np.uint8]:
     return np.unpackbits(packed, count=n, bitorder="little")
 
 
+def as_words(packed: NDArray[np.uint8], n: int, what: str) -> NDArray[np.uint64]:
+    """Exactly ``n`` packed bits as 64-bit words, with a word to spare."""
+    if len(packed) != (n + 7) // 8:
+        raise RemoteProtocolError(f"{what}: expected {n} bits, got {len(packed)} bytes")
+    words = np.zeros(n // 64 + 2, np.uint64)
+    words.view(np.uint8)[: len(packed)] = packed
+    return words
+
+
+def from_words(words: NDArray[np.uint64], n: int) -> NDArray[np.uint8]:
+    """The first ``n`` bits of some words, packed."""
+    return words.view(np.uint8)[: (n + 7) // 8]
+
+
 def smallest_unsigned(values: NDArray[Any]) -> NDArray[Any]:
     """The same whole numbers in the smallest unsigned type that holds them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))

@@ -37,14 +37,14 @@ from woodlot.protocols.messages.vertical import (
     TableSummary,
 )
 from woodlot.protocols.vertical.best_first import best_first
-from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
+from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, sampling_of
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.grow import entropy_scale
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
-from woodlot.trees.kernels.rows import count_left, extract, interleave
+from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import derive_seed, tree_keys
 from woodlot.trees.skeleton import Skeleton
@@ -191,11 +191,7 @@ class _Batch:
             is_split = winner >= 0
             if not is_split.any():
                 break
-            flags = yield from self._partitions(trees, winner, sizes, total_rows)
-            starts = np.concatenate([[0], np.cumsum(sizes[is_split])[:-1]]).astype(np.int64)
-            others = self._flags_of_others(winner[is_split], sizes[is_split], starts, flags)
-            left = np.empty(int(is_split.sum()), np.int64)
-            count_left(flags, starts, sizes[is_split], left)
+            others, left = yield from self._partitions(trees, winner, sizes, total_rows)
             self._record(is_split, winner, feature, gain)
             skeleton.split(is_split)
             sizes = np.column_stack([left, sizes[is_split] - left]).ravel()
@@ -274,8 +270,12 @@ class _Batch:
 
     def _partitions(
         self, trees: range, winner: NDArray[np.int64], sizes: NDArray[np.int64], total_rows: int
-    ) -> Generator[Round, dict[str, Message], NDArray[np.uint8]]:
-        """The winners' partitions: one flag per row of the split nodes, in order."""
+    ) -> Generator[Round, dict[str, Message], tuple[dict[str, NDArray[np.uint8]], NDArray[np.int64]]]:
+        """Have the winners split their nodes.
+
+        Returns, for each party, the packed bits of the splits that are not its own (its own it knows), and how many rows
+        of each split node go left.
+        """
         won = {p: winner == self.number[p] for p in self.parties}
         replies = yield Round(
             "grow",
@@ -283,26 +283,18 @@ class _Batch:
             self._progress(trees, total_rows - int(sizes.sum()), total_rows),
         )
         is_split = winner >= 0
-        split_sizes = sizes[is_split]
-        starts = np.concatenate([[0], np.cumsum(split_sizes)]).astype(np.int64)
-        flags = np.empty(int(starts[-1]), np.uint8)
+        split_winner, split_sizes = winner[is_split], sizes[is_split]
+        words = [np.zeros(0, np.uint64)] * len(self.number)
         for p, reply in replies.items():
-            mine = np.flatnonzero(won[p][is_split])
-            part = unpack(reply_of(reply, Partition, p).flags, int(split_sizes[mine].sum()), f"partition of {p}")
-            interleave(part, mine, split_sizes, starts[:-1], flags)
-        return flags
-
-    def _flags_of_others(
-        self, winner: NDArray[np.int64], sizes: NDArray[np.int64], starts: NDArray[np.int64], flags: NDArray[np.uint8]
-    ) -> dict[str, NDArray[np.uint8]]:
-        """For each party the packed flags of the splits that are not its own: its own it knows."""
-        others = {}
-        for p in self.parties:
-            nodes = np.flatnonzero(winner != self.number[p])
-            part = np.empty(int(sizes[nodes].sum()), np.uint8)
-            extract(flags, nodes, sizes, starts, part)
-            others[p] = pack(part)
-        return others
+            n_bits = int(sizes[won[p]].sum())
+            words[self.number[p]] = as_words(reply_of(reply, Partition, p).flags, n_bits, f"partition of {p}")
+        starts = np.cumsum([0, *(len(w) for w in words[:-1])])
+        routed = np.zeros((len(self.number), int(split_sizes.sum()) // 64 + 2), np.uint64)
+        routed_bits = np.zeros(len(self.number), np.int64)
+        left = np.empty(len(split_winner), np.int64)
+        route_bits(np.concatenate(words), starts, split_winner, split_sizes, routed, routed_bits, left)
+        others = {p: from_words(routed[self.number[p]], int(routed_bits[self.number[p]])) for p in self.parties}
+        return others, left
 
     def _record(
         self, is_split: NDArray[np.bool_], winner: NDArray[np.int64], feature: NDArray[np.int64], gain: NDArray[np.float64]

@@ -50,8 +50,8 @@ def prepare(
             d = I64(weights[i])
             payload[o] = np.uint16((c << 8) | d)
             o += 1
-            t = totals[node, c]
-            totals[node, c] = t + d
+            t = I64(totals[node, c])
+            totals[node, c] = np.int32(t + d)
             sq += rules.xlogx[t + d] - rules.xlogx[t] if rules.entropy else d * (2 * t + d)
             w += d
         weight[node] = w
@@ -138,7 +138,7 @@ def _scan_k(
         d = I64(key & U64(0xFF))
         k = I64((key >> U64(8)) & U64(0xFF))
         lk = left_of[k]
-        rk = totals[node, k] - lk
+        rk = I64(totals[node, k]) - lk
         if rules.entropy:
             x = rules.xlogx
             sl += x[lk + d] - x[lk]
@@ -272,10 +272,10 @@ def _missing_left(
         return best, I64(-1)
     ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, SHIFT, low, high) else keys
     if two:
-        return _scan2(ordered, m, ws.left[1], w, I64(n - m), totals[node, 1], W, n, best, strict, rules)
+        return _scan2(ordered, m, ws.left[1], w, I64(n - m), I64(totals[node, 1]), W, n, best, strict, rules)
     for k in range(totals.shape[1]):
         lk = ws.left[k]
-        t = totals[node, k]
+        t = I64(totals[node, k])
         if rules.entropy:
             sl += rules.xlogx[lk]
             sr += rules.xlogx[t - lk] - rules.xlogx[t]
@@ -333,7 +333,7 @@ def _many_by_groups(
             if d == 0:
                 continue
             lk = ws.left[k]
-            rk = totals[node, k] - lk
+            rk = I64(totals[node, k]) - lk
             if rules.entropy:
                 x = rules.xlogx
                 sl += x[lk + d] - x[lk]
@@ -382,7 +382,7 @@ def _two_by_groups(
     box between "all of class 1 first" and "all of class 0 first". Groups whose corners stay below the best are never
     sorted, and the answer still is the best of all cuts.
     """
-    A = totals[node, 1]
+    A = I64(totals[node, 1])
     groups = columns.n_coarse[f]
     hist = ws.hist
     for g in range(groups):
@@ -578,7 +578,7 @@ def search_classes(
             if where > 0:
                 ordered = keys if where == 1 else spare
                 if K == 2:
-                    A = totals[node, 1]
+                    A = I64(totals[node, 1])
                     score, cut = _scan2(ordered, n, I64(0), I64(0), I64(0), A, W, n, b, False, rules)
                 else:
                     if n < K:

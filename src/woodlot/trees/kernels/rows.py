@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from woodlot.trees.kernels._bits import count_ones
 from woodlot.trees.kernels._jit import kernel
 
 
@@ -125,37 +126,39 @@ def target_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, to
 
 
 @kernel
-def interleave(flags: Any, chosen: Any, sizes: Any, into_start: Any, into: Any) -> None:
-    """Copy the flags of the chosen nodes, which stand one after the other, to where each node's flags belong."""
-    q = 0
-    for k in range(len(chosen)):
-        node = chosen[k]
-        o = into_start[node]
-        for i in range(sizes[node]):
-            into[o + i] = flags[q + i]
-        q += sizes[node]
+def route_bits(sent: Any, sent_start: Any, winner: Any, sizes: Any, routed: Any, routed_bits: Any, left: Any) -> None:
+    """Coordinator: pass each node's bits on from its winner to all others, 64 rows at a time.
 
-
-@kernel
-def extract(flags: Any, chosen: Any, sizes: Any, from_start: Any, into: Any) -> None:
-    """The reverse of ``interleave``: the flags of the chosen nodes, one after the other."""
-    q = 0
-    for k in range(len(chosen)):
-        node = chosen[k]
-        o = from_start[node]
-        for i in range(sizes[node]):
-            into[q + i] = flags[o + i]
-        q += sizes[node]
-
-
-@kernel
-def count_left(flags: Any, flag_start: Any, sizes: Any, out: Any) -> None:
-    for node in range(len(sizes)):
-        total = np.int64(0)
-        o = flag_start[node]
-        for i in range(sizes[node]):
-            total += flags[o + i]
-        out[node] = total
+    ``sent`` holds the winners' words, those of party p from ``sent_start[p]`` on; ``routed`` (parties, words) of zeros
+    gets the bits for each party one after the other, ``routed_bits`` their number, and ``left`` the ones of each node.
+    """
+    read = np.zeros(len(sent_start), np.int64)
+    for node in range(len(winner)):
+        w = winner[node]
+        rest = sizes[node]
+        ones = np.int64(0)
+        while rest > 0:
+            n = min(rest, 64)
+            at = sent_start[w] + (read[w] >> 6)
+            shift = np.uint64(read[w] & 63)
+            word = sent[at] >> shift
+            if shift > np.uint64(0):
+                word |= sent[at + 1] << (np.uint64(64) - shift)
+            if n < 64:
+                word &= (np.uint64(1) << np.uint64(n)) - np.uint64(1)
+            ones += count_ones(word)
+            read[w] += n
+            rest -= n
+            for p in range(len(routed_bits)):
+                if p == w:
+                    continue
+                to = routed_bits[p] >> 6
+                offset = np.uint64(routed_bits[p] & 63)
+                routed[p, to] |= word << offset
+                if offset > np.uint64(0):
+                    routed[p, to + 1] |= word >> (np.uint64(64) - offset)
+                routed_bits[p] += n
+        left[node] = ones
 
 
 @kernel

@@ -1,0 +1,67 @@
+"""The complete model at the coordinator: only where every party that splits a node agrees to it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.messages.vertical import RevealSplits, SplitTable
+from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.protocols.vertical.soundness import check_splits
+from woodlot.trees.encoding import CategoryCoding, Coding, NumericCoding
+from woodlot.trees.forest import Splits
+
+_NO_VALUES = np.empty(0, np.float32)
+
+
+def splitting_parties(forest: CoordinatorForest) -> tuple[str, ...]:
+    """The parties that split at least one node: whose parts a complete model needs."""
+    owners = np.unique(forest.owner[forest.owner >= 0])
+    return tuple(forest.parties[i] for i in owners)
+
+
+def codings_of(categories: Sequence[Sequence[str] | None]) -> tuple[Coding, ...]:
+    """What prediction must know of each column: its categories; of numbers the thresholds are enough."""
+    return tuple(
+        NumericCoding(_NO_VALUES, _NO_VALUES) if names is None else CategoryCoding(tuple(names)) for names in categories
+    )
+
+
+def categories_of(codings: Sequence[Coding]) -> tuple[tuple[str, ...] | None, ...]:
+    """The categories of each column, None for numbers."""
+    return tuple(coding.categories if isinstance(coding, CategoryCoding) else None for coding in codings)
+
+
+def reveal_splits(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, PartyForest]]:
+    """Coordinator: ask every party that splits a node for its splits.
+
+    Begun only when all of them have said that they share the model: a party that does not refuses, and what the
+    others have told by then cannot be taken back.
+    """
+    requests: dict[str, Message] = {party: RevealSplits() for party in splitting_parties(forest)}
+    replies = (yield Round("reveal", requests)) if requests else {}
+    return {party: _part(reply_of(reply, SplitTable, party), forest, party) for party, reply in replies.items()}
+
+
+def _part(reply: SplitTable, forest: CoordinatorForest, party: str) -> PartyForest:
+    number = forest.parties.index(party)
+    if not len(reply.names) == len(set(reply.names)) == len(reply.categories) == (forest.feature_party == number).sum():
+        raise RemoteProtocolError(f"{party} revealed {len(reply.names)} columns, which are not those it trained with")
+    codings = codings_of(reply.categories)
+    splits = Splits(
+        node=reply.node.astype(np.int32),
+        feature=reply.feature.astype(np.int32),
+        threshold=reply.threshold.copy(),
+        missing_left=reply.missing_left.astype(np.bool_),
+        set_start=reply.set_start.copy(),
+        sets=reply.sets.copy(),
+    )
+    try:
+        check_splits(splits, np.flatnonzero(forest.owner == number), codings)
+    except ValueError as error:
+        raise RemoteProtocolError(f"{party} revealed splits that do not fit the forest: {error}") from None
+    return PartyForest(forest.structure, splits, reply.names, codings)
