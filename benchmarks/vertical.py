@@ -38,7 +38,13 @@ class Case:
 
 def binary(n_rows: int, n_features: int, informative: int) -> tuple[np.ndarray, np.ndarray]:
     X, y = make_classification(
-        n_rows, n_features, n_informative=informative, n_redundant=5, flip_y=0.05, class_sep=0.8, random_state=0
+        n_rows,
+        n_features,
+        n_informative=informative,
+        n_redundant=5,
+        flip_y=0.05,
+        class_sep=0.8,
+        random_state=0,
     )
     return X.astype(np.float32), y
 
@@ -57,7 +63,9 @@ def regression() -> tuple[np.ndarray, np.ndarray]:
 
 
 CASES = {
-    "a": Case("50k x 40, 2 classes, 100 trees, depth 10", lambda: binary(50_000, 40, 15), {"max_depth": 10}, 8.0),
+    "a": Case(
+        "50k x 40, 2 classes, 100 trees, depth 10", lambda: binary(50_000, 40, 15), {"max_depth": 10}, 8.0
+    ),
     "b": Case("50k x 40, 2 classes, 100 trees, unlimited", lambda: binary(50_000, 40, 15), {}, 5.0),
     "c": Case("20k x 16 integers, 26 classes, 100 trees, unlimited", lambda: many_classes(True), {}, 2.5),
     "cc": Case("20k x 16, 26 classes, 100 trees, unlimited", lambda: many_classes(False), {}, 5.0),
@@ -90,7 +98,9 @@ def run(name: str, case: Case, repeats: int) -> tuple[str, bool]:
     fits = {
         "scikit-learn": lambda: theirs(n_jobs=JOBS, random_state=0, **case.params).fit(X, y),
         "exact": lambda: ours(parties=2, n_jobs=JOBS, random_state=0, **case.params).fit(X, y),
-        "255 bins": lambda: ours(parties=2, n_jobs=JOBS, random_state=0, max_bins=255, **case.params).fit(X, y),
+        "255 bins": lambda: ours(parties=2, n_jobs=JOBS, random_state=0, max_bins=255, **case.params).fit(
+            X, y
+        ),
     }
     if name == "a":
         fits["1 party"] = lambda: ours(parties=1, n_jobs=JOBS, random_state=0, **case.params).fit(X, y)

@@ -2,41 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.columns import NumericColumn
+from woodlot.data.alignment import align_rows
 from woodlot.data.tables import Table, read_table
-from woodlot.data.values import column_values, id_values, is_null
+from woodlot.data.values import column_values, is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import score_out_of_bag
+from woodlot.protocols.vertical.reveal import categories_of, codings_of, reveal_splits, splitting_parties
 from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
-from woodlot.runtime.audit import Ledger
+from woodlot.runtime.audit import Cost, Disclosures, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass
+class Memo:
+    """What a fitted model remembers between predictions; never copied or stored with it."""
+
+    complete: Any = None
+    cost: Cost | None = None
+    disclosure: Disclosures | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class GrownForest:
-    """A forest in its parts: the coordinator's, and those of the parties that are at hand."""
+    """A forest in its parts, by who holds them.
+
+    Attributes
+    ----------
+    coordinator : CoordinatorForest
+        Structure and answers.
+    parts : dict of str to PartyForest
+        What each party that is at hand keeps in its own store, in this process or in its own folder. Only that party
+        may use it, and only to answer.
+    shared : dict of str to PartyForest
+        The parts that have been put into the coordinator's hands.
+    unwilling : tuple of str
+        Parties whose policy keeps their part to themselves.
+    oob_outputs, oob_score
+        Out-of-bag answers, NaN for rows that every tree has drawn, and their score.
+    residuals : array
+        Quantiles of the out-of-bag residuals (regression).
+    memo : Memo
+        What predictions leave behind.
+    """
 
     coordinator: CoordinatorForest
     parts: dict[str, PartyForest]
+    shared: dict[str, PartyForest]
+    unwilling: tuple[str, ...] = ()
     oob_outputs: NDArray[np.float64] | None = None
     oob_score: float | None = None
     residuals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """Quantiles of the out-of-bag residuals (regression)."""
+    memo: Memo = field(default_factory=Memo)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"memo": Memo()}
+
+    def __repr__(self) -> str:
+        forest = self.coordinator
+        splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
+        known = "complete model" if set(splitting_parties(forest)) <= set(self.shared) else "parts stay with the parties"
+        lines = [f"Forest of {forest.structure.n_trees:,} trees, {forest.structure.n_nodes:,} nodes; {known}"]
+        width = max(len(party) for party in forest.parties)
+        lines += [f"  {party:<{width}}  {n:,} splits" for party, n in zip(forest.parties, splits, strict=True)]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,35 +143,34 @@ class Federation:
             Keep the rows that all parties have, or every row of any party. With "outer" a row that a party lacks
             follows both branches at that party's nodes; it is for prediction only.
         shares_model : bool or sequence of str
-            Parties that let the coordinator keep the complete model.
+            Parties that let the coordinator keep the complete model. It does so only if all that split a node agree.
 
         """
-        if not tables:
+        if not isinstance(tables, Mapping) or not tables:
             raise DataError("a federation needs at least one party; give a mapping of party name to table")
         if join not in ("inner", "outer"):
             raise ValueError(f"join must be 'inner' or 'outer', not {join!r}")
-        for name in tables:
-            if not isinstance(name, str) or not name or "." in name or name == "coordinator":
-                raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
-        sharing = set(tables if shares_model is True else shares_model or ())
-        read = {name: read_table(data, what=f"the table of {name}") for name, data in tables.items()}
-        ids, rows = _align(tables, id, join)
-        members = {}
-        for name, table in read.items():
-            features = table.select([c for c in table.names if c != id])
-            taken = features if rows is None else _take(features, rows[name])
-            members[name] = _Member(taken, tables[name], None if rows is None else rows[name], name in sharing)
-        _refuse_shared_columns(members)
-        if len({m.table.n_rows for m in members.values()}) > 1:
+        check_party_names(tables)
+        sharing = _sharing(tables, shares_model)
+        read = {name: _read_named(data, name, id) for name, data in tables.items()}
+        _refuse_shared_columns(read)
+        ids, rows = align_rows(tables, id, join)
+        if rows is None and len({table.n_rows for table in read.values()}) > 1:
             raise DataError(
-                f"tables have different numbers of rows: { {p: m.table.n_rows for p, m in members.items()} }; "
+                f"tables have different numbers of rows: { {p: t.n_rows for p, t in read.items()} }; "
                 "name the id column with id=... so that rows can be aligned"
             )
+        members = {}
+        for name, table in read.items():
+            own = None if rows is None else rows[name]
+            aligned = table if own is None else table.take_or_missing(own)
+            members[name] = _Member(aligned, tables[name], own, name in sharing)
         return cls(members, ids, key_by_party=True)
 
     @classmethod
     def dealt(cls, table: Table, dealing: Mapping[str, Sequence[str]]) -> Federation:
         """One table whose columns are dealt to simulated parties: the forest does not depend on the dealing."""
+        check_party_names(dealing)
         members = {
             name: _Member(table.select(list(columns)), None, None, shares_model=True)
             for name, columns in dealing.items()
@@ -137,35 +179,52 @@ class Federation:
 
     def __repr__(self) -> str:
         width = max(len(p) for p in self.parties)
-        lines = [f"Federation of {len(self.parties)} parties, {self.n_rows:,} common rows"]
+        parties = f"{len(self.parties)} part{'y' if len(self.parties) == 1 else 'ies'}"
+        lines = [f"Federation of {parties}, {self.n_rows:,} rows"]
         for name, member in self._members.items():
-            lines.append(f"  {name:<{width}}  {len(member.table.names)} columns")
+            n = len(member.table.names)
+            line = f"  {name:<{width}}  {n} column{'' if n == 1 else 's'}"
+            if member.known is not None:
+                line += f", lacks {int((~member.known).sum()):,} rows"
+            lines.append(line + (", shares the model" if member.shares_model and self._key_by_party else ""))
         return "\n".join(lines)
 
     def columns(self, party: str) -> tuple[str, ...]:
         """Names of a party's columns (its own view)."""
+        if party not in self._members:
+            raise DataError(f"{party!r} is not a party of this federation; its parties are {list(self.parties)}")
         return self._members[party].table.names
 
     def locate(self, column: str) -> tuple[str, str]:
         """Party and column of a name such as ``"bank.default"``."""
-        party, dot, name = column.partition(".")
+        party, dot, name = str(column).partition(".")
         if not dot or party not in self._members:
             raise DataError(f"{column!r} must be written party.column, with a party of {list(self.parties)}")
         if name not in self._members[party].table.names:
-            raise DataError(f"{party} has no column {name!r}")
+            raise DataError(f"{party} has no column {name!r}; it has {list(self._members[party].table.names)}")
         return party, name
 
-    def labels(self, column: str) -> NDArray[Any]:
-        """The label holder's own view of its labels, one per common row."""
+    def labels(self, column: str, *, what: str = "y") -> NDArray[Any]:
+        """The label holder's own view of its labels or weights, one per row.
+
+        Parameters
+        ----------
+        column : str
+            Where they are: ``"party.column"``.
+        what : str
+            What error messages call them.
+        """
         party, name = self.locate(column)
         member = self._members[party]
         if member.known is not None:
-            raise DataError(f"{int((~member.known).sum())} rows have no label: {party} lacks them; use join='inner'")
+            raise DataError(
+                f"{int((~member.known).sum())} rows have no {what}, because {party} does not have them; use join='inner'"
+            )
         values = member.values(name, f"the table of {party}")
         missing = is_null(values)
         if missing.any():
-            raise DataError(f"Input y contains NaN: {int(missing.sum())} rows of {column} have no label; drop them first")
-        return values
+            raise DataError(f"Input {what} contains NaN: {int(missing.sum())} rows of {column} are empty; drop them first")
+        return natural_type(values)
 
     def fit(
         self,
@@ -212,9 +271,15 @@ class Federation:
             if plan.out_of_bag:
                 outputs, verdict = run(score_out_of_bag(forest, holder, n_jobs), driver, ledger=ledger)
                 score, residuals = verdict.score, verdict.residuals.copy()
+            unwilling = tuple(p for p in splitting_parties(forest) if not self._members[p].shares_model)
+            shared: dict[str, PartyForest] = {}
+            if self._key_by_party and not unwilling:
+                shared = run(reveal_splits(forest), driver, ledger=ledger)
         active = {p for p, h in handlers.items() if p == holder or len(h.feature_keys)}
-        parts = {name: handler.grown_forest() for name, handler in handlers.items() if name in active}
-        return GrownForest(forest, parts, outputs, score, residuals), ledger
+        parts = {name: _lean(handler.grown_forest()) for name, handler in handlers.items() if name in active}
+        if not self._key_by_party:  # dealt from one table: everything is in one hand from the start
+            shared = parts
+        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals), ledger
 
     def ask(
         self,
@@ -241,62 +306,44 @@ class Federation:
             return run(protocol, driver, ledger=ledger), ledger
 
 
-def _align(
-    tables: Mapping[str, Any], id: str | None, join: str
-) -> tuple[NDArray[Any] | None, dict[str, NDArray[np.int64]] | None]:
-    """The common ids, and for each party the row of each id (-1: none)."""
-    if id is None:
-        return None, None
-    ids = {name: id_values(data, id, f"the table of {name}") for name, data in tables.items()}
-    kinds = {name: "text" if values.dtype.kind == "U" else "numbers" for name, values in ids.items()}
-    if len(set(kinds.values())) > 1:
-        raise DataError(f"ids in column {id!r} are of different kinds: {kinds}; convert them to the same")
-    first, *others = ids.values()
-    common = first
-    if join == "inner":
-        for values in others:
-            common = common[np.isin(common, values)]
-        if len(common) == 0:
-            raise DataError(f"no id of column {id!r} is at every party: { {p: len(v) for p, v in ids.items()} } ids each")
-    else:
-        for values in others:
-            common = np.concatenate([common, values[~np.isin(values, common)]])
-    rows = {}
-    for name, values in ids.items():
-        order = np.argsort(values, kind="stable")
-        at = np.searchsorted(values[order], common)
-        at = np.minimum(at, max(len(values) - 1, 0))
-        found = values[order][at] == common if len(values) else np.zeros(len(common), bool)
-        rows[name] = np.where(found, order[at] if len(values) else 0, -1)
-    return common, rows
+def check_party_names(names: Iterable[object]) -> None:
+    """Refuse what cannot name a party: names stand before the dot of ``party.column``, in ledgers and in folders."""
+    for name in names:
+        if not isinstance(name, str) or not name or "." in name or name == "coordinator":
+            raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
 
 
-def _take(table: Table, rows: NDArray[np.int64]) -> Table:
-    """Rows of a table; a row that is not there (-1) is missing in every column."""
-    absent = rows < 0
-    if not absent.any():
-        return table.take(rows)
-    columns = []
-    for column in table.columns:
-        if len(column) == 0:
-            columns.append(NumericColumn(np.full(len(rows), np.nan, np.float32)))
-            continue
-        taken = column.take(np.maximum(rows, 0))
-        if isinstance(taken, NumericColumn):
-            columns.append(NumericColumn(np.where(absent, np.float32(np.nan), taken.values)))
-        else:
-            codes = np.where(absent, np.int32(-1), taken.codes)
-            columns.append(type(taken)(codes=codes, categories=taken.categories))  # type: ignore[arg-type]
-    return Table(table.names, tuple(columns), len(rows))
+def _sharing(tables: Mapping[str, Any], shares_model: bool | Sequence[str]) -> set[str]:
+    if isinstance(shares_model, bool):
+        return set(tables) if shares_model else set()
+    names = {shares_model} if isinstance(shares_model, str) else set(shares_model)
+    unknown = sorted(names - set(tables))
+    if unknown:
+        raise DataError(f"shares_model names {unknown}, who are not parties; the parties are {list(tables)}")
+    return names
 
 
-def _refuse_shared_columns(members: Mapping[str, _Member]) -> None:
+def _read_named(data: Any, party: str, id: str | None) -> Table:
+    table = read_table(data, what=f"the table of {party}", skip=id)
+    if table.positional:
+        raise DataError(
+            f"the table of {party} has no column names; give a pandas, polars or Arrow table instead of an array"
+        )
+    return table
+
+
+def _refuse_shared_columns(tables: Mapping[str, Table]) -> None:
     holder: dict[str, str] = {}
-    for name, member in members.items():
-        for column in member.table.names:
+    for name, table in tables.items():
+        for column in table.names:
             if column in holder:
                 raise DataError(
                     f"column {column!r} is at both {holder[column]} and {name}; rename one, such as "
-                    f"'{name}_{column}', or drop it"
+                    f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}"
                 )
             holder[column] = name
+
+
+def _lean(part: PartyForest) -> PartyForest:
+    """A party's part without the training's values: prediction needs the thresholds only."""
+    return replace(part, codings=codings_of(categories_of(part.codings)))

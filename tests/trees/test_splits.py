@@ -126,7 +126,7 @@ def search(case: Case) -> Found | None:
         return None
     flags = grower.apply(np.array([True]))
     grower.split(np.array([True]), np.empty(0, np.uint8))
-    splits = grower.finish()[1]
+    splits = grower.finish(np.empty(0, np.int64))[1]
     assert splits.feature.tolist() == [int(offers.feature[0])]
     return Found(float(offers.score[0]), int(offers.feature[0]), flags.astype(bool), splits)
 

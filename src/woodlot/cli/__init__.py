@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported without numpy or numba so that ``--help`` answers at once."""
+"""The command line: one file per command, without numpy or numba, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 

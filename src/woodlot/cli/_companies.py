@@ -1,4 +1,4 @@
-"""Two companies' tables for the demonstration: a bank with labels, a shop without, some customers in common."""
+"""Two companies' tables for the demonstration: a bank with labels, a shop without, common customers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Companies:
 
 
 def make_companies(n_common: int, seed: int) -> Companies:
-    """Draw customers whose risk depends on what the bank knows, on what the shop knows, and on both together."""
+    """Draw customers whose risk depends on what the bank knows, what the shop knows, and both together."""
     rng = np.random.default_rng(seed)
     n_bank, n_shop = round(n_common * (1 + ONLY_BANK)), round(n_common * (1 + ONLY_SHOP))
     n = n_bank + n_shop - n_common

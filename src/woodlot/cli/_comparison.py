@@ -1,4 +1,4 @@
-"""What the demonstration measures: the same forest alone, in one place, and federated. No output of its own."""
+"""What the demonstration measures: forests alone, in one place, and federated. No output of its own."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def compare(n_common: int, n_trees: int, seed: int, begin: Callable[[str], None]
     def forest(trees: int = n_trees, **options: Any) -> FederatedForestClassifier:
         return FederatedForestClassifier(trees, random_state=seed, n_jobs=N_JOBS, **options)
 
-    begin("getting ready (the first run on a machine compiles the numerical kernels: some seconds)")
+    begin("getting ready (the first run compiles its kernels)")
     # on the real tables, for kernels are compiled for the types of their columns
     forest(WARM_UP_TREES, parties=1).fit(joined.table, joined.labels).predict_proba(asked.table)
     forest(WARM_UP_TREES).fit(train, y=Y).predict_proba(test)
@@ -138,7 +138,8 @@ def _join(federation: Federation, bank: pa.Table, companies: Companies) -> _Join
     return _Joined(table, labelled[LABEL].to_numpy())
 
 
-def _rows(table: pa.Table, ids: NDArray[Any] | None) -> pa.Table:
+def _rows(table: pa.Table, ids: Any) -> pa.Table:
+    """The rows of these ids, in their order."""
     own = table[ID].to_numpy()
     order = np.argsort(own)
     return table.take(order[np.searchsorted(own[order], ids)])
@@ -180,7 +181,7 @@ def _measure_sklearn(n_trees: int, seed: int, joined: _Joined, asked: _Joined) -
 
 
 def _features(column: pa.ChunkedArray) -> list[NDArray[np.float32]]:
-    """A column as scikit-learn's forest takes it: categories one-hot, which serves it better than numbers do."""
+    """A column as scikit-learn's forest takes it: categories one-hot, which serves it best."""
     if not pa.types.is_string(column.type):
         return [column.cast(pa.float32(), safe=False).to_numpy()]
     values = column.to_numpy()
@@ -202,7 +203,11 @@ def _quality(
 def _same_forest(one: CompleteForest, other: CompleteForest) -> bool:
     """Whether shape, questions and answers of all trees are equal, array by array and bit by bit."""
     mine, yours = one.coordinator, other.coordinator
-    pairs = [(one.splits, other.splits), (mine.structure, yours.structure), (mine.leaves, yours.leaves)]
+    pairs: list[tuple[Any, Any]] = [
+        (one.splits, other.splits),
+        (mine.structure, yours.structure),
+        (mine.leaves, yours.leaves),
+    ]
     return one.feature_names == other.feature_names and all(
         np.array_equal(getattr(a, f.name), getattr(b, f.name), equal_nan=f.name == "threshold")
         for a, b in pairs

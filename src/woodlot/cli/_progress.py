@@ -31,9 +31,12 @@ def show_steps(n_steps: int) -> Iterator[Callable[[str], None]]:
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=n_steps, completed=-1)
+        task = bar.add_task("starting", total=n_steps)
+        begun = 0
 
         def advance(what: str) -> None:
-            bar.update(task, advance=1, description=what)
+            nonlocal begun
+            bar.update(task, completed=begun, description=what)
+            begun += 1
 
         yield advance

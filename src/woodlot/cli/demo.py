@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from woodlot.cli._comparison import Comparison, Identity, Result
 
 N_STEPS = 8
-"""Steps of `woodlot.cli._comparison.compare`; here, for importing it takes a second and the bar comes first."""
+"""Steps of `_comparison.compare`; written here, for importing it takes a second and the bar comes first."""
 
 TITLES = {
     "bank alone": "bank alone",
@@ -39,9 +39,9 @@ def demo(
 ) -> None:
     """Grow a forest over a bank and a shop that keep their columns to themselves.
 
-    Makes the tables of two companies; grows forests on each alone, on all columns in one place, and federated;
-    shows their accuracy and cost, whether federated equals central bit by bit (if not, it exits with 1), and who
-    saw what.
+    Makes the tables of two companies; grows forests on each alone, on all columns in one place, and
+    federated; shows their accuracy and cost, whether federated equals central bit by bit (if not, it exits
+    with 1), and who saw what.
     """
     start = time.perf_counter()
     with show_steps(N_STEPS) as begin:
@@ -75,9 +75,9 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
     heading("Who saw what while the federated forest grew")
     console.print(_disclosure(comparison))
     console.print(
-        "\nNever sent: values, thresholds and names of columns. Sent: one bit per customer and split; labels, encoded, "
-        "from which the shop can tell who has the same label, and the coordinator the label itself. What each message "
-        "tells: docs/who-sees-what.md and model.disclosure_."
+        "\nNever sent: values, thresholds and names of columns. Sent: one bit per customer and split; "
+        "labels, encoded, from which the shop can tell who has the same label, and the coordinator the label "
+        "itself. What each message tells: docs/who-sees-what.md and model.disclosure_."
     )
     console.print(f"\n[dim]All of this took {seconds:.0f} s.[/dim]")
 
@@ -125,9 +125,10 @@ def _notes(comparison: Comparison) -> str:
     cost = comparison.prediction_cost
     sent = readable_bytes(cost.bytes_sent + cost.bytes_received, precision=1)
     return (
-        f"\nAll grow on the same {comparison.n_train:,} customers. Standard error of an accuracy: {100 * error:.1f} points. "
-        f"Rounds and bytes are those of growing; predicting took the federation {cost.rounds} "
-        f"round{'s' * (cost.rounds != 1)} and {sent}. scikit-learn gets categories one-hot."
+        f"\nAll grow on the same {comparison.n_train:,} customers. Standard error of an accuracy: "
+        f"{100 * error:.1f} points. Rounds and bytes are those of growing; predicting took the "
+        f"federation {cost.rounds} round{'s' * (cost.rounds != 1)} and {sent}. "
+        "scikit-learn gets categories one-hot."
     )
 
 
@@ -142,8 +143,8 @@ def _identity(identity: Identity) -> Table:
     )
     grid.add_row(
         _yes_or_no(identity.same_answers),
-        "Predicting: bank and shop in one round, or their parts of the federated forest put together, give the "
-        f"same {identity.n_answers:,} probabilities.",
+        "Predicting: bank and shop in one round, or their parts of the federated forest put together, give "
+        f"the same {identity.n_answers:,} probabilities.",
     )
     return grid
 

@@ -1,4 +1,4 @@
-"""Single columns as they are: ids, labels and weights, which are not features and must not be rounded to float32."""
+"""Single columns as they are: ids, labels and weights are not features and are not rounded to float32."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from numpy.typing import NDArray
 from woodlot.data.arrays import is_missing
 from woodlot.data.arrow import is_pandas_frame
 from woodlot.exceptions import DataError
-
-_EXACT_IN_A_FLOAT = 2**53
-"""Whole numbers below this are told apart by a float64."""
-
 
 def column_values(data: Any, name: str, what: str) -> NDArray[Any]:
     """One column of a table as an array: text as Python objects, null as None or NaN."""
@@ -50,7 +46,7 @@ def is_null(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def natural_type(values: NDArray[Any]) -> NDArray[Any]:
-    """Python objects that are all truth values, or all numbers, as an array of them; anything else as it is."""
+    """Python objects that are all truth values or all numbers as an array of them; others as they are."""
     if values.dtype.kind != "O" or len(values) == 0:
         return values
     kinds = {type(value) for value in values}
@@ -66,35 +62,3 @@ def natural_type(values: NDArray[Any]) -> NDArray[Any]:
     except OverflowError:  # whole numbers of more than 64 bits stay what they are
         pass
     return values
-
-
-def id_values(data: Any, name: str, what: str) -> NDArray[Any]:
-    """An id column: whole numbers or text, none missing, none twice."""
-    values = column_values(data, name, what)
-    missing = int(is_null(values).sum())
-    if missing:
-        raise DataError(f"{what} has {missing} rows without an id in column {name!r}; drop them or give them ids")
-    values = _whole_numbers_or_text(natural_type(values), name, what)
-    unique, counts = np.unique(values, return_counts=True)
-    if len(unique) < len(values):
-        repeated = unique[counts > 1]
-        raise DataError(
-            f"{what} has {len(repeated)} ids more than once in column {name!r}, such as {repeated[0]}; "
-            "keep one row per id"
-        )
-    return values
-
-
-def _whole_numbers_or_text(values: NDArray[Any], name: str, what: str) -> NDArray[Any]:
-    kind = values.dtype.kind
-    if kind in "iu":
-        return values if values.dtype == np.uint64 and values.max(initial=0) >= 2**63 else values.astype(np.int64)
-    if kind == "f" and ((values == np.floor(values)) & (np.abs(values) < _EXACT_IN_A_FLOAT)).all():
-        return values.astype(np.int64)
-    if kind in "OUT" and all(isinstance(value, str) for value in values.tolist()):
-        return values.astype(np.str_)
-    kinds = sorted({type(value).__name__ for value in values.tolist()}) if kind == "O" else [str(values.dtype)]
-    raise DataError(
-        f"ids must all be whole numbers or all be text; column {name!r} of {what} holds {', '.join(kinds)}: "
-        "convert them, for instance to text"
-    )
