@@ -139,7 +139,7 @@ class Grower:
         key_type = np.uint32 if code_bytes <= 2 and (not by_position or largest <= 65536) else np.uint64
         codes = table.n_codes[table.categorical == 1]
         max_codes = int(codes.max(initial=0)) + 1
-        self._new_scratch = lambda: make_scratch(largest, key_type, self.n_classes, max_codes)
+        self._scratch_shape = (largest, key_type, self.n_classes, max_codes)
         self._local = threading.local()
 
         table_of_xlogx = np.zeros(1, np.int64)
@@ -160,7 +160,7 @@ class Grower:
     def _scratch(self) -> Scratch:
         scratch: Scratch | None = getattr(self._local, "scratch", None)
         if scratch is None:
-            scratch = self._local.scratch = self._new_scratch()
+            scratch = self._local.scratch = make_scratch(*self._scratch_shape)
         return scratch
 
     def _close(self, numbers: NDArray[np.int64]) -> None:
@@ -215,14 +215,14 @@ class Grower:
         self._missing_left = np.zeros(n_open, np.uint8)
         self._feature = feature
         whole = np.empty(n_open)
-        counts = counts.astype(np.int64)
+        wanted = counts.astype(np.int64)
         if self.rules.min_samples_leaf == 1 and self.rules.min_weight == 1 and not self.rules.whole_tree:
             # all splits of two rows are equally good: the first feature in order that has one wins, as below
-            counts[self.end - self.start == 2] = np.minimum(counts[self.end - self.start == 2], 1)
+            wanted[self.end - self.start == 2] = np.minimum(wanted[self.end - self.start == 2], 1)
 
         def work(chunk: slice) -> None:
             found = best[chunk], feature[chunk], place[chunk], self._cut[chunk], self._missing_left[chunk]
-            self._search(chunk, counts[chunk], found, whole[chunk])
+            self._search(chunk, wanted[chunk], found, whole[chunk])
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
         return Offers(best, feature, whole)

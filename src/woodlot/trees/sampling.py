@@ -18,12 +18,11 @@ COMPACT_WEIGHT = 255
 """Weights up to this fit the fast kernels' one byte."""
 
 
-def derive_seed(seed: int, purpose: str, *numbers: int) -> int:
-    """A 64-bit seed for one purpose. Whoever knows it learns nothing of the seeds for other purposes."""
+def derive_seed(seed: int, purpose: str, *numbers: int, secret: bytes = b"") -> int:
+    """A 64-bit seed for one purpose. With a secret, only who has the secret can derive it."""
     text = "|".join([str(seed), purpose, *map(str, numbers)])
-    return int.from_bytes(
-        hashlib.blake2b(text.encode(), digest_size=8, person=b"woodlot-seed").digest(), "little"
-    )
+    digest = hashlib.blake2b(text.encode(), digest_size=8, key=secret[:64], person=b"woodlot-seed").digest()
+    return int.from_bytes(digest, "little")
 
 
 def tree_keys(seed: int, trees: range) -> NDArray[np.uint64]:

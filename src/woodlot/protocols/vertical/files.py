@@ -3,9 +3,13 @@
 ::
 
     model/
-      coordinator/   part.json, arrays.npz      structure, leaves, owners, codes of features
-      party-bank/    part.json, arrays.npz      structure, bank's splits, names and categories: nothing of others
+      coordinator/   part.json, arrays.npz    structure, leaves, owners, codes of features
+        shared/party-bank/ ...                only where all parties share the model: what they have revealed
+      party-bank/    part.json, arrays.npz    structure, bank's splits, names and categories: nothing of others
       party-shop/    ...
+
+The digests tell damage, not forgery: who can write the folder can write its digests. So what is read is checked to be
+a sound forest as well.
 """
 
 from __future__ import annotations
@@ -17,43 +21,56 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import ModelFileError
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
-from woodlot.trees.encoding import CategoryCoding, Coding, NumericCoding
+from woodlot.protocols.vertical.reveal import categories_of, codings_of
+from woodlot.protocols.vertical.soundness import check_coordinator, check_splits
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 FORMAT = "woodlot-vertical-forest"
 VERSION = 1
 COORDINATOR = "coordinator"
+SHARED = "shared"
 PARTY = "party-"
+HEADER = "part.json"
+ARRAYS = "arrays.npz"
+
+_Packed = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 
-def save_parts(
-    folder: str | os.PathLike[str],
-    coordinator: CoordinatorForest,
-    parts: Mapping[str, PartyForest],
-    extra: Mapping[str, Any],
-) -> None:
-    """Write every part into a folder of its own below ``folder``, which must not hold another model.
+@dataclass(frozen=True, eq=False)
+class StoredForest:
+    """What a folder holds: the coordinator's part, parties' own parts, those they have shared, and the model's notes."""
+
+    coordinator: CoordinatorForest
+    parts: dict[str, PartyForest]
+    shared: dict[str, PartyForest]
+    extra: dict[str, Any]
+
+
+def save_parts(folder: str | os.PathLike[str], forest: StoredForest) -> None:
+    """Write every part into a folder of its own below ``folder``, which must not hold anything yet.
 
     The whole model appears at once or not at all: it is written beside and moved into place.
     """
     target = Path(folder)
-    if target.exists() and any(target.iterdir()):
-        raise ModelFileError(f"{target} is not empty; save into a new folder")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ModelFileError(f"{target} is not an empty folder; save into a new one")
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        forest_id = _forest_id(coordinator.structure)
-        _write(staging / COORDINATOR, forest_id, COORDINATOR, *_pack_coordinator(coordinator, extra))
-        for name, part in parts.items():
-            _write(staging / f"{PARTY}{name}", forest_id, name, *_pack_party(part))
+        forest_id = _forest_id(forest.coordinator)
+        _write(staging / COORDINATOR, forest_id, COORDINATOR, _pack_coordinator(forest.coordinator, forest.extra))
+        _write_parties(staging / COORDINATOR / SHARED, forest_id, forest.shared)
+        _write_parties(staging, forest_id, forest.parts)
         if target.exists():
             target.rmdir()
         staging.rename(target)
@@ -62,46 +79,56 @@ def save_parts(
         raise
 
 
-def load_parts(
-    folder: str | os.PathLike[str],
-) -> tuple[CoordinatorForest, dict[str, PartyForest], dict[str, Any]]:
-    """Read the coordinator's part, and those of the parties that are there."""
+def load_parts(folder: str | os.PathLike[str]) -> StoredForest:
+    """Read what ``save_parts`` has written; of a coordinator's own folder, its part alone."""
     root = Path(folder)
-    if (root / "part.json").exists():  # the folder of one role
-        root = root.parent if root.name == COORDINATOR else root
-    if not (root / COORDINATOR / "part.json").exists():
+    own = root if (root / HEADER).exists() else root / COORDINATOR
+    if not (own / HEADER).exists():
         raise ModelFileError(f"{root} holds no coordinator's part; give the folder that save() wrote")
-    header, arrays = _read(root / COORDINATOR)
-    coordinator, extra = _unpack_coordinator(header, arrays)
-    parts = {}
-    for part_folder in sorted(root.glob(f"{PARTY}*")):
-        name, part = load_party(part_folder, coordinator)
-        parts[name] = part
-    return coordinator, parts, extra
+    header, arrays = _read(own)
+    if header["role"] != COORDINATOR:
+        raise ModelFileError(f"{root} is the part of {header['role']!r}; load the coordinator's and combine() it with this")
+    coordinator, extra = _guarded(own, _unpack_coordinator, header, arrays)
+    parts = {} if own is root else _read_parties(root, coordinator)
+    return StoredForest(coordinator, parts, _read_parties(own / SHARED, coordinator), extra)
 
 
 def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -> tuple[str, PartyForest]:
     """Read one party's part, which must belong to the coordinator's forest."""
-    header, arrays = _read(Path(folder))
-    if header["forest"] != _forest_id(coordinator.structure):
-        raise ModelFileError(f"{folder} belongs to another forest")
+    path = Path(folder)
+    header, arrays = _read(path)
+    if header["forest"] != _forest_id(coordinator):
+        raise ModelFileError(f"{path} belongs to another forest")
     name = header["role"]
     if name not in coordinator.parties:
-        raise ModelFileError(f"{folder} is the part of {name!r}, who is not a party of this forest")
-    return name, _unpack_party(header, arrays)
+        raise ModelFileError(f"{path} is the part of {name!r}; the parties of this forest are {list(coordinator.parties)}")
+    part: PartyForest = _guarded(path, _unpack_party, header, arrays, coordinator, coordinator.parties.index(name))
+    return name, part
 
 
-def _forest_id(structure: Structure) -> str:
+def _write_parties(root: Path, forest_id: str, parts: Mapping[str, PartyForest]) -> None:
+    for name, part in parts.items():
+        # a name may hold what a path may not; the header has it as it is
+        _write(root / f"{PARTY}{quote(name, safe=' ')}", forest_id, name, _pack_party(part))
+
+
+def _read_parties(root: Path, coordinator: CoordinatorForest) -> dict[str, PartyForest]:
+    return dict(load_party(folder, coordinator) for folder in sorted(root.glob(f"{PARTY}*")))
+
+
+def _forest_id(forest: CoordinatorForest) -> str:
+    """Two forests of the same shape are not the same: owners, gains and answers count too."""
     digest = hashlib.sha256()
-    for array in (structure.offset, structure.right):
+    for array in _pack_coordinator(forest, {})[1].values():
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-def _write(folder: Path, forest_id: str, role: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    folder.mkdir()
-    path = folder / "arrays.npz"
-    np.savez_compressed(path, allow_pickle=False, **arrays)
+def _write(folder: Path, forest_id: str, role: str, packed: _Packed) -> None:
+    header, arrays = packed
+    folder.mkdir(parents=True)
+    path = folder / ARRAYS
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     full = {
         "format": FORMAT,
         "version": VERSION,
@@ -110,41 +137,56 @@ def _write(folder: Path, forest_id: str, role: str, header: dict[str, Any], arra
         "arrays_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         **header,
     }
-    text = json.dumps(full, indent=1, sort_keys=True)
-    full["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    (folder / "part.json").write_text(json.dumps(full, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / HEADER).write_text(_signed(full), encoding="utf-8")
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _signed(header: Mapping[str, Any]) -> str:
+    """The one way to write a header, with its own digest in it: any other byte is a change."""
+    text = json.dumps(header, indent=1, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps({**header, "sha256": digest}, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _read(folder: Path) -> _Packed:
+    header_path, arrays_path = folder / HEADER, folder / ARRAYS
     try:
-        header = json.loads((folder / "part.json").read_text(encoding="utf-8"))
-        packed = (folder / "arrays.npz").read_bytes()
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{folder} cannot be read as part of a model: {error}") from None
+        text = header_path.read_text(encoding="utf-8")
+        header = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{header_path} cannot be read as part of a model: {error}") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ModelFileError(f"{folder} is not part of a Woodlot forest")
+        raise ModelFileError(f"{header_path} is not part of a Woodlot forest")
     if header.get("version") != VERSION:
-        raise ModelFileError(f"{folder} has version {header.get('version')}; this Woodlot reads version {VERSION}")
-    claimed = header.pop("sha256", None)
-    if claimed != hashlib.sha256(json.dumps(header, indent=1, sort_keys=True).encode()).hexdigest():
-        raise ModelFileError(f"{folder / 'part.json'} has been changed: its digest does not match")
-    if header.get("arrays_sha256") != hashlib.sha256(packed).hexdigest():
-        raise ModelFileError(f"{folder / 'arrays.npz'} has been changed: its digest does not match")
+        raise ModelFileError(f"{header_path} has version {header.get('version')}; this Woodlot reads version {VERSION}")
+    header.pop("sha256", None)
     try:
-        with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+        unchanged = text == _signed(header)
+    except ValueError:  # NaN and infinity, which are no JSON
+        unchanged = False
+    if not unchanged:
+        raise ModelFileError(f"{header_path} has been changed: its digest does not match")
+    try:
+        packed = arrays_path.read_bytes()
+        if header.get("arrays_sha256") != hashlib.sha256(packed).hexdigest():
+            raise ModelFileError(f"{arrays_path} has been changed: its digest does not match")
+        with np.load(arrays_path, allow_pickle=False) as arrays:
             return header, {name: arrays[name] for name in arrays.files}
-    except (ValueError, zipfile.BadZipFile, OSError) as error:
-        raise ModelFileError(f"{folder / 'arrays.npz'} cannot be read: {error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
+        raise ModelFileError(f"{arrays_path} cannot be read: {error}") from None
 
 
-def _pack_coordinator(
-    forest: CoordinatorForest, extra: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _guarded(folder: Path, unpack: Any, header: dict[str, Any], arrays: dict[str, NDArray[Any]], *context: Any) -> Any:
+    try:
+        return unpack(header, arrays, *context)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ModelFileError(f"{folder} is not a sound part of a forest: {error}") from None
+
+
+def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> _Packed:
     header = {
         "parties": list(forest.parties),
         "classes": list(forest.classes),
         "n_rows": forest.n_rows,
-        "n_outputs": forest.leaves.n_outputs,
         "extra": dict(extra),
     }
     arrays = {
@@ -166,12 +208,13 @@ def _pack_coordinator(
 def _unpack_coordinator(
     header: dict[str, Any], arrays: dict[str, NDArray[Any]]
 ) -> tuple[CoordinatorForest, dict[str, Any]]:
+    classes = tuple(header["classes"])
     leaves = Leaves(
         weight=arrays["leaf_weight"],
         start=arrays["leaf_start"],
         output=arrays["leaf_output"],
         value=arrays["leaf_value"],
-        n_outputs=int(header["n_outputs"]),
+        n_outputs=max(1, len(classes)),
     )
     forest = CoordinatorForest(
         structure=Structure(arrays["offset"], arrays["right"]),
@@ -182,18 +225,16 @@ def _unpack_coordinator(
         parties=tuple(header["parties"]),
         feature_keys=arrays["feature_keys"],
         feature_party=arrays["feature_party"],
-        classes=tuple(header["classes"]),
+        classes=classes,
         n_rows=int(header["n_rows"]),
         sampling=None,
     )
-    return forest, header["extra"]
+    check_coordinator(forest)
+    return forest, dict(header["extra"])
 
 
-def _pack_party(part: PartyForest) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    header = {
-        "names": list(part.names),
-        "categories": [list(c.categories) if isinstance(c, CategoryCoding) else None for c in part.codings],
-    }
+def _pack_party(part: PartyForest) -> _Packed:
+    header = {"names": list(part.names), "categories": categories_of(part.codings)}
     arrays = {
         "offset": part.structure.offset,
         "right": part.structure.right,
@@ -207,16 +248,20 @@ def _pack_party(part: PartyForest) -> tuple[dict[str, Any], dict[str, NDArray[An
     return header, arrays
 
 
-_NO_VALUES = np.empty(0, np.float32)
-
-
-def _unpack_party(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PartyForest:
-    # the training's values are not kept: prediction needs the thresholds only
-    codings: list[Coding] = [
-        NumericCoding(_NO_VALUES, _NO_VALUES) if categories is None else CategoryCoding(tuple(categories))
-        for categories in header["categories"]
-    ]
+def _unpack_party(
+    header: dict[str, Any], arrays: dict[str, NDArray[Any]], coordinator: CoordinatorForest, number: int
+) -> PartyForest:
+    structure = Structure(arrays["offset"], arrays["right"])
+    for mine, theirs in (
+        (structure.offset, coordinator.structure.offset),
+        (structure.right, coordinator.structure.right),
+    ):
+        if mine.dtype != theirs.dtype or not np.array_equal(mine, theirs):
+            raise ValueError("its trees have another shape")
     splits = Splits(*(arrays[k] for k in ("node", "feature", "threshold", "missing_left", "set_start", "sets")))
-    return PartyForest(
-        Structure(arrays["offset"], arrays["right"]), splits, tuple(header["names"]), tuple(codings)
-    )
+    codings = codings_of(header["categories"])
+    names = tuple(header["names"])
+    if len(names) != len(codings) or len(set(names)) != len(names):
+        raise ValueError("its columns are not named one by one")
+    check_splits(splits, np.flatnonzero(coordinator.owner == number), codings)
+    return PartyForest(coordinator.structure, splits, names, codings)

@@ -26,7 +26,7 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import CategoryCoding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
-from woodlot.trees.sampling import feature_key
+from woodlot.trees.sampling import derive_seed, feature_key
 
 RESIDUAL_QUANTILES = 201
 
@@ -76,7 +76,7 @@ class VerticalParty:
     key_by_party : bool
         Whether the party's name enters the codes of its columns: no, where one table was dealt to simulated parties.
     secret : bytes
-        Keeps the codes of its columns from being guessed from their names.
+        Keeps the codes of its columns and labels from being guessed; the same secret gives the same forest.
     shares_model : bool
         Policy: the coordinator may keep the complete model.
     n_jobs : int
@@ -102,6 +102,7 @@ class VerticalParty:
         self.forest = forest
         self.known = known
         self.shares_model = shares_model
+        self._secret = secret
         self.n_jobs = n_jobs
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
@@ -140,13 +141,14 @@ class VerticalParty:
     def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
         target = self._holder_target()
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
+        seed = derive_seed(message.seed, "labels", secret=self._secret)
         if message.task == "classes":
-            code = ClassCode.draw(len(target.classes), message.seed)
+            code = ClassCode.draw(len(target.classes), seed)
             self._label_code = code
             labels, targets, unit = code.encode(target.numbers), None, 1.0
         else:
             total = float(self.table.n_rows if weights is None else weights.sum())
-            affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), message.seed)
+            affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), seed)
             self._label_code = affine
             labels, targets = None, affine.encode(target.values)
             unit = affine.scale**2 if message.reveal_unit else 1.0

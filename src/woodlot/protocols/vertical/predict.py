@@ -132,7 +132,8 @@ def score_out_of_bag(
     n_rows = forest.n_rows
     replies, known = yield from _gather(forest, forest.parties, n_rows, "decisions", None)
     collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
-    leaf = collector.leaves_from_decisions(replies, known, n_rows, n_jobs)
+    decisions = [reply if isinstance(reply, wire.Decisions) else None for reply in replies]
+    leaf = collector.leaves_from_decisions(decisions, known, n_rows, n_jobs)
     leaves = forest.leaves
     outputs = np.zeros((n_rows, leaves.n_outputs))
     trees = np.zeros(n_rows, np.int64)

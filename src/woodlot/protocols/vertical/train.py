@@ -242,7 +242,9 @@ class _Batch:
         scores = np.full((len(self.number), n_open), -np.inf)
         features = np.full((len(self.number), n_open), -1, np.int64)
         for p in self.parties:
-            offers = reply_of(replies[p], HolderOffers if p == self.holder else Offers, p)
+            offers = (
+                reply_of(replies[p], HolderOffers, p) if p == self.holder else reply_of(replies[p], Offers, p)
+            )
             i, n_own = self.number[p], int((self.features.party == self.number[p]).sum())
             if n_own == 0:
                 continue

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 from numba.core import event
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _SayOnce(event.Listener):  # type: ignore[misc]
@@ -31,7 +29,7 @@ class _SayOnce(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _SayOnce())
 
 
-def kernel(function: F) -> F:
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile lazily, once per signature, and keep the machine code on disk beside the source."""
-    compiled: F = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")(function)
+    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")(function)
     return compiled

@@ -14,9 +14,9 @@ from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.search import COARSE_FROM, SMALL, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
-I64 = np.int64
-U64 = np.uint64
-F64 = np.float64
+I64: Any = np.int64
+U64: Any = np.uint64
+F64: Any = np.float64
 SHIFT = U64(16)
 SLACK = 1.0 - 1e-12
 """The tests without division may only err on the side of computing a score for nothing."""
@@ -72,7 +72,7 @@ def _score2(a: Any, w: Any, A: Any, W: Any, rules: Any) -> Any:
 
 
 @kernel
-def _may_reach2(a: Any, w: Any, A: Any, W: Any, best: Any, rules: Any) -> bool:
+def _may_reach2(a: Any, w: Any, A: Any, W: Any, best: Any, rules: Any) -> Any:
     """Could the score reach ``best``? Never false when it does; without division for gini."""
     if rules.entropy:
         return _score2(a, w, A, W, rules) >= best
@@ -179,10 +179,11 @@ def rank_categories(
     """Order the node's categories by the share of one class: class 1 of two, else the node's largest class."""
     top = 1
     if totals.shape[1] > 2:
-        top = 0
-        for k in range(totals.shape[1]):
-            if totals[node, k] > totals[node, top]:
-                top = k
+        # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
+        top = I64(payload[o] >> 8)
+        for i in range(n):
+            if totals[node, payload[o + i] >> 8] > totals[node, top]:
+                top = I64(payload[o + i] >> 8)
     m = 0
     for i in range(n):
         c = I64(columns.fine[f, rows[s + i]])

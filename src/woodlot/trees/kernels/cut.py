@@ -8,7 +8,7 @@ import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
 
-I64 = np.int64
+I64: Any = np.int64
 
 
 @kernel

@@ -8,8 +8,8 @@ import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
 
-U64 = np.uint64
-I64 = np.int64
+U64: Any = np.uint64
+I64: Any = np.int64
 
 
 @kernel

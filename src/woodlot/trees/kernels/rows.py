@@ -19,6 +19,8 @@ import numpy as np
 from woodlot.trees.kernels._bits import count_ones
 from woodlot.trees.kernels._jit import kernel
 
+I64: Any = np.int64
+
 
 @kernel
 def keep_drawn(counts: Any, rows: Any, weights: Any) -> int:
@@ -61,7 +63,7 @@ def partition(
         for i in range(n):
             row = rows[s + i]
             weight = weights[s + i]
-            go = np.int64(flags[o + i])
+            go = I64(flags[o + i])
             # both are written always and only one index moves on: no branch to mispredict
             rows[left] = row
             weights[left] = weight
@@ -96,7 +98,7 @@ def close_nodes(
         if not may_split or e - s < min_split or e - s < 2 * min_leaf:
             continue
         if min_weight > 1:
-            total = np.int64(0)
+            total = I64(0)
             for i in range(s, e):
                 total += weights[i]
             if total < 2 * min_weight:
@@ -113,7 +115,7 @@ def class_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, tot
     """Weight of each class in each node; ``totals`` is (nodes, classes) of zeros."""
     for node in range(len(start)):
         for i in range(start[node], end[node]):
-            totals[node, labels[rows[i]]] += np.int64(weights[i])
+            totals[node, labels[rows[i]]] += I64(weights[i])
 
 
 @kernel
@@ -121,8 +123,8 @@ def target_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, to
     """Weight, and weighted sum of fixed-point targets, of each node; ``totals`` is (nodes, 2) of zeros."""
     for node in range(len(start)):
         for i in range(start[node], end[node]):
-            totals[node, 0] += np.int64(weights[i])
-            totals[node, 1] += np.int64(weights[i]) * labels[rows[i]]
+            totals[node, 0] += I64(weights[i])
+            totals[node, 1] += I64(weights[i]) * labels[rows[i]]
 
 
 @kernel
@@ -136,7 +138,7 @@ def route_bits(sent: Any, sent_start: Any, winner: Any, sizes: Any, routed: Any,
     for node in range(len(winner)):
         w = winner[node]
         rest = sizes[node]
-        ones = np.int64(0)
+        ones = I64(0)
         while rest > 0:
             n = min(rest, 64)
             at = sent_start[w] + (read[w] >> 6)

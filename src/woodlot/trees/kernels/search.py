@@ -15,8 +15,8 @@ import numpy as np
 from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.hashing import BUCKET_SIZE, nth_place, place
 
-I64 = np.int64
-U64 = np.uint64
+I64: Any = np.int64
+U64: Any = np.uint64
 
 GROUPS = 256
 """At most this many coarse groups of codes."""

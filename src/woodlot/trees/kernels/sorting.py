@@ -8,8 +8,8 @@ import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
 
-I64 = np.int64
-U64 = np.uint64
+I64: Any = np.int64
+U64: Any = np.uint64
 
 INSERTION = 12
 """Up to this many keys insertion sort is fastest."""

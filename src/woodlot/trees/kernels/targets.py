@@ -14,9 +14,9 @@ from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.search import COARSE_FROM, SMALL, TINY, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
-I64 = np.int64
-U64 = np.uint64
-F64 = np.float64
+I64: Any = np.int64
+U64: Any = np.uint64
+F64: Any = np.float64
 SLACK = 1.0 - 1e-12
 
 
@@ -58,7 +58,7 @@ def _score(left: Any, w: Any, total: Any, W: Any) -> Any:
 
 
 @kernel
-def _may_reach(left: Any, w: Any, total: Any, W: Any, best: Any) -> bool:
+def _may_reach(left: Any, w: Any, total: Any, W: Any, best: Any) -> Any:
     """Could the score reach ``best``? Never false when it does; without division."""
     a = F64(left)
     b = F64(total - left)

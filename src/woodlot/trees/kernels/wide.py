@@ -14,9 +14,9 @@ from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.search import offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
-I64 = np.int64
-U64 = np.uint64
-F64 = np.float64
+I64: Any = np.int64
+U64: Any = np.uint64
+F64: Any = np.float64
 WEIGHT = I64(0xFFFFFFFF)
 
 
@@ -77,12 +77,12 @@ def rank_categories_wide(
     columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
 ) -> int:
     """As ``classes.rank_categories``."""
-    top = 1
+    top = I64(1)
     if totals.shape[1] > 2:
-        top = 0
-        for k in range(totals.shape[1]):
-            if totals[node, k] > totals[node, top]:
-                top = k
+        top = payload[o] >> 32
+        for i in range(n):
+            if totals[node, payload[o + i] >> 32] > totals[node, top]:
+                top = payload[o + i] >> 32
     m = 0
     for i in range(n):
         c = I64(columns.fine[f, rows[s + i]])

@@ -1,0 +1,47 @@
+"""Parameters of an estimator as JSON and back: whole numbers stay whole, keys of mappings stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from woodlot.exceptions import ModelFileError
+
+_PAIRS = "pairs"
+
+
+def to_json(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters in plain values.
+
+    A generator of random numbers is left out: the forest has grown, and a seed for the next one is no part of it.
+    """
+    return {name: _plain(value, name) for name, value in params.items()}
+
+
+def from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as they were."""
+    return {name: _restored(value) for name, value in stored.items()}
+
+
+def _plain(value: Any, name: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_PAIRS: [[_plain(k, name), _plain(v, name)] for k, v in value.items()]}
+    if isinstance(value, np.random.RandomState | np.random.Generator):
+        return None
+    if isinstance(value, bytes | bytearray) or not hasattr(value, "__iter__"):
+        raise ModelFileError(
+            f"parameter {name!r} holds a {type(value).__name__}, which cannot be saved; set it to a plain value first"
+        )
+    return [_plain(item, name) for item in value]
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_restored(k): _restored(v) for k, v in value[_PAIRS]}
+    return [_restored(item) for item in value] if isinstance(value, list) else value
