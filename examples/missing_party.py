@@ -4,6 +4,7 @@ At the nodes of a party that cannot answer, a row follows both branches, weighte
 there, and a warning says how many rows this concerns. Run with ``python examples/missing_party.py``.
 """
 
+# ruff: noqa: T201 - an example prints
 from __future__ import annotations
 
 import warnings

@@ -3,6 +3,7 @@
 Run with ``python examples/vertical_in_process.py``.
 """
 
+# ruff: noqa: T201 - an example prints
 from __future__ import annotations
 
 import tempfile

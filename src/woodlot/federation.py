@@ -75,7 +75,9 @@ class GrownForest:
     def __repr__(self) -> str:
         forest = self.coordinator
         splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
-        known = "complete model" if set(splitting_parties(forest)) <= set(self.shared) else "parts stay with the parties"
+        known = (
+            "complete model" if set(splitting_parties(forest)) <= set(self.shared) else "parts stay with the parties"
+        )
         lines = [f"Forest of {forest.structure.n_trees:,} trees, {forest.structure.n_nodes:,} nodes; {known}"]
         width = max(len(party) for party in forest.parties)
         lines += [f"  {party:<{width}}  {n:,} splits" for party, n in zip(forest.parties, splits, strict=True)]
@@ -217,13 +219,14 @@ class Federation:
         party, name = self.locate(column)
         member = self._members[party]
         if member.known is not None:
-            raise DataError(
-                f"{int((~member.known).sum())} rows have no {what}, because {party} does not have them; use join='inner'"
-            )
+            lacking = int((~member.known).sum())
+            raise DataError(f"{lacking} rows have no {what}, because {party} lacks them; use join='inner'")
         values = member.values(name, f"the table of {party}")
         missing = is_null(values)
         if missing.any():
-            raise DataError(f"Input {what} contains NaN: {int(missing.sum())} rows of {column} are empty; drop them first")
+            raise DataError(
+                f"Input {what} contains NaN: {int(missing.sum())} rows of {column} are empty; drop them first"
+            )
         return natural_type(values)
 
     def fit(
@@ -240,13 +243,23 @@ class Federation:
 
         Parameters
         ----------
+        plan : ForestPlan
+            What to grow.
         holder : str
             The party that has the labels.
         target : Target
             The labels, which only that party sees.
         not_features : mapping, optional
             Columns of each party that must not be learnt from, such as the label itself.
+        n_jobs : int
+            Threads.
+        on_progress : callable, optional
+            Told how far the trees are.
 
+        Returns
+        -------
+        GrownForest, Ledger
+            The forest in its parts, and who saw what while it grew.
         """
         lacking = [p for p, m in self._members.items() if m.known is not None]
         if lacking:

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from woodlot import CompleteForest, FederatedForestClassifier, Federation
 from woodlot.cli._companies import ID, LABEL, Companies, make_companies
-from woodlot.estimators.complete import CompleteForest
-from woodlot.estimators.forest import FederatedForestClassifier
-from woodlot.federation import Federation
 from woodlot.runtime.audit import Cost, Disclosures
 
 Y = f"bank.{LABEL}"

@@ -45,9 +45,7 @@ def id_values(data: Any, name: str, what: str) -> NDArray[Any]:
     values = column_values(data, name, what)
     missing = int(is_null(values).sum())
     if missing:
-        raise DataError(
-            f"{what} has {missing} rows without an id in column {name!r}; drop them or give them ids"
-        )
+        raise DataError(f"{what} has {missing} rows without an id in column {name!r}; drop them or give them ids")
     values = _whole_numbers_or_text(natural_type(values), name, what)
     unique, counts = np.unique(values, return_counts=True)
     if len(unique) < len(values):

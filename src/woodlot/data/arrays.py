@@ -87,16 +87,13 @@ def _non_numeric_column(values: NDArray[np.object_], name: str, what: str) -> Co
     present = np.array([not is_missing(value) for value in values], dtype=np.bool_)
     kinds = {type(value) for value in values[present]}
     for kind in kinds:
-        if issubclass(
-            kind, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64
-        ):
+        if issubclass(kind, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64):
             raise time_value(name, what, kind.__name__)
         if issubclass(kind, complex | np.complexfloating):
             raise DataError(f"Complex data not supported: column {name!r} of {what} holds complex numbers.")
         if not issubclass(kind, str) and not hasattr(kind, "__float__"):
             raise TypeError(
-                f"Column {name!r} of {what}: argument must be a string or a real number, "
-                f"not {kind.__name__!r}"
+                f"Column {name!r} of {what}: argument must be a string or a real number, not {kind.__name__!r}"
             )
     if all(issubclass(kind, str) for kind in kinds):
         labels, positions = np.unique(values[present].astype(str), return_inverse=True)

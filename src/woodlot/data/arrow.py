@@ -21,8 +21,7 @@ from woodlot.data.columns import (
 def is_pandas_frame(data: object) -> bool:
     """Whether data is a pandas DataFrame or of a class derived from it, told without importing pandas."""
     return any(
-        kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"
-        for kind in type(data).__mro__
+        kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas" for kind in type(data).__mro__
     )
 
 
@@ -44,9 +43,7 @@ def _pandas_column(series: Any, name: str, what: str) -> Column:
         kinds = sorted({type(value).__name__ for value in series if not is_missing(value)})
         if len(kinds) > 1:
             raise mixed_types(name, what, kinds) from error
-        raise unusable_type(
-            name, what, f"{series.dtype} of {kinds[0]}" if kinds else str(series.dtype)
-        ) from error
+        raise unusable_type(name, what, f"{series.dtype} of {kinds[0]}" if kinds else str(series.dtype)) from error
     chunked = array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
     return _arrow_column(chunked, name, what)
 
@@ -54,8 +51,7 @@ def _pandas_column(series: Any, name: str, what: str) -> Column:
 def arrow_columns(table: Any, what: str) -> tuple[Column, ...]:
     """Return the columns of a pyarrow Table."""
     return tuple(
-        _arrow_column(column, name, what)
-        for name, column in zip(table.column_names, table.itercolumns(), strict=True)
+        _arrow_column(column, name, what) for name, column in zip(table.column_names, table.itercolumns(), strict=True)
     )
 
 

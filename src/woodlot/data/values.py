@@ -11,6 +11,7 @@ from woodlot.data.arrays import is_missing
 from woodlot.data.arrow import is_pandas_frame
 from woodlot.exceptions import DataError
 
+
 def column_values(data: Any, name: str, what: str) -> NDArray[Any]:
     """One column of a table as an array: text as Python objects, null as None or NaN."""
     if is_pandas_frame(data):
@@ -37,9 +38,9 @@ def _require_column(name: str, names: list[str], what: str) -> None:
 def is_null(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Which values are missing."""
     if values.dtype.kind in "fc":
-        return np.isnan(values)
+        return np.asarray(np.isnan(values), np.bool_)
     if values.dtype.kind in "mM":
-        return np.isnat(values)
+        return np.asarray(np.isnat(values), np.bool_)
     if values.dtype.kind == "O":
         return np.array([is_missing(value) for value in values], np.bool_)
     return np.zeros(len(values), np.bool_)

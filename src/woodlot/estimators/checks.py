@@ -77,7 +77,13 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
     )
     require(p["feature_sampling"] in ("node", "tree"), "feature_sampling", p["feature_sampling"], "'node' or 'tree'")
     require(p["labels"] == "shared", "labels", p["labels"], "'shared' (labels under encryption are not built yet)")
-    require(p["voting"] in ("soft", "majority"), "voting", p["voting"], "'soft' or 'majority'")
+    voting = p.get("voting", "soft")
+    require(voting in ("soft", "majority"), "voting", voting, "'soft' or 'majority'")
+    for name in ("bootstrap", "oob_score"):
+        require(isinstance(p[name], bool | np.bool_), name, p[name], "True or False")
+    verbose = p["verbose"]
+    known = isinstance(verbose, bool | np.bool_) or (is_int(verbose) and verbose >= 0)
+    require(known, "verbose", verbose, "a whole number of at least 0")
     memory = p["memory_limit"]
     require(memory is None or (is_int(memory) and memory > 0), "memory_limit", memory, "None or a number of bytes")
     jobs = p["n_jobs"]
@@ -91,7 +97,8 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
         raise ValueError("Out of bag estimation only available if bootstrap=True")
     if not p["bootstrap"] and samples is not None:
         raise ValueError(
-            "`max_sample` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set `max_sample=None`."
+            "`max_samples` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set "
+            "`max_samples=None`."
         )
 
 
@@ -104,16 +111,20 @@ def check_class_weight(class_weight: Any) -> None:
     )  # fmt: skip
 
 
-def check_weights(sample_weight: Any, X: Any, n_rows: int) -> NDArray[np.float64] | None:
-    """Weights as an array: one per row, finite, none negative."""
+def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64] | None:
+    """Weights as an array: one per label, finite, none negative, not all zero."""
     if sample_weight is None:
         return None
     if is_real(sample_weight):
-        return np.full(n_rows, float(sample_weight))
+        sample_weight = np.full(len(y), sample_weight)
+    if isinstance(sample_weight, str):
+        raise ValueError("sample_weight must be an array of weights; only on a federation it names a column")
     weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if weights.ndim != 1:
         raise ValueError("Sample weights must be 1D array or scalar")
-    check_consistent_length(X, weights)
+    check_consistent_length(y, weights)
     if (weights < 0).any():
         raise ValueError("Negative values in data passed to `sample_weight`.")
+    if not (weights > 0).any():
+        raise ValueError("Sample weights must contain at least one non-zero number.")
     return np.asarray(weights)

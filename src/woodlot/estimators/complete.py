@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table, read_table
-from woodlot.exceptions import ModelFileError
+from woodlot.exceptions import DataError, ModelFileError
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.reveal import splitting_parties
+from woodlot.protocols.vertical.soundness import check_splits
 from woodlot.trees.encoding import CategoryCoding, Coding
 from woodlot.trees.forest import Splits, join_splits
 from woodlot.trees.predict import Predictor, Vote
@@ -26,59 +28,81 @@ class CompleteForest:
         Structure and leaves.
     parts : mapping of str to PartyForest
         The splits of every party that has any.
+    feature_names : tuple of str, optional
+        All columns in the order of the training's table; by default party after party.
+    classes : array, optional
+        The classes in the type of the labels.
+    vote : {"soft", "majority"}
+        How the trees' answers become the forest's.
+    criterion : str, optional
+        What the splits improved, for export.
 
     Attributes
     ----------
     feature_names : tuple of str
         Columns of all parties, in the order that ``splits.feature`` counts them.
+    classes : array
+        The classes; empty for regression.
     """
 
     def __init__(
-        self, coordinator: CoordinatorForest, parts: Mapping[str, PartyForest], feature_names: tuple[str, ...] | None = None
+        self,
+        coordinator: CoordinatorForest,
+        parts: Mapping[str, PartyForest],
+        feature_names: tuple[str, ...] | None = None,
+        *,
+        classes: NDArray[Any] | None = None,
+        vote: Vote = "soft",
+        criterion: str | None = None,
     ) -> None:
-        owners = {p for i, p in enumerate(coordinator.parties) if (coordinator.owner == i).any()}
-        absent = sorted(owners - set(parts))
+        absent = [party for party in splitting_parties(coordinator) if party not in parts]
         if absent:
             raise ModelFileError(f"the parts of {absent} are missing: a complete model needs every party's part")
-        for party, part in parts.items():
-            if not np.array_equal(part.structure.right, coordinator.structure.right):
-                raise ModelFileError(f"the part of {party} belongs to another forest")
         self.coordinator = coordinator
-        all_names = tuple(name for p in coordinator.parties if p in parts for name in parts[p].names)
-        self.feature_names = feature_names or all_names
-        position = {name: i for i, name in enumerate(self.feature_names)}
-        codings: list[Coding | None] = [None] * len(self.feature_names)
-        renumbered = []
-        for p in coordinator.parties:
-            if p not in parts:
-                continue
-            part = parts[p]
-            places = np.array([position[name] for name in part.names], np.int32)
-            for name, coding in zip(part.names, part.codings, strict=True):
-                codings[position[name]] = coding
-            s = part.splits
-            feature = places[s.feature] if len(places) else s.feature
-            renumbered.append(Splits(s.node, feature, s.threshold, s.missing_left, s.set_start, s.sets))
-        self.codings = tuple(c for c in codings if c is not None)
-        self.splits = join_splits(renumbered, [0] * len(renumbered))
+        self.classes: NDArray[Any] = np.array(coordinator.classes) if classes is None else classes
+        self.vote = vote
+        self.criterion = criterion or ("gini" if coordinator.classes else "squared_error")
+        held = [(number, parts[p]) for number, p in enumerate(coordinator.parties) if p in parts]
+        self.feature_names = feature_names or tuple(name for _, part in held for name in part.names)
+        self.codings, self.splits = _join(coordinator, held, self.feature_names)
         self._predictor = Predictor(coordinator.structure, self.splits, coordinator.leaves)
 
-    def outputs(self, X: Any, vote: Vote = "soft", n_jobs: int = 1) -> NDArray[np.float64]:
+    def __repr__(self) -> str:
+        structure = self.coordinator.structure
+        return (
+            f"CompleteForest of {structure.n_trees:,} trees, {structure.n_nodes:,} nodes, "
+            f"on {len(self.feature_names):,} columns of {len(self.coordinator.parties)} parties"
+        )
+
+    def outputs(self, X: Any, vote: Vote | None = None, n_jobs: int = 1) -> NDArray[np.float64]:
         """Mean answer of the trees: class probabilities, or one column of targets."""
         table = self._table(X)
-        columns = match_columns(self.feature_names, self.codings, table)
-        return self._predictor.predict_outputs(columns, table.n_rows, vote, n_jobs)
+        return self._predictor.predict_outputs(self._columns(table), table.n_rows, vote or self.vote, n_jobs)
 
     def apply(self, X: Any, n_jobs: int = 1) -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered over the whole forest."""
         table = self._table(X)
-        return self._predictor.apply(match_columns(self.feature_names, self.codings, table), table.n_rows, n_jobs)
+        return self._predictor.apply(self._columns(table), table.n_rows, n_jobs)
 
     def _table(self, X: Any) -> Table:
         table = read_table(X)
-        if table.positional and table.names != self.feature_names and len(table.names) == len(self.feature_names):
-            return Table(self.feature_names, table.columns, table.n_rows)
-        return table
+        if not table.positional:
+            return table
+        if len(table.names) != len(self.feature_names):
+            raise DataError(
+                f"X has {len(table.names)} features, but this forest is expecting {len(self.feature_names)} as input: "
+                f"{list(self.feature_names)}"
+            )
+        return Table(self.feature_names, table.columns, table.n_rows)
+
+    def _columns(self, table: Table) -> list[NDArray[Any]]:
+        known = [i for i, coding in enumerate(self.codings) if coding is not None]
+        names = [self.feature_names[i] for i in known]
+        found = match_columns(names, [c for c in self.codings if c is not None], table)
+        columns: list[NDArray[Any]] = [np.empty(0, np.float32)] * len(self.codings)
+        for i, column in zip(known, found, strict=True):
+            columns[i] = column
+        return columns
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities."""
@@ -87,10 +111,7 @@ class CompleteForest:
     def predict(self, X: Any) -> NDArray[Any]:
         """Class or target of each row."""
         outputs = self.outputs(X)
-        if not self.coordinator.classes:
-            return outputs[:, 0]
-        classes: NDArray[Any] = np.array(self.coordinator.classes)
-        return classes[outputs.argmax(axis=1)]
+        return self.classes[outputs.argmax(axis=1)] if len(self.classes) else outputs[:, 0]
 
     def to_sklearn(self) -> Any:
         """A scikit-learn forest that predicts the same. Categorical columns cannot be exported."""
@@ -103,3 +124,36 @@ class CompleteForest:
         """Columns that are split as categories."""
         pairs = zip(self.feature_names, self.codings, strict=True)
         return tuple(name for name, coding in pairs if isinstance(coding, CategoryCoding))
+
+
+def _join(
+    coordinator: CoordinatorForest, held: list[tuple[int, PartyForest]], feature_names: tuple[str, ...]
+) -> tuple[tuple[Coding | None, ...], Splits]:
+    """What is known of each column (None: its party splits nothing and is not here), and all questions."""
+    position = {name: i for i, name in enumerate(feature_names)}
+    codings: list[Coding | None] = [None] * len(feature_names)
+    all_splits = [_NO_SPLITS]
+    for number, part in held:
+        s = part.splits
+        try:
+            check_splits(s, np.flatnonzero(coordinator.owner == number), part.codings)
+        except ValueError as error:
+            raise ModelFileError(
+                f"the part of {coordinator.parties[number]} belongs to another forest: {error}"
+            ) from None
+        places = np.array([position[name] for name in part.names], np.int32)
+        for place, coding in zip(places, part.codings, strict=True):
+            codings[place] = coding
+        feature = places[s.feature] if len(places) else s.feature
+        all_splits.append(Splits(s.node, feature, s.threshold, s.missing_left, s.set_start, s.sets))
+    return tuple(codings), join_splits(all_splits, [0] * len(all_splits))
+
+
+_NO_SPLITS = Splits(
+    node=np.empty(0, np.int32),
+    feature=np.empty(0, np.int32),
+    threshold=np.empty(0),
+    missing_left=np.empty(0, np.bool_),
+    set_start=np.zeros(1, np.int64),
+    sets=np.empty(0, np.uint8),
+)

@@ -7,10 +7,14 @@ from typing import Any
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
+from woodlot.federation import check_party_names
 
 
 def deal_columns(table: Table, parties: int | Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-    """Columns of each party: an integer deals them in turn, a mapping names them (or their positions)."""
+    """Columns of each party: an integer deals them in turn, a mapping names them (or their positions).
+
+    Parties that get no column are parties all the same.
+    """
     if isinstance(parties, Mapping):
         return _named(table, parties)
     names = [f"party-{k + 1}" for k in range(parties)]
@@ -20,15 +24,19 @@ def deal_columns(table: Table, parties: int | Mapping[str, Sequence[Any]]) -> di
 def _named(table: Table, parties: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
     if not parties:
         raise DataError("parties must name at least one party")
+    check_party_names(parties)
     dealt: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for party, columns in parties.items():
-        if isinstance(columns, str):
-            raise DataError(f"parties[{party!r}] must be a list of columns, not the text {columns!r}")
+        if isinstance(columns, str) or not hasattr(columns, "__iter__"):
+            raise DataError(f"parties[{party!r}] must be a list of columns, not {columns!r}")
         dealt[party] = [str(c) for c in columns]
         for column in dealt[party]:
             if column not in table.names:
-                raise DataError(f"parties[{party!r}] names column {column!r}, which X does not have")
+                raise DataError(
+                    f"parties[{party!r}] names column {column!r}, which X does not have; "
+                    f"the columns of X are {list(table.names)}"
+                )
             if column in owner:
                 raise DataError(
                     f"column {column!r} is dealt to both {owner[column]!r} and {party!r}; deal each column once"

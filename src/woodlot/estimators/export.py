@@ -1,14 +1,16 @@
-"""A complete forest as scikit-learn's own: fitted trees built from their arrays, through public constructors."""
+"""A complete forest as scikit-learn's own: fitted trees whose arrays are set to those of the forest."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.soundness import subtree_ends
 
 if TYPE_CHECKING:
     from woodlot.estimators.complete import CompleteForest
@@ -18,91 +20,119 @@ UNDEFINED = -2
 
 
 def to_sklearn(forest: CompleteForest) -> RandomForestClassifier | RandomForestRegressor:
-    """Build a fitted scikit-learn forest with the same trees."""
+    """Build a fitted scikit-learn forest with the same trees, answers and importances.
+
+    The impurity of a regression's nodes is counted from its leaves: how targets spread within a leaf is known to
+    the label holder only.
+    """
     if forest.categorical_features:
         raise DataError(
             f"scikit-learn's trees cannot split categories as sets: {list(forest.categorical_features)}; "
             "train on numeric columns to export"
         )
     part = forest.coordinator
-    n_features = len(forest.feature_names)
-    # a fitted forest of the right shape, whose trees are then replaced
-    X = np.zeros((max(len(part.classes), 1), n_features), np.float32)
-    classes = np.array(part.classes) if part.classes else np.zeros(1)
-    template = (RandomForestClassifier if part.classes else RandomForestRegressor)(
-        n_estimators=part.structure.n_trees, bootstrap=False, max_depth=1
-    )
-    template.fit(X, classes)
-    template.estimators_ = [_tree(forest, t, template.estimators_[t]) for t in range(part.structure.n_trees)]
-    names = np.array(forest.feature_names, dtype=object)
+    template = _template(forest)
+    ends = subtree_ends(part.structure.right)
+    nodes = _nodes(forest, ends, template.estimators_[0].tree_.__getstate__()["nodes"].dtype)
+    offset = part.structure.offset
+    for number, tree in enumerate(template.estimators_):
+        first, stop = int(offset[number]), int(offset[number + 1])
+        _fill(tree, nodes[first:stop].copy(), forest, first, stop, ends[first:stop] - first)
     if not all(name == str(i) for i, name in enumerate(forest.feature_names)):
-        template.feature_names_in_ = names
+        template.feature_names_in_ = np.array(forest.feature_names, dtype=object)
     return template
 
 
-def _tree(
-    forest: CompleteForest, number: int, template: DecisionTreeClassifier | DecisionTreeRegressor
-) -> DecisionTreeClassifier | DecisionTreeRegressor:
-    part = forest.coordinator
-    first, stop = (int(part.structure.offset[number + k]) for k in (0, 1))
-    n_nodes, n_outputs = stop - first, part.leaves.n_outputs
-    right = part.structure.right[first:stop].astype(np.int64)
-    inner = np.flatnonzero(right >= 0)
-    at = np.searchsorted(forest.splits.node, first + inner)
-    tree_class = type(template.tree_)
-    tree = tree_class(template.n_features_in_, np.array([n_outputs if part.classes else 1]), 1)
-    state = template.tree_.__getstate__()
-    nodes = np.zeros(n_nodes, dtype=state["nodes"].dtype)
-    nodes["left_child"], nodes["right_child"] = -1, -1
+def _template(forest: CompleteForest) -> Any:
+    """A fitted forest of the right kind and size, with trees of no use."""
+    n_rows, n_trees = max(len(forest.classes), 1), forest.coordinator.structure.n_trees
+    X = np.zeros((n_rows, len(forest.feature_names)), np.float32)
+    settings = {"n_estimators": n_trees, "criterion": forest.criterion, "bootstrap": False, "max_depth": 1}
+    if len(forest.classes):
+        return RandomForestClassifier(**settings).fit(X, forest.classes)
+    return RandomForestRegressor(**settings).fit(X, np.zeros(1))
+
+
+def _nodes(forest: CompleteForest, ends: NDArray[np.int64], layout: np.dtype[Any]) -> NDArray[Any]:
+    """Questions of all nodes in scikit-learn's layout, children numbered within their tree."""
+    structure, splits = forest.coordinator.structure, forest.splits
+    first = np.repeat(structure.offset[:-1], np.diff(structure.offset))
+    inner = splits.node
+    nodes = np.zeros(structure.n_nodes, layout)
+    nodes["left_child"] = nodes["right_child"] = -1
     nodes["feature"], nodes["threshold"] = UNDEFINED, UNDEFINED
-    nodes["left_child"][inner] = inner + 1
-    nodes["right_child"][inner] = right[inner] - first
-    nodes["feature"][inner] = forest.splits.feature[at]
-    nodes["threshold"][inner] = forest.splits.threshold[at]
-    nodes["missing_go_to_left"][inner] = forest.splits.missing_left[at]
-    totals = _subtree_totals(part, first, stop)
-    weight = totals.sum(axis=1) if part.classes else totals[:, 1]
-    nodes["weighted_n_node_samples"] = weight
-    nodes["n_node_samples"] = np.rint(weight)
-    value = totals / weight[:, None] if part.classes else totals[:, :1] / weight[:, None]
-    if part.classes:
-        nodes["impurity"] = 1.0 - (value**2).sum(axis=1)
-    leaf = np.flatnonzero(right < 0)
-    _exact_leaves(part, first + leaf, value, leaf)
-    state.update(nodes=nodes, values=value[:, None, :], node_count=n_nodes, max_depth=_depth(right, first))
-    tree.__setstate__(state)
-    template.tree_ = tree
-    return template
+    nodes["left_child"][inner] = inner + 1 - first[inner]
+    nodes["right_child"][inner] = structure.right[inner] - first[inner]
+    nodes["feature"][inner] = splits.feature
+    nodes["threshold"][inner] = splits.threshold
+    nodes["missing_go_to_left"][inner] = splits.missing_left
+    return nodes
 
 
-def _subtree_totals(part: Any, first: int, stop: int) -> Any:
-    """Class weights, or (weighted sum of targets, weight), of every node of a tree."""
-    leaves, width = part.leaves, part.leaves.n_outputs if part.classes else 2
-    totals = np.zeros((stop - first, width))
-    for i in range(stop - first - 1, -1, -1):
-        child = int(part.structure.right[first + i])
-        if child >= 0:
-            totals[i] = totals[i + 1] + totals[child - first]
-            continue
-        leaf = int(part.structure.leaf[first + i])
-        entries = slice(leaves.start[leaf], leaves.start[leaf + 1])
-        if part.classes:
-            totals[i, leaves.output[entries]] = leaves.value[entries] * leaves.weight[leaf]
-        else:
-            totals[i] = leaves.value[leaves.start[leaf]] * leaves.weight[leaf], leaves.weight[leaf]
-    return totals
+def _fill(
+    tree: Any, nodes: NDArray[Any], forest: CompleteForest, first: int, stop: int, ends: NDArray[np.int64]
+) -> None:
+    """Put the nodes and answers of one tree into a fitted tree of scikit-learn's."""
+    part = forest.coordinator
+    inner = part.structure.right[first:stop] >= 0
+    answers, weight = _leaf_answers(part, first, stop)
+    # what is below a node stands behind it without a gap: sums over subtrees are differences of running sums
+    totals = _sums(answers * weight[:, None], ends)
+    totals[~inner] = (answers * weight[:, None])[~inner]
+    weights = _sums(weight[:, None], ends)[:, 0]
+    values = totals / weights[:, None]
+    values[~inner] = answers[~inner]
+    gain = part.gain[first:stop] * weights[0]
+    impurity = np.zeros(len(nodes))
+    if len(forest.classes):
+        impurity = weight * _impurity(answers, forest.criterion)
+    nodes["impurity"] = np.maximum(_sums((impurity + gain)[:, None], ends)[:, 0] / weights, 0.0)
+    nodes["weighted_n_node_samples"] = weights
+    nodes["n_node_samples"] = np.rint(weights)
+    if len(forest.classes) and forest.vote == "majority":
+        values[~inner] = np.eye(len(forest.classes))[answers[~inner].argmax(axis=1)]
+    state = tree.tree_.__getstate__()
+    state.update(
+        nodes=nodes,
+        values=np.ascontiguousarray(values[:, None, :]),
+        node_count=len(nodes),
+        max_depth=_depth(inner, ends),
+    )
+    grown = type(tree.tree_)(tree.n_features_in_, np.array([values.shape[1]], np.intp), 1)
+    grown.__setstate__(state)
+    tree.tree_ = grown
 
 
-def _exact_leaves(part: Any, nodes: Any, value: Any, rows: Any) -> None:
-    """The leaves' own values, without the detour over totals and its rounding."""
-    for leaf, row in zip(part.structure.leaf[nodes], rows, strict=True):
-        entries = slice(part.leaves.start[leaf], part.leaves.start[leaf + 1])
-        value[row] = 0.0
-        value[row, part.leaves.output[entries]] = part.leaves.value[entries]
+def _leaf_answers(part: CoordinatorForest, first: int, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Answers (n_nodes, n_outputs) and weights of the leaves of one tree, zero at inner nodes."""
+    leaves, right = part.leaves, part.structure.right[first:stop]
+    at = np.flatnonzero(right < 0)
+    numbers = part.structure.leaf[first + at]
+    lengths = np.diff(leaves.start)[numbers]
+    entries = slice(leaves.start[numbers[0]], leaves.start[numbers[-1] + 1])
+    answers = np.zeros((stop - first, leaves.n_outputs))
+    answers[np.repeat(at, lengths), leaves.output[entries]] = leaves.value[entries]
+    weight = np.zeros(stop - first)
+    weight[at] = leaves.weight[numbers]
+    return answers, weight
 
 
-def _depth(right: Any, first: int) -> int:
-    depth = np.zeros(len(right), np.int64)
-    for i in np.flatnonzero(right >= 0):
-        depth[i + 1] = depth[right[i] - first] = depth[i] + 1
-    return int(depth.max(initial=0))
+def _sums(values: NDArray[np.float64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
+    running = np.zeros((len(values) + 1, values.shape[1]))
+    np.cumsum(values, axis=0, out=running[1:])
+    return running[ends] - running[:-1]
+
+
+def _impurity(shares: NDArray[np.float64], criterion: str) -> NDArray[np.float64]:
+    if criterion == "gini":
+        return np.asarray(1.0 - (shares**2).sum(axis=1))
+    logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.asarray(-(shares * logs).sum(axis=1))
+
+
+def _depth(inner: NDArray[np.bool_], ends: NDArray[np.int64]) -> int:
+    """A node is as deep as there are inner nodes that begin before it and end behind it."""
+    steps = np.zeros(len(ends) + 1, np.int64)
+    np.add.at(steps, np.flatnonzero(inner) + 1, 1)
+    np.add.at(steps, ends[inner], -1)
+    return int(np.cumsum(steps).max(initial=0))

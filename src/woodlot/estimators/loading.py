@@ -1,13 +1,22 @@
-"""Reading a saved model."""
+"""What a saved model says about itself, and reading it back."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
+from typing import Any
 
+import numpy as np
+
+from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.labels import class_array
+from woodlot.estimators.origin import Origin
+from woodlot.estimators.settings import from_json, to_json
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
-from woodlot.protocols.vertical.files import load_parts
+from woodlot.protocols.vertical.files import StoredForest, load_parts
+from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
 
 ESTIMATORS = {cls.__name__: cls for cls in (FederatedForestClassifier, FederatedForestRegressor)}
 
@@ -15,14 +24,71 @@ ESTIMATORS = {cls.__name__: cls for cls in (FederatedForestClassifier, Federated
 def load(folder: str | os.PathLike[str]) -> FederatedForestClassifier | FederatedForestRegressor:
     """Load a model that ``save`` has written, with the parts of the parties that are in the folder.
 
-    Where a party's part is not there, it must come from its own folder (``combine``), or its nodes are unknown.
-    """
-    coordinator, parts, extra = load_parts(folder)
-    kind = ESTIMATORS.get(str(extra.get("estimator")))
-    if kind is None:
-        raise ModelFileError(f"{folder} holds a model of unknown kind {extra.get('estimator')!r}")
-    model = kind(**extra["params"])
-    import numpy as np
+    Parameters
+    ----------
+    folder : path
+        What was given to ``save``; or the coordinator's folder in it, for its part alone.
 
-    model._restore(GrownForest(coordinator, parts, None, extra["oob_score"], np.array(extra["residuals"])), extra)
+    Returns
+    -------
+    FederatedForestClassifier or FederatedForestRegressor
+        Where a party's part is not there, it must come from its own folder (``combine``), or its nodes are unknown.
+    """
+    stored = load_parts(folder)
+    kind = ESTIMATORS.get(str(stored.extra.get("estimator")))
+    if kind is None:
+        raise ModelFileError(f"{folder} holds a model of unknown kind {stored.extra.get('estimator')!r}")
+    try:
+        return _restore(kind, stored)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{folder} holds a model that this Woodlot cannot restore: {error!r}") from None
+
+
+def notes_of(model: FederatedForest) -> dict[str, Any]:
+    """All that makes a fitted model of a forest, in plain values."""
+    if type(model).__name__ not in ESTIMATORS:
+        raise ModelFileError(f"only {' and '.join(ESTIMATORS)} can be saved, not {type(model).__name__}")
+    forest, origin = model.forest_, model._origin
+    return {
+        "estimator": type(model).__name__,
+        "params": to_json(model.get_params(deep=False)),
+        "origin": {
+            "names": list(origin.names),
+            "dealing": origin.dealing,
+            "label": origin.label,
+            "criterion": origin.criterion,
+        },
+        "named": hasattr(model, "feature_names_in_"),
+        "class_type": model.classes_.dtype.str if hasattr(model, "classes_") else None,
+        "unwilling": list(forest.unwilling),
+        "oob_score": None if forest.oob_score is None else repr(float(forest.oob_score)),
+        "residuals": forest.residuals.tolist(),
+        "disclosure": model.disclosure_.to_dicts(),
+        "cost": asdict(model.cost_),
+    }
+
+
+def _restore(
+    kind: type[FederatedForestClassifier] | type[FederatedForestRegressor], stored: StoredForest
+) -> FederatedForestClassifier | FederatedForestRegressor:
+    notes, origin = stored.extra, stored.extra["origin"]
+    model = kind(**from_json(notes["params"]))
+    model._origin = Origin(tuple(origin["names"]), origin["dealing"], origin["label"], origin["criterion"])
+    model.n_features_in_ = len(stored.coordinator.feature_keys)
+    if notes["named"]:
+        model.feature_names_in_ = np.array(model._origin.names, dtype=object)
+    if isinstance(model, FederatedForestClassifier):
+        model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
+        model.n_classes_ = len(model.classes_)
+    model.disclosure_ = Disclosures(tuple(DisclosureRow(**row) for row in notes["disclosure"]))
+    model.cost_ = Cost(**notes["cost"])
+    forest = GrownForest(
+        stored.coordinator,
+        stored.parts,
+        stored.shared if model._origin.dealing is None else stored.parts,
+        tuple(notes["unwilling"]),
+        oob_score=None if notes["oob_score"] is None else float(notes["oob_score"]),
+        residuals=np.array(notes["residuals"], np.float64),
+    )
+    model._set_forest(forest)
     return model

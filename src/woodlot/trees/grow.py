@@ -189,9 +189,7 @@ class Grower:
         """Cut the nodes into chunks of similar work."""
         n_nodes = len(sizes)
         total = int(sizes.sum())
-        wanted = max(
-            1, total // CHUNK_ROWS, 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1
-        )
+        wanted = max(1, total // CHUNK_ROWS, 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
         work = np.cumsum(sizes + 8)
         cuts = np.unique(
             np.searchsorted(work, np.linspace(0, work[-1] if n_nodes else 0, wanted + 1)[1:-1], side="right")
@@ -266,20 +264,16 @@ class Grower:
         if self.n_classes == 0:
             payload = np.empty(n_rows, np.int64)
             totals = np.empty((n_nodes, 2), np.int64)
-            targets.prepare_targets(
-                self.rows, self.weights, self.labels, start, end, payload, first, totals, whole
-            )
+            targets.prepare_targets(self.rows, self.weights, self.labels, start, end, payload, first, totals, whole)
 
             def evaluate(pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]) -> None:
                 targets.search_targets(
                     self._columns, self.rows, self.weights, start, end, payload, first, totals,
-                    *pairs, n_pairs, self._kernel_rules, scratch, *found,
+                    *pairs, n_pairs, self._kernel_rules, scratch, *self._optional(scratch), *found,
                 )  # fmt: skip
 
             return evaluate
-        prepare, search = (
-            (wide.prepare_wide, wide.search_wide) if self._wide else (classes.prepare, classes.search_classes)
-        )
+        prepare = wide.prepare_wide if self._wide else classes.prepare
         payload_of_classes: NDArray[Any] = np.empty(n_rows, np.int64 if self._wide else np.uint16)
         totals = np.empty((n_nodes, self.n_classes), np.int64 if self._wide else np.int32)
         weight = np.empty(n_nodes, np.int64)
@@ -289,15 +283,29 @@ class Grower:
             whole, self._kernel_rules,
         )  # fmt: skip
 
-        def evaluate_classes(
-            pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]
-        ) -> None:
+        two = self.n_classes == 2
+        by_class = (
+            scratch.sorting,
+            scratch.left,
+            scratch.groups if two else None,
+            None if two else scratch.hist_class,
+            scratch.groups.hist_count,
+            *self._optional(scratch),
+        )
+        search, work_space = (wide.search_wide, (scratch,)) if self._wide else (classes.search_classes, by_class)
+
+        def evaluate_classes(pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]) -> None:
             search(
                 self._columns, self.rows, start, end, payload_of_classes, first, totals, weight, square,
-                *pairs, n_pairs, self._kernel_rules, scratch, *found,
+                *pairs, n_pairs, self._kernel_rules, *work_space, *found,
             )  # fmt: skip
 
         return evaluate_classes
+
+    def _optional(self, scratch: Scratch) -> tuple[Any, Any]:
+        """What only some tables need: None spares the kernels the compilation of its code."""
+        categories = scratch.categories if self.table.categorical.any() else None
+        return categories, self.table.has_missing if self.table.has_missing.any() else None
 
     def can_apply(self, won: NDArray[np.bool_]) -> bool:
         """Whether this party has offered a split at all these nodes."""
@@ -341,6 +349,7 @@ class Grower:
     def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flags of a split by categories; returns its set. The order of the categories is found again."""
         f = int(self._feature[node])
+        column = self.table.fine[f]
         start, end = self.start[node : node + 1], self.end[node : node + 1]
         s, n = int(start[0]), int(end[0] - start[0])
         first = np.zeros(1, np.int64)
@@ -351,9 +360,7 @@ class Grower:
             targets.prepare_targets(
                 self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1)
             )
-            targets.rank_categories_by_target(
-                self._columns, f, self.rows, s, self.weights, payload, 0, n, scratch
-            )
+            targets.rank_categories_by_target(self._columns, f, self.rows, s, self.weights, payload, 0, n, scratch)
         else:
             payload = np.empty(n, np.int64 if self._wide else np.uint16)
             totals = np.empty((1, self.n_classes), np.int64 if self._wide else np.int32)
@@ -366,8 +373,8 @@ class Grower:
                 self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1, np.int64),
                 np.empty(1, np.int64), np.empty(1), self._kernel_rules,
             )  # fmt: skip
-            rank(self._columns, f, self.rows, s, payload, 0, n, totals, 0, scratch)
-        cut.flags_by_rank(self._columns, f, int(self._cut[node]), self.rows, s, n, flags, 0, scratch)
+            rank(column, self.rows, s, payload, 0, n, totals, 0, scratch.categories)
+        cut.flags_by_rank(column, scratch.categories.rank, int(self._cut[node]), self.rows, s, n, flags, 0)
         # categories that nobody in this node has, and those not seen at all, go where most rows went
         goes_left = np.full(int(self.table.n_codes[f]) + 1, 2 * int(flags.sum()) > n)
         goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)
@@ -486,9 +493,7 @@ class Grower:
         weights = np.concatenate(weight)
         return np.concatenate(leaf), np.concatenate(label), weights, weights
 
-    def _totals(
-        self, kernel: Any, start: NDArray[np.int64], end: NDArray[np.int64], totals: NDArray[np.int64]
-    ) -> None:
+    def _totals(self, kernel: Any, start: NDArray[np.int64], end: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
         def work(chunk: slice) -> None:
             kernel(self.rows, self.weights, self.labels, start[chunk], end[chunk], totals[chunk])
 

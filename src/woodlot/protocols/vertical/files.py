@@ -48,7 +48,7 @@ _Packed = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 @dataclass(frozen=True, eq=False)
 class StoredForest:
-    """What a folder holds: the coordinator's part, parties' own parts, those they have shared, and the model's notes."""
+    """What a folder holds: the coordinator's part, the parties' own, those they have shared, and notes on the model."""
 
     coordinator: CoordinatorForest
     parts: dict[str, PartyForest]
@@ -87,7 +87,9 @@ def load_parts(folder: str | os.PathLike[str]) -> StoredForest:
         raise ModelFileError(f"{root} holds no coordinator's part; give the folder that save() wrote")
     header, arrays = _read(own)
     if header["role"] != COORDINATOR:
-        raise ModelFileError(f"{root} is the part of {header['role']!r}; load the coordinator's and combine() it with this")
+        raise ModelFileError(
+            f"{root} is the part of {header['role']!r}; load the coordinator's and combine() it with this"
+        )
     coordinator, extra = _guarded(own, _unpack_coordinator, header, arrays)
     parts = {} if own is root else _read_parties(root, coordinator)
     return StoredForest(coordinator, parts, _read_parties(own / SHARED, coordinator), extra)
@@ -101,7 +103,9 @@ def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -
         raise ModelFileError(f"{path} belongs to another forest")
     name = header["role"]
     if name not in coordinator.parties:
-        raise ModelFileError(f"{path} is the part of {name!r}; the parties of this forest are {list(coordinator.parties)}")
+        raise ModelFileError(
+            f"{path} is the part of {name!r}; the parties of this forest are {list(coordinator.parties)}"
+        )
     part: PartyForest = _guarded(path, _unpack_party, header, arrays, coordinator, coordinator.parties.index(name))
     return name, part
 
@@ -183,13 +187,13 @@ def _guarded(folder: Path, unpack: Any, header: dict[str, Any], arrays: dict[str
 
 
 def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> _Packed:
-    header = {
+    header: dict[str, Any] = {
         "parties": list(forest.parties),
         "classes": list(forest.classes),
         "n_rows": forest.n_rows,
         "extra": dict(extra),
     }
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "offset": forest.structure.offset,
         "right": forest.structure.right,
         "owner": forest.owner,
@@ -234,8 +238,8 @@ def _unpack_coordinator(
 
 
 def _pack_party(part: PartyForest) -> _Packed:
-    header = {"names": list(part.names), "categories": categories_of(part.codings)}
-    arrays = {
+    header: dict[str, Any] = {"names": list(part.names), "categories": categories_of(part.codings)}
+    arrays: dict[str, NDArray[Any]] = {
         "offset": part.structure.offset,
         "right": part.structure.right,
         "node": part.splits.node,

@@ -63,7 +63,8 @@ def check_splits(splits: Splits, owned: NDArray[np.int64], codings: Sequence[Cod
     longest = np.array([len(c.categories) // 8 + 1 if isinstance(c, CategoryCoding) else 0 for c in codings], np.int64)
     longest = longest[splits.feature] if n else longest[:0]
     _require((((longest > 0) == (lengths > 0)) & (lengths <= longest)).all(), "a question is of the wrong kind")
-    _require(np.isfinite(splits.threshold[longest == 0]).all(), "a threshold is not a number")
+    # infinite where a split only tells missing values from others
+    _require(not np.isnan(splits.threshold[longest == 0]).any(), "a threshold is not a number")
 
 
 def check_leaves(leaves: Leaves, n_leaves: int) -> None:
@@ -97,7 +98,9 @@ def check_coordinator(forest: CoordinatorForest) -> None:
         _require(array.dtype == dtype and array.shape == (length,), "splits have the wrong form")
     inner = forest.structure.right >= 0
     party, feature = forest.feature_party, forest.feature
-    _require(((party >= 0) & (party < len(forest.parties)) & (np.diff(party, prepend=0) >= 0)).all(), "a feature is nobody's")
+    _require(
+        ((party >= 0) & (party < len(forest.parties)) & (np.diff(party, prepend=0) >= 0)).all(), "a feature is nobody's"
+    )
     _require((feature[~inner] == -1).all() and (forest.owner[~inner] == -1).all(), "a leaf is split")
     _require(((feature[inner] >= 0) & (feature[inner] < n_features)).all(), "a node is split by no feature")
     _require(np.array_equal(party[feature[inner]], forest.owner[inner]), "a node is split by another party's feature")

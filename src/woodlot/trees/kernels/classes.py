@@ -174,7 +174,7 @@ def _scan_k(
 
 @kernel
 def rank_categories(
-    columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
+    column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
     """Order the node's categories by the share of one class: class 1 of two, else the node's largest class."""
     top = 1
@@ -186,17 +186,17 @@ def rank_categories(
                 top = I64(payload[o + i] >> 8)
     m = 0
     for i in range(n):
-        c = I64(columns.fine[f, rows[s + i]])
+        c = I64(column[rows[s + i]])
         p = I64(payload[o + i])
         d = p & 0xFF
-        if ws.category_weight[c] == 0:
-            ws.present[m] = c
+        if categories.weight[c] == 0:
+            categories.present[m] = c
             m += 1
-            ws.category_sum[c] = 0
-        ws.category_weight[c] += d
+            categories.total[c] = 0
+        categories.weight[c] += d
         if (p >> 8) == top:
-            ws.category_sum[c] += d
-    order_categories(m, ws)
+            categories.total[c] += d
+    order_categories(m, categories)
     return m
 
 
@@ -217,79 +217,82 @@ def _sort_codes(column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, ke
 
 @kernel
 def _sort_categories(
-    columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
+    column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, sorting: Any, categories: Any
 ) -> int:
     """As ``_sort_codes``, by the rank of each category in this node."""
-    m = rank_categories(columns, f, rows, s, payload, o, n, totals, node, ws)
+    m = rank_categories(column, rows, s, payload, o, n, totals, node, categories)
     if m < 2:
         return 0
     for i in range(n):
-        ws.keys[i] = (U64(ws.rank[columns.fine[f, rows[s + i]]]) << SHIFT) | U64(payload[o + i])
-    return 2 if sort_keys(ws.keys, ws.spare, ws.count, n, SHIFT, I64(0), I64(m - 1)) else 1
+        sorting.keys[i] = (U64(categories.rank[column[rows[s + i]]]) << SHIFT) | U64(payload[o + i])
+    return 2 if sort_keys(sorting.keys, sorting.spare, sorting.count, n, SHIFT, I64(0), I64(m - 1)) else 1
 
 
 @kernel
-def _missing_left(
-    columns: Any,
-    f: Any,
-    rows: Any,
-    s: Any,
-    payload: Any,
-    o: Any,
-    n: Any,
-    totals: Any,
-    node: Any,
-    W: Any,
-    square: Any,
-    best: Any,
-    strict: Any,
-    rules: Any,
-    ws: Any,
+def _sort_present(
+    column: Any, missing: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, sorting: Any, left_of: Any
 ) -> Any:
-    """Second search of a numeric column with missing values in the node: they stand on the left from the start."""
-    missing = I64(columns.n_codes[f])
-    keys = ws.keys
-    two = totals.shape[1] == 2
-    for k in range(totals.shape[1]):
-        ws.left[k] = 0
+    """Sort the rows of a node whose value is not missing, and put the others' class weights into ``left_of``.
+
+    Returns how many rows are sorted (0: nothing to split between) and whether they stand in ``spare``.
+    """
+    keys = sorting.keys
+    for k in range(len(left_of)):
+        left_of[k] = 0
     low = I64(1) << 40
     high = I64(-1)
-    m = 0
-    w = I64(0)
-    sl = I64(0)
-    sr = I64(square)
+    m = I64(0)
     for i in range(n):
-        c = I64(columns.fine[f, rows[s + i]])
+        c = I64(column[rows[s + i]])
         p = I64(payload[o + i])
         if c == missing:
-            ws.left[p >> 8] += p & 0xFF
-            w += p & 0xFF
+            left_of[p >> 8] += p & 0xFF
         else:
             low = min(low, c)
             high = max(high, c)
             keys[m] = (U64(c) << SHIFT) | U64(p)
             m += 1
     if m == n or m == 0 or low == high:
-        return best, I64(-1)
-    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, SHIFT, low, high) else keys
-    if two:
-        return _scan2(ordered, m, ws.left[1], w, I64(n - m), I64(totals[node, 1]), W, n, best, strict, rules)
+        return I64(0), False
+    return m, sort_keys(keys, sorting.spare, sorting.count, m, SHIFT, low, high)
+
+
+@kernel
+def _scan_after_missing(
+    keys: Any,
+    m: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    square: Any,
+    n: Any,
+    best: Any,
+    strict: Any,
+    rules: Any,
+    left_of: Any,
+) -> Any:
+    """Many classes: scan with the missing rows, whose class weights stand in ``left_of``, on the left from the start."""
+    w = I64(0)
+    sl = I64(0)
+    sr = I64(square)
     for k in range(totals.shape[1]):
-        lk = ws.left[k]
+        lk = left_of[k]
         t = I64(totals[node, k])
+        w += lk
         if rules.entropy:
             sl += rules.xlogx[lk]
             sr += rules.xlogx[t - lk] - rules.xlogx[t]
         else:
             sl += lk * lk
             sr += (t - lk) * (t - lk) - t * t
-    return _scan_k(ordered, m, w, I64(n - m), sl, sr, totals, node, W, n, best, strict, rules, ws.left)
+    return _scan_k(keys, m, w, I64(n - m), sl, sr, totals, node, W, n, best, strict, rules, left_of)
 
 
 @kernel
 def _many_by_groups(
-    columns: Any,
-    f: Any,
+    coarse: Any,
+    last_fine: Any,
+    n_groups: Any,
     rows: Any,
     s: Any,
     payload: Any,
@@ -301,39 +304,39 @@ def _many_by_groups(
     square: Any,
     best: Any,
     rules: Any,
-    ws: Any,
+    hist: Any,
+    hist_count: Any,
+    left_of: Any,
 ) -> Any:
     """Many classes and few codes: a histogram of classes per code."""
     K = totals.shape[1]
-    groups = columns.n_coarse[f]
-    hist = ws.hist_class
-    for b in range(groups * K):
+    for b in range(n_groups * K):
         hist[b] = 0
-    for b in range(groups):
-        ws.hist_count[b] = 0
+    for b in range(n_groups):
+        hist_count[b] = 0
     for i in range(n):
-        g = I64(columns.coarse[f, rows[s + i]])
+        g = I64(coarse[rows[s + i]])
         p = I64(payload[o + i])
         hist[g * K + (p >> 8)] += np.int32(p & 0xFF)
-        ws.hist_count[g] += 1
+        hist_count[g] += 1
     for k in range(K):
-        ws.left[k] = 0
+        left_of[k] = 0
     cut = I64(-1)
     w = I64(0)
     sl = I64(0)
     sr = I64(square)
     left = I64(0)
-    for g in range(groups - 1):
-        if ws.hist_count[g] == 0:
+    for g in range(n_groups - 1):
+        if hist_count[g] == 0:
             continue
-        left += ws.hist_count[g]
+        left += hist_count[g]
         if left == n:
             break
         for k in range(K):
             d = I64(hist[g * K + k])
             if d == 0:
                 continue
-            lk = ws.left[k]
+            lk = left_of[k]
             rk = I64(totals[node, k]) - lk
             if rules.entropy:
                 x = rules.xlogx
@@ -342,7 +345,7 @@ def _many_by_groups(
             else:
                 sl += d * (2 * lk + d)
                 sr -= d * (2 * rk - d)
-            ws.left[k] = lk + d
+            left_of[k] = lk + d
             w += d
         if (
             left >= rules.min_leaf
@@ -356,26 +359,29 @@ def _many_by_groups(
                 score = F64(sl) / F64(w) + F64(sr) / F64(W - w)
             if score > best or (score == best and cut < 0):
                 best = score
-                cut = I64(columns.last_fine[f, g])
+                cut = I64(last_fine[g])
     return best, cut
 
 
 @kernel
 def _two_by_groups(
-    columns: Any,
-    f: Any,
+    coarse: Any,
+    fine: Any,
+    last_fine: Any,
+    n_groups: Any,
+    refine: Any,
     rows: Any,
     s: Any,
     payload: Any,
     o: Any,
     n: Any,
-    totals: Any,
-    node: Any,
+    A: Any,
     W: Any,
     square: Any,
     best: Any,
     rules: Any,
-    ws: Any,
+    sorting: Any,
+    groups: Any,
 ) -> Any:
     """Two classes, many rows: a histogram over groups of codes, then a look inside the groups that may hide better.
 
@@ -383,30 +389,28 @@ def _two_by_groups(
     box between "all of class 1 first" and "all of class 0 first". Groups whose corners stay below the best are never
     sorted, and the answer still is the best of all cuts.
     """
-    A = I64(totals[node, 1])
-    groups = columns.n_coarse[f]
-    hist = ws.hist
-    for g in range(groups):
+    hist = groups.hist
+    for g in range(n_groups):
         hist[g] = 0
     for i in range(n):
-        g = columns.coarse[f, rows[s + i]]
-        ws.group[i] = g
+        g = coarse[rows[s + i]]
+        groups.group[i] = g
         p = I64(payload[o + i])
         d = p & 0xFF
         hist[g] += d | ((d * (p >> 8)) << 32)
     counted = rules.min_leaf > 1
     if counted:
-        for g in range(groups):
-            ws.hist_count[g] = 0
+        for g in range(n_groups):
+            groups.hist_count[g] = 0
         for i in range(n):
-            ws.hist_count[ws.group[i]] += 1
+            groups.hist_count[groups.group[i]] += 1
     cut = I64(-1)
     w = I64(0)
     a = I64(0)
     left = I64(0)
-    for g in range(groups - 1):
+    for g in range(n_groups - 1):
         if counted:
-            left += ws.hist_count[g]
+            left += groups.hist_count[g]
         h = hist[g]
         if h == 0:
             continue
@@ -422,23 +426,23 @@ def _two_by_groups(
             score = _score2(a, w, A, W, rules)
             if score > best or (score == best and cut < 0):
                 best = score
-                cut = I64(columns.last_fine[f, g])
-    if columns.refine[f] == 0:
+                cut = I64(last_fine[g])
+    if refine == 0:
         return best, cut
 
     # with nothing on one side the score is the parent's own, the least of all
     parent = F64(square - rules.xlogx[W]) if rules.entropy else F64(square) / F64(W)
     parent_may_reach = parent >= best * SLACK if best > 0.0 else parent >= best
-    before = ws.hist_sum
+    before = groups.hist_sum
     inside = I64(0)
     w = I64(0)
     a = I64(0)
-    for g in range(groups):
+    for g in range(n_groups):
         h = hist[g]
         hw = h & 0xFFFFFFFF
         ha = h >> 32
         before[g] = w | (a << 32)
-        ws.flag[g] = 0
+        groups.flag[g] = 0
         if hw > 1:
             promising = False
             for corner in range(4):
@@ -457,7 +461,7 @@ def _two_by_groups(
                 else:
                     promising = promising or _may_reach2(ca, cw, A, W, best, rules)
             if promising:
-                ws.flag[g] = 1
+                groups.flag[g] = 1
                 inside += hw
         w += hw
         a += ha
@@ -465,20 +469,20 @@ def _two_by_groups(
         return best, cut
     m = I64(0)
     for i in range(n):
-        ws.chosen[m] = i
-        m += I64(ws.flag[ws.group[i]])
-    keys = ws.keys
+        groups.chosen[m] = i
+        m += I64(groups.flag[groups.group[i]])
+    keys = sorting.keys
     low = I64(1) << 40
     high = I64(-1)
     for q in range(m):
-        i = ws.chosen[q]
-        c = I64(columns.fine[f, rows[s + i]])
+        i = groups.chosen[q]
+        c = I64(fine[rows[s + i]])
         low = min(low, c)
         high = max(high, c)
         keys[q] = (U64(c) << SHIFT) | U64(payload[o + i])
     if low == high:
         return best, cut
-    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, SHIFT, low, high) else keys
+    ordered = sorting.spare if sort_keys(keys, sorting.spare, sorting.count, m, SHIFT, low, high) else keys
     g = I64(-1)
     end = I64(-1)
     for i in range(m - 1):
@@ -487,13 +491,13 @@ def _two_by_groups(
         if c > end:  # the next promising group: what lies before it is known from the histogram
             while c > end:
                 g += 1
-                end = I64(columns.last_fine[f, g])
+                end = I64(last_fine[g])
             w = before[g] & 0xFFFFFFFF
             a = before[g] >> 32
             left = I64(0)
             if counted:
                 for b in range(g):
-                    left += ws.hist_count[b]
+                    left += groups.hist_count[b]
         d = I64(key & U64(0xFF))
         w += d
         a += d * I64((key >> U64(8)) & U64(1))
@@ -527,19 +531,27 @@ def search_classes(
     pair_place: Any,
     n_pairs: Any,
     rules: Any,
-    ws: Any,
+    sorting: Any,
+    left_of: Any,
+    groups: Any,
+    hist_class: Any,
+    hist_count: Any,
+    categories: Any,
+    has_missing: Any,
     best: Any,
     best_feature: Any,
     best_place: Any,
     best_cut: Any,
     best_missing: Any,
 ) -> None:
-    """Search every pair; the best of each node is kept."""
+    """Search every pair; the best of each node is kept.
+
+    What the table does not need is None, and its code is then not even compiled: ``groups`` serves two classes,
+    ``hist_class`` more than two, ``categories`` categorical columns, ``has_missing`` columns with missing values.
+    """
     K = totals.shape[1]
-    keys = ws.keys
-    spare = ws.spare
-    count = ws.count
-    left_of = ws.left
+    keys = sorting.keys
+    spare = sorting.spare
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
@@ -553,35 +565,81 @@ def search_classes(
         if b >= perfect and best_place[node] < pair_place[q]:
             continue
         plain = columns.categorical[f] == 0
-        groups = columns.n_coarse[f]
+        n_groups = columns.n_coarse[f]
+        column = columns.fine[f]
         score = b
         cut = I64(-1)
-        if plain and K == 2 and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * groups)):
-            score, cut = _two_by_groups(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
-        elif plain and K > 2 and n > SMALL and columns.refine[f] == 0 and n > 2 * groups and n * 3 > groups * K:
-            score, cut = _many_by_groups(columns, f, rows, s, payload, o, n, totals, node, W, sq, b, rules, ws)
-        else:
-            if not plain:
-                where = _sort_categories(columns, f, rows, s, payload, o, n, totals, node, ws)
-            elif n <= SMALL:
-                where = 1
+        searched = False
+        if groups is not None:
+            if plain and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * n_groups)):
+                searched = True
+                A = I64(totals[node, 1])
+                coarse, last_fine, refine = columns.coarse[f], columns.last_fine[f], columns.refine[f]
+                score, cut = _two_by_groups(
+                    coarse,
+                    column,
+                    last_fine,
+                    n_groups,
+                    refine,
+                    rows,
+                    s,
+                    payload,
+                    o,
+                    n,
+                    A,
+                    W,
+                    sq,
+                    b,
+                    rules,
+                    sorting,
+                    groups,
+                )
+        if hist_class is not None:
+            if plain and n > SMALL and columns.refine[f] == 0 and n > 2 * n_groups and n * 3 > n_groups * K:
+                searched = True
+                coarse, last_fine = columns.coarse[f], columns.last_fine[f]
+                score, cut = _many_by_groups(
+                    coarse,
+                    last_fine,
+                    n_groups,
+                    rows,
+                    s,
+                    payload,
+                    o,
+                    n,
+                    totals,
+                    node,
+                    W,
+                    sq,
+                    b,
+                    rules,
+                    hist_class,
+                    hist_count,
+                    left_of,
+                )
+        if not searched:
+            where = 0
+            if plain and n <= SMALL:
                 for i in range(n):
-                    key = (U64(columns.fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
+                    key = (U64(column[rows[s + i]]) << SHIFT) | U64(payload[o + i])
                     j = i
                     while j > 0 and U64(keys[j - 1]) > key:
                         keys[j] = keys[j - 1]
                         j -= 1
                     keys[j] = key
-                if (U64(keys[0]) ^ U64(keys[n - 1])) <= U64(0xFFFF):
-                    where = 0
-            else:
-                where = _sort_codes(columns.fine[f], rows, s, payload, o, n, keys, spare, count)
+                if (U64(keys[0]) ^ U64(keys[n - 1])) > U64(0xFFFF):
+                    where = 1
+            elif plain:
+                where = _sort_codes(column, rows, s, payload, o, n, keys, spare, sorting.count)
+            if categories is not None:
+                if not plain:
+                    where = _sort_categories(column, rows, s, payload, o, n, totals, node, sorting, categories)
             if where > 0:
                 ordered = keys if where == 1 else spare
-                if K == 2:
+                if groups is not None:
                     A = I64(totals[node, 1])
                     score, cut = _scan2(ordered, n, I64(0), I64(0), I64(0), A, W, n, b, False, rules)
-                else:
+                if hist_class is not None:
                     if n < K:
                         for i in range(n):
                             left_of[payload[o + i] >> 8] = 0
@@ -592,24 +650,26 @@ def search_classes(
                         ordered, n, I64(0), I64(0), I64(0), sq, totals, node, W, n, b, False, rules, left_of
                     )
         to_left = np.uint8(0)
-        if plain and columns.has_missing[f]:
-            score2, cut2 = _missing_left(
-                columns, f, rows, s, payload, o, n, totals, node, W, sq, max(b, score), cut >= 0, rules, ws
-            )
-            if cut2 >= 0:
-                score = score2
-                cut = cut2
-                to_left = np.uint8(1)
-        offer(
-            node,
-            f,
-            pair_place[q],
-            score,
-            cut,
-            to_left,
-            best,
-            best_feature,
-            best_place,
-            best_cut,
-            best_missing,
-        )
+        if has_missing is not None:
+            if plain and has_missing[f]:
+                m, in_spare = _sort_present(column, I64(columns.n_codes[f]), rows, s, payload, o, n, sorting, left_of)
+                if m > 0:
+                    ordered = spare if in_spare else keys
+                    reached = max(b, score)
+                    strict = cut >= 0
+                    cut2 = I64(-1)
+                    score2 = reached
+                    if groups is not None:
+                        a = left_of[1]
+                        w = left_of[0] + left_of[1]
+                        A = I64(totals[node, 1])
+                        score2, cut2 = _scan2(ordered, m, a, w, n - m, A, W, n, reached, strict, rules)
+                    if hist_class is not None:
+                        score2, cut2 = _scan_after_missing(
+                            ordered, m, totals, node, W, sq, n, reached, strict, rules, left_of
+                        )
+                    if cut2 >= 0:
+                        score = score2
+                        cut = cut2
+                        to_left = np.uint8(1)
+        offer(node, f, pair_place[q], score, cut, to_left, best, best_feature, best_place, best_cut, best_missing)

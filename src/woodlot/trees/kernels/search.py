@@ -14,6 +14,7 @@ import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.hashing import BUCKET_SIZE, nth_place, place
+from woodlot.trees.kernels.sorting import COUNT_SIZE
 
 I64: Any = np.int64
 U64: Any = np.uint64
@@ -53,25 +54,45 @@ class Rules(NamedTuple):
     xlogx: Any
 
 
-class Scratch(NamedTuple):
-    """Work space of one thread, overwritten by every call."""
+class Sorting(NamedTuple):
+    """Work space for sorting keys."""
 
     keys: Any
     spare: Any
     count: Any
+
+
+class Groups(NamedTuple):
+    """Work space for histograms over groups of codes."""
+
     group: Any
     hist: Any
     hist_sum: Any
     hist_spread: Any
     hist_count: Any
-    hist_class: Any
     chosen: Any
     flag: Any
-    left: Any
+
+
+class Categories(NamedTuple):
+    """Work space for ordering the categories of a node; ``weight`` is zero between calls."""
+
     rank: Any
-    category_weight: Any
-    category_sum: Any
+    weight: Any
+    total: Any
     present: Any
+
+
+class Scratch(NamedTuple):
+    """Work space of one thread, overwritten by every call. Functions get only the part they need: the fewer arrays a
+    compiled function takes, the cheaper is the call.
+    """
+
+    sorting: Sorting
+    groups: Groups
+    categories: Categories
+    left: Any
+    hist_class: Any
     subset_weight: Any
     subset_sum: Any
     subset_score: Any
@@ -80,22 +101,28 @@ class Scratch(NamedTuple):
 def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) -> Scratch:
     """Work space for nodes of at most ``capacity`` rows and categories of at most ``max_codes`` codes."""
     return Scratch(
-        keys=np.empty(capacity + 1, key_type),
-        spare=np.empty(capacity + 1, key_type),
-        count=np.zeros(4096, np.int32),
-        group=np.empty(capacity + 1, np.uint8),
-        hist=np.zeros(GROUPS + 1, np.int64),
-        hist_sum=np.zeros(GROUPS + 1, np.int64),
-        hist_spread=np.zeros(GROUPS + 1, np.float64),
-        hist_count=np.zeros(GROUPS + 1, np.int64),
-        hist_class=np.zeros(GROUPS * max(n_classes, 1), np.int32),
-        chosen=np.empty(capacity + 1, np.int32),
-        flag=np.zeros(GROUPS + 1, np.uint8),
+        sorting=Sorting(
+            keys=np.empty(capacity + 1, key_type),
+            spare=np.empty(capacity + 1, key_type),
+            count=np.zeros(COUNT_SIZE, np.int32),
+        ),
+        groups=Groups(
+            group=np.empty(capacity + 1, np.uint8),
+            hist=np.zeros(GROUPS + 1, np.int64),
+            hist_sum=np.zeros(GROUPS + 1, np.int64),
+            hist_spread=np.zeros(GROUPS + 1, np.float64),
+            hist_count=np.zeros(GROUPS + 1, np.int64),
+            chosen=np.empty(capacity + 1, np.int32),
+            flag=np.zeros(GROUPS + 1, np.uint8),
+        ),
+        categories=Categories(
+            rank=np.zeros(max_codes + 1, np.int64),
+            weight=np.zeros(max_codes + 1, np.int64),
+            total=np.zeros(max_codes + 1, np.int64),
+            present=np.zeros(max_codes + 1, np.int64),
+        ),
         left=np.zeros(max(n_classes, 2), np.int64),
-        rank=np.zeros(max_codes + 1, np.int64),
-        category_weight=np.zeros(max_codes + 1, np.int64),
-        category_sum=np.zeros(max_codes + 1, np.int64),
-        present=np.zeros(max_codes + 1, np.int64),
+        hist_class=np.zeros(GROUPS * max(n_classes, 1), np.int32),
         subset_weight=np.zeros(1 << TINY, np.int64),
         subset_sum=np.zeros(1 << TINY, np.int64),
         subset_score=np.zeros(1 << TINY, np.float64),
@@ -189,20 +216,20 @@ def next_candidates(
 
 
 @kernel
-def order_categories(n_present: Any, ws: Any) -> None:
+def order_categories(n_present: Any, categories: Any) -> None:
     """Rank the present categories by their mean (sum / weight), equal means by code. Shell sort."""
-    present = ws.present
+    present = categories.present
     gap = 1
     while gap < n_present // 3:
         gap = 3 * gap + 1
     while gap > 0:
         for i in range(gap, n_present):
             c = present[i]
-            mean = np.float64(ws.category_sum[c]) / np.float64(ws.category_weight[c])
+            mean = np.float64(categories.total[c]) / np.float64(categories.weight[c])
             j = i
             while j >= gap:
                 d = present[j - gap]
-                other = np.float64(ws.category_sum[d]) / np.float64(ws.category_weight[d])
+                other = np.float64(categories.total[d]) / np.float64(categories.weight[d])
                 if other < mean or (other == mean and d < c):
                     break
                 present[j] = d
@@ -210,9 +237,9 @@ def order_categories(n_present: Any, ws: Any) -> None:
             present[j] = c
         gap //= 3
     for i in range(n_present):
-        ws.rank[present[i]] = i
+        categories.rank[present[i]] = i
     for i in range(n_present):
-        ws.category_weight[present[i]] = 0
+        categories.weight[present[i]] = 0
 
 
 @kernel

@@ -69,19 +69,19 @@ def _may_reach(left: Any, w: Any, total: Any, W: Any, best: Any) -> Any:
 
 @kernel
 def rank_categories_by_target(
-    columns: Any, f: Any, rows: Any, s: Any, weights: Any, payload: Any, o: Any, n: Any, ws: Any
+    column: Any, rows: Any, s: Any, weights: Any, payload: Any, o: Any, n: Any, categories: Any
 ) -> int:
     """Order the node's categories by their mean target."""
     m = 0
     for i in range(n):
-        c = I64(columns.fine[f, rows[s + i]])
-        if ws.category_weight[c] == 0:
-            ws.present[m] = c
+        c = I64(column[rows[s + i]])
+        if categories.weight[c] == 0:
+            categories.present[m] = c
             m += 1
-            ws.category_sum[c] = 0
-        ws.category_weight[c] += I64(weights[s + i])
-        ws.category_sum[c] += payload[o + i]
-    order_categories(m, ws)
+            categories.total[c] = 0
+        categories.weight[c] += I64(weights[s + i])
+        categories.total[c] += payload[o + i]
+    order_categories(m, categories)
     return m
 
 
@@ -141,8 +141,7 @@ def _sort_codes(column: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, s
 
 @kernel
 def _by_category(
-    columns: Any,
-    f: Any,
+    column: Any,
     rows: Any,
     weights: Any,
     s: Any,
@@ -153,24 +152,25 @@ def _by_category(
     W: Any,
     best: Any,
     rules: Any,
-    ws: Any,
+    sorting: Any,
+    categories: Any,
 ) -> Any:
     """Sort and scan a node by the rank of its categories."""
-    shift = U64(ws.keys.itemsize * 4)
-    m = rank_categories_by_target(columns, f, rows, s, weights, payload, o, n, ws)
+    shift = U64(sorting.keys.itemsize * 4)
+    m = rank_categories_by_target(column, rows, s, weights, payload, o, n, categories)
     if m < 2:
         return best, I64(-1)
     for i in range(n):
-        ws.keys[i] = (U64(ws.rank[columns.fine[f, rows[s + i]]]) << shift) | U64(i)
-    in_spare = sort_keys(ws.keys, ws.spare, ws.count, n, shift, I64(0), I64(m - 1))
-    ordered = ws.spare if in_spare else ws.keys
+        sorting.keys[i] = (U64(categories.rank[column[rows[s + i]]]) << shift) | U64(i)
+    in_spare = sort_keys(sorting.keys, sorting.spare, sorting.count, n, shift, I64(0), I64(m - 1))
+    ordered = sorting.spare if in_spare else sorting.keys
     return _scan(ordered, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, best, False, rules)
 
 
 @kernel
 def _missing_left(
-    columns: Any,
-    f: Any,
+    column: Any,
+    missing: Any,
     rows: Any,
     weights: Any,
     s: Any,
@@ -182,19 +182,18 @@ def _missing_left(
     best: Any,
     strict: Any,
     rules: Any,
-    ws: Any,
+    sorting: Any,
 ) -> Any:
     """Second search of a numeric column with missing values in the node: they stand on the left from the start."""
-    shift = U64(ws.keys.itemsize * 4)
-    missing = I64(columns.n_codes[f])
-    keys = ws.keys
+    shift = U64(sorting.keys.itemsize * 4)
+    keys = sorting.keys
     low = I64(1) << 40
     high = I64(-1)
     w = I64(0)
     left = I64(0)
     m = 0
     for i in range(n):
-        c = I64(columns.fine[f, rows[s + i]])
+        c = I64(column[rows[s + i]])
         if c == missing:
             left += payload[o + i]
             w += I64(weights[s + i])
@@ -205,35 +204,40 @@ def _missing_left(
             m += 1
     if m == n or m == 0 or low == high:
         return best, I64(-1)
-    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
+    ordered = sorting.spare if sort_keys(keys, sorting.spare, sorting.count, m, shift, low, high) else keys
     return _scan(ordered, m, shift, weights, s, payload, o, left, w, n, total, W, best, strict, rules)
 
 
 @kernel
-def _subset_scores(weights: Any, s: Any, payload: Any, o: Any, n: Any, ws: Any) -> Any:
+def _subset_scores(
+    weights: Any, s: Any, payload: Any, o: Any, n: Any, subset_weight: Any, subset_sum: Any, subset_score: Any
+) -> Any:
     """Scores of all splits of a tiny node into two sets of rows; returns the best of them."""
-    ws.subset_weight[0] = 0
-    ws.subset_sum[0] = 0
+    subset_weight[0] = 0
+    subset_sum[0] = 0
     for i in range(n):
         half = 1 << i
         for q in range(half):
-            ws.subset_weight[half + q] = ws.subset_weight[q] + I64(weights[s + i])
-            ws.subset_sum[half + q] = ws.subset_sum[q] + payload[o + i]
+            subset_weight[half + q] = subset_weight[q] + I64(weights[s + i])
+            subset_sum[half + q] = subset_sum[q] + payload[o + i]
     full = (1 << n) - 1
-    W = ws.subset_weight[full]
-    total = ws.subset_sum[full]
+    W = subset_weight[full]
+    total = subset_sum[full]
     best = -np.inf
     for q in range(1, full):
-        score = _score(ws.subset_sum[q], ws.subset_weight[q], total, W)
-        ws.subset_score[q] = score
+        score = _score(subset_sum[q], subset_weight[q], total, W)
+        subset_score[q] = score
         best = max(best, score)
     return best
 
 
 @kernel
 def _by_groups(
-    columns: Any,
-    f: Any,
+    coarse: Any,
+    fine: Any,
+    last_fine: Any,
+    n_groups: Any,
+    refine: Any,
     rows: Any,
     weights: Any,
     s: Any,
@@ -244,45 +248,44 @@ def _by_groups(
     W: Any,
     best: Any,
     rules: Any,
-    ws: Any,
+    sorting: Any,
+    groups: Any,
 ) -> Any:
     """Many rows: a histogram over groups of codes, then a look inside the groups that may hide a better cut.
 
     Inside a group the centred sum on the left can at most gain all rows above the node's mean, or lose all below.
     """
     mean = F64(total) / F64(W)
-    groups = columns.n_coarse[f]
-    for g in range(groups):
-        ws.hist[g] = 0
-        ws.hist_sum[g] = 0
-        ws.hist_spread[g] = 0.0
-    refine = columns.refine[f] != 0
+    for g in range(n_groups):
+        groups.hist[g] = 0
+        groups.hist_sum[g] = 0
+        groups.hist_spread[g] = 0.0
     for i in range(n):
-        g = columns.coarse[f, rows[s + i]]
-        ws.group[i] = g
+        g = coarse[rows[s + i]]
+        groups.group[i] = g
         d = I64(weights[s + i])
         y = payload[o + i]
-        ws.hist[g] += d
-        ws.hist_sum[g] += y
+        groups.hist[g] += d
+        groups.hist_sum[g] += y
         if refine:
-            ws.hist_spread[g] += abs(F64(y) - F64(d) * mean)
+            groups.hist_spread[g] += abs(F64(y) - F64(d) * mean)
     counted = rules.min_leaf > 1
     if counted:
-        for g in range(groups):
-            ws.hist_count[g] = 0
+        for g in range(n_groups):
+            groups.hist_count[g] = 0
         for i in range(n):
-            ws.hist_count[ws.group[i]] += 1
+            groups.hist_count[groups.group[i]] += 1
     cut = I64(-1)
     w = I64(0)
     left = I64(0)
     rows_left = I64(0)
-    for g in range(groups - 1):
+    for g in range(n_groups - 1):
         if counted:
-            rows_left += ws.hist_count[g]
-        if ws.hist[g] == 0:
+            rows_left += groups.hist_count[g]
+        if groups.hist[g] == 0:
             continue
-        w += ws.hist[g]
-        left += ws.hist_sum[g]
+        w += groups.hist[g]
+        left += groups.hist_sum[g]
         if w == W:
             break
         if counted and (rows_left < rules.min_leaf or n - rows_left < rules.min_leaf):
@@ -293,7 +296,7 @@ def _by_groups(
             score = _score(left, w, total, W)
             if score > best or (score == best and cut < 0):
                 best = score
-                cut = I64(columns.last_fine[f, g])
+                cut = I64(last_fine[g])
     if not refine:
         return best, cut
 
@@ -303,42 +306,42 @@ def _by_groups(
     fw = 0.0
     centred = 0.0
     inside = I64(0)
-    for g in range(groups):
-        ws.flag[g] = 0
-        hw = F64(ws.hist[g])
+    for g in range(n_groups):
+        groups.flag[g] = 0
+        hw = F64(groups.hist[g])
         if hw == 0.0:
             continue
-        shifted = F64(ws.hist_sum[g]) - hw * mean
+        shifted = F64(groups.hist_sum[g]) - hw * mean
         if hw > 1.0:
-            up = 0.5 * (ws.hist_spread[g] + shifted)
-            down = 0.5 * (ws.hist_spread[g] - shifted)
+            up = 0.5 * (groups.hist_spread[g] + shifted)
+            down = 0.5 * (groups.hist_spread[g] - shifted)
             reach = max(abs(centred + up), abs(centred - down)) * (1.0 + 1e-9)
             # 1/w + 1/(W-w) is convex, so it is largest at an end of the group; an inner cut has weight on both sides
             w0 = max(fw, 1.0)
             w1 = min(fw + hw, fW - 1.0)
             if reach * reach * max(fW / (w0 * (fW - w0)), fW / (w1 * (fW - w1))) >= needed:
-                ws.flag[g] = 1
+                groups.flag[g] = 1
                 inside += 1
         fw += hw
         centred += shifted
     if inside == 0:
         return best, cut
-    shift = U64(ws.keys.itemsize * 4)
+    shift = U64(sorting.keys.itemsize * 4)
     position = (U64(1) << shift) - U64(1)
-    keys = ws.keys
+    keys = sorting.keys
     low = I64(1) << 40
     high = I64(-1)
     m = I64(0)
     for i in range(n):
-        if ws.flag[ws.group[i]]:
-            c = I64(columns.fine[f, rows[s + i]])
+        if groups.flag[groups.group[i]]:
+            c = I64(fine[rows[s + i]])
             low = min(low, c)
             high = max(high, c)
             keys[m] = (U64(c) << shift) | U64(i)
             m += 1
     if low == high:
         return best, cut
-    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
+    ordered = sorting.spare if sort_keys(keys, sorting.spare, sorting.count, m, shift, low, high) else keys
     g = I64(-1)
     end = I64(-1)
     w = I64(0)
@@ -349,15 +352,15 @@ def _by_groups(
         if c > end:
             while c > end:
                 g += 1
-                end = I64(columns.last_fine[f, g])
+                end = I64(last_fine[g])
             w = I64(0)
             left = I64(0)
             rows_left = I64(0)
             for b in range(g):
-                w += ws.hist[b]
-                left += ws.hist_sum[b]
+                w += groups.hist[b]
+                left += groups.hist_sum[b]
                 if counted:
-                    rows_left += ws.hist_count[b]
+                    rows_left += groups.hist_count[b]
         at = I64(key & position)
         w += I64(weights[s + at])
         left += payload[o + at]
@@ -391,16 +394,21 @@ def search_targets(
     n_pairs: Any,
     rules: Any,
     ws: Any,
+    categories: Any,
+    has_missing: Any,
     best: Any,
     best_feature: Any,
     best_place: Any,
     best_cut: Any,
     best_missing: Any,
 ) -> None:
-    """Search every pair; the best of each node is kept."""
-    keys = ws.keys
-    spare = ws.spare
-    count = ws.count
+    """Search every pair; the best of each node is kept.
+
+    ``categories`` and ``has_missing`` are None for tables without, and their code is then not even compiled.
+    """
+    sorting = ws.sorting
+    keys = sorting.keys
+    spare = sorting.spare
     subset_score = ws.subset_score
     shift = U64(keys.itemsize * 4)
     position = (U64(1) << shift) - U64(1)
@@ -418,19 +426,23 @@ def search_targets(
         if tiny:
             if node != tiny_node:
                 tiny_node = node
-                perfect = _subset_scores(weights, s, payload, o, n, ws)
+                perfect = _subset_scores(weights, s, payload, o, n, ws.subset_weight, ws.subset_sum, subset_score)
             if b >= perfect and best_place[node] < pair_place[q]:
                 continue
         W = totals[node, 0]
         total = totals[node, 1]
         plain = columns.categorical[f] == 0
+        column = columns.fine[f]
         score = b
         cut = I64(-1)
-        if not plain:
-            score, cut = _by_category(columns, f, rows, weights, s, payload, o, n, total, W, b, rules, ws)
-        elif n <= SMALL:
+        if categories is not None:
+            if not plain:
+                score, cut = _by_category(
+                    column, rows, weights, s, payload, o, n, total, W, b, rules, sorting, categories
+                )
+        if plain and n <= SMALL:
             for i in range(n):
-                key = (U64(columns.fine[f, rows[s + i]]) << shift) | U64(i)
+                key = (U64(column[rows[s + i]]) << shift) | U64(i)
                 j = i
                 while j > 0 and U64(keys[j - 1]) > key:
                     keys[j] = keys[j - 1]
@@ -453,22 +465,54 @@ def search_targets(
                     score, cut = _scan(
                         keys, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, b, False, rules
                     )
-        elif n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f]):
-            score, cut = _by_groups(columns, f, rows, weights, s, payload, o, n, total, W, b, rules, ws)
-        else:
-            where = _sort_codes(columns.fine[f], rows, s, n, shift, keys, spare, count)
+        elif plain and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
+            score, cut = _by_groups(
+                columns.coarse[f],
+                column,
+                columns.last_fine[f],
+                columns.n_coarse[f],
+                columns.refine[f] != 0,
+                rows,
+                weights,
+                s,
+                payload,
+                o,
+                n,
+                total,
+                W,
+                b,
+                rules,
+                sorting,
+                ws.groups,
+            )
+        elif plain:
+            where = _sort_codes(column, rows, s, n, shift, keys, spare, sorting.count)
             if where > 0:
                 ordered = keys if where == 1 else spare
                 score, cut = _scan(
                     ordered, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, b, False, rules
                 )
         to_left = np.uint8(0)
-        if plain and columns.has_missing[f]:
-            score2, cut2 = _missing_left(
-                columns, f, rows, weights, s, payload, o, n, total, W, max(b, score), cut >= 0, rules, ws
-            )
-            if cut2 >= 0:
-                score = score2
-                cut = cut2
-                to_left = np.uint8(1)
+        if has_missing is not None:
+            if plain and has_missing[f]:
+                score2, cut2 = _missing_left(
+                    column,
+                    I64(columns.n_codes[f]),
+                    rows,
+                    weights,
+                    s,
+                    payload,
+                    o,
+                    n,
+                    total,
+                    W,
+                    max(b, score),
+                    cut >= 0,
+                    rules,
+                    sorting,
+                )
+                if cut2 >= 0:
+                    score = score2
+                    cut = cut2
+                    to_left = np.uint8(1)
         offer(node, f, pair_place[q], score, cut, to_left, best, best_feature, best_place, best_cut, best_missing)

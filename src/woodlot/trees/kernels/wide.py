@@ -74,7 +74,7 @@ def prepare_wide(
 
 @kernel
 def rank_categories_wide(
-    columns: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, ws: Any
+    column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
     """As ``classes.rank_categories``."""
     top = I64(1)
@@ -85,23 +85,24 @@ def rank_categories_wide(
                 top = payload[o + i] >> 32
     m = 0
     for i in range(n):
-        c = I64(columns.fine[f, rows[s + i]])
+        c = I64(column[rows[s + i]])
         p = payload[o + i]
-        if ws.category_weight[c] == 0:
-            ws.present[m] = c
+        if categories.weight[c] == 0:
+            categories.present[m] = c
             m += 1
-            ws.category_sum[c] = 0
-        ws.category_weight[c] += p & WEIGHT
+            categories.total[c] = 0
+        categories.weight[c] += p & WEIGHT
         if (p >> 32) == top:
-            ws.category_sum[c] += p & WEIGHT
-    order_categories(m, ws)
+            categories.total[c] += p & WEIGHT
+    order_categories(m, categories)
     return m
 
 
 @kernel
 def _search_one(
-    columns: Any,
-    f: Any,
+    column: Any,
+    missing: Any,
+    categorical: Any,
     rows: Any,
     s: Any,
     payload: Any,
@@ -115,31 +116,31 @@ def _search_one(
     strict: Any,
     missing_first: Any,
     rules: Any,
-    ws: Any,
+    sorting: Any,
+    categories: Any,
+    left_of: Any,
 ) -> Any:
     """Sort and scan one column; with ``missing_first`` the missing values stand on the left from the start."""
-    shift = U64(ws.keys.itemsize * 4)
+    shift = U64(sorting.keys.itemsize * 4)
     position = (U64(1) << shift) - U64(1)
     scale = F64(rules.xlogx[0])
-    keys = ws.keys
-    categorical = columns.categorical[f] != 0
-    missing = I64(columns.n_codes[f])
+    keys = sorting.keys
     for k in range(totals.shape[1]):
-        ws.left[k] = 0
+        left_of[k] = 0
     low = I64(1) << 40
     high = I64(-1)
     if categorical:
-        rank_categories_wide(columns, f, rows, s, payload, o, n, totals, node, ws)
+        rank_categories_wide(column, rows, s, payload, o, n, totals, node, categories)
     m = 0
     w = I64(0)
     for i in range(n):
-        c = I64(columns.fine[f, rows[s + i]])
+        c = I64(column[rows[s + i]])
         if missing_first and c == missing:
-            ws.left[payload[o + i] >> 32] += payload[o + i] & WEIGHT
+            left_of[payload[o + i] >> 32] += payload[o + i] & WEIGHT
             w += payload[o + i] & WEIGHT
             continue
         if categorical:
-            c = ws.rank[c]
+            c = categories.rank[c]
         low = min(low, c)
         high = max(high, c)
         keys[m] = (U64(c) << shift) | U64(i)
@@ -151,7 +152,7 @@ def _search_one(
     sr = I64(square)
     if missing_first:
         for k in range(totals.shape[1]):
-            lk = ws.left[k]
+            lk = left_of[k]
             t = totals[node, k]
             if rules.entropy:
                 sl += fixed_xlogx(lk, scale)
@@ -159,14 +160,14 @@ def _search_one(
             else:
                 sl += lk * lk
                 sr += (t - lk) * (t - lk) - t * t
-    ordered = ws.spare if sort_keys(keys, ws.spare, ws.count, m, shift, low, high) else keys
+    ordered = sorting.spare if sort_keys(keys, sorting.spare, sorting.count, m, shift, low, high) else keys
     left = I64(n - m)
     for i in range(m - 1):
         key = U64(ordered[i])
         p = payload[o + I64(key & position)]
         d = p & WEIGHT
         k = p >> 32
-        lk = ws.left[k]
+        lk = left_of[k]
         rk = totals[node, k] - lk
         if rules.entropy:
             sl += fixed_xlogx(lk + d, scale) - fixed_xlogx(lk, scale)
@@ -174,7 +175,7 @@ def _search_one(
         else:
             sl += d * (2 * lk + d)
             sr -= d * (2 * rk - d)
-        ws.left[k] = lk + d
+        left_of[k] = lk + d
         w += d
         left += 1
         c = key >> shift
@@ -225,11 +226,32 @@ def search_wide(
         W = weight[node]
         sq = square[node]
         b = best[node]
+        column = columns.fine[f]
+        categorical = columns.categorical[f] != 0
+        missing = I64(columns.n_codes[f])
         score, cut = _search_one(
-            columns, f, rows, s, payload, o, n, totals, node, W, sq, b, False, False, rules, ws
+            column,
+            missing,
+            categorical,
+            rows,
+            s,
+            payload,
+            o,
+            n,
+            totals,
+            node,
+            W,
+            sq,
+            b,
+            False,
+            False,
+            rules,
+            ws.sorting,
+            ws.categories,
+            ws.left,
         )
         to_left = np.uint8(0)
-        if columns.has_missing[f] and columns.categorical[f] == 0:
+        if columns.has_missing[f] and not categorical:
             score2, cut2 = _search_one(
                 columns,
                 f,

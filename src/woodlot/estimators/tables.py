@@ -1,0 +1,63 @@
+"""Tables that come into an estimator: scikit-learn's checks and words, and our own reader, which knows categories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_regressor
+from sklearn.utils.validation import check_consistent_length, validate_data
+
+from woodlot.data.arrow import is_pandas_frame
+from woodlot.data.tables import Table, read_table
+from woodlot.exceptions import DataError
+
+
+def check_table(estimator: Any, X: Any, y: Any) -> tuple[Table, NDArray[Any]]:
+    """X and y to fit on; sets ``n_features_in_`` and ``feature_names_in_`` of the estimator."""
+    numeric = {"y_numeric": is_regressor(estimator)}
+    if y is None or not _is_frame(X):
+        X, y = validate_data(estimator, X, y, dtype=np.float32, ensure_all_finite="allow-nan", **numeric)
+        return read_table(X), y
+    table = read_table(X)
+    validate_data(estimator, _known_frame(X), skip_check_array=True)
+    _require_rows(table, estimator)
+    if not table.names:
+        raise DataError(f"Found array with 0 feature(s) (shape={(table.n_rows, 0)}) while a minimum of 1 is required.")
+    y = validate_data(estimator, y=y, **numeric)
+    check_consistent_length(np.empty(table.n_rows), y)
+    return table, y
+
+
+def check_table_again(estimator: Any, X: Any, names: tuple[str, ...]) -> Table:
+    """X to predict, under the names of the training's columns, with which scikit-learn has compared its own."""
+    if _is_frame(X):
+        table = read_table(X)
+        validate_data(estimator, _known_frame(X), reset=False, skip_check_array=True)
+        _require_rows(table, estimator)
+    else:
+        table = read_table(validate_data(estimator, X, reset=False, dtype=np.float32, ensure_all_finite="allow-nan"))
+    return Table(names, table.columns, table.n_rows)
+
+
+def _is_frame(X: Any) -> bool:
+    """A table with named columns, as against an array."""
+    return is_pandas_frame(X) or (hasattr(X, "__arrow_c_stream__") and getattr(X, "ndim", 2) == 2)
+
+
+def _known_frame(X: Any) -> Any:
+    """A table of a kind whose column names scikit-learn knows how to find."""
+    if is_pandas_frame(X) or type(X).__module__.startswith("polars."):
+        return X
+    import pyarrow as pa
+
+    return pa.table(X)
+
+
+def _require_rows(table: Table, estimator: Any) -> None:
+    if table.n_rows == 0:
+        raise DataError(
+            f"Found array with 0 sample(s) (shape={(0, len(table.names))}) while a minimum of 1 is required by "
+            f"{type(estimator).__name__}."
+        )

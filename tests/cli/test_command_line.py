@@ -1,0 +1,99 @@
+"""The command line as a user meets it: the real command in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import woodlot
+
+COMMAND = Path(sys.executable).with_name("woodlot")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def run_failing(statement: str) -> subprocess.CompletedProcess[str]:
+    """Run the app with one more command, which ends in `statement`."""
+    script = f"""
+        from woodlot.cli import app
+        from woodlot.exceptions import DataError
+
+        @app.command()
+        def fail() -> None:
+            {statement}
+
+        app(["fail"])
+    """
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"woodlot {woodlot.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+def test_help_fits_a_narrow_terminal_and_names_what_there_is(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    wanted = ["demo", "--version"] if arguments == ["--help"] else ["--rows", "--trees", "--seed", "--json"]
+    assert all(name in done.stdout for name in wanted)
+
+
+def test_without_a_command_it_shows_the_help() -> None:
+    done = run()
+    assert "Usage: woodlot" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["demo", "--rows", "99"], "--rows"),
+        (["demo", "--rows", "many"], "--rows"),
+        (["demo", "--trees", "0"], "--trees"),
+        (["demo", "--seed", "-1"], "--seed"),
+        (["demo", "--seed", "4294967296"], "--seed"),
+        (["demo", "--sead", "1"], "--sead"),
+        (["harvest"], "harvest"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_nothing_runs(arguments: list[str], named: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_woodlot_is_one_line_without_traceback() -> None:
+    done = run_failing("raise DataError('column [age] of the bank\\nis empty')")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "woodlot: column [age] of the bank is empty\n"
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    done = run_failing("raise RuntimeError('a bug')")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "a bug" in done.stderr
+
+
+def test_an_interrupt_is_quiet() -> None:
+    done = run_failing("raise KeyboardInterrupt")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    script = "import sys, woodlot.cli; print([m for m in ('numpy', 'numba', 'sklearn', 'pyarrow') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
