@@ -55,9 +55,7 @@ def size_of(reply: object) -> int:
     return reply.words.nbytes  # type: ignore[attr-defined]
 
 
-def wire_forms(
-    model: wl.FederatedForestClassifier, X: np.ndarray, rows: int
-) -> dict[str, tuple[float, float, float]]:
+def wire_forms(model: wl.FederatedForestClassifier, X: np.ndarray, rows: int) -> dict[str, tuple[float, float, float]]:
     """Per form: rate of all parties, rate of the coordinator, bytes per row."""
     forest = model.forest_.coordinator
     reference = model.predict_proba(X[:rows])
@@ -72,9 +70,7 @@ def wire_forms(
         known = [None] * len(replies)
         if not np.array_equal(collector.outputs(replies, known, rows)[0], reference):
             raise AssertionError(f"form {form} does not give the local prediction")
-        parties = cpu(
-            lambda form=form: [predictors[p].answer(form, columns[p], rows) for p in forest.parties]
-        )
+        parties = cpu(lambda form=form: [predictors[p].answer(form, columns[p], rows) for p in forest.parties])
         coordinator = cpu(lambda replies=replies, known=known: collector.outputs(replies, known, rows))
         result[form] = (work / parties, work / coordinator, sum(map(size_of, replies)) / rows)
     return result
@@ -146,7 +142,8 @@ def main() -> int:
             work = arguments.rows * arguments.trees / 1e6
             one_round, classical = over_slow_link(model, X_new)
             notes.append(
-                f"{what}, {arguments.rows:,} rows, one thread: local prediction of the combined model {work / ours:.1f}, "
+                f"{what}, {arguments.rows:,} rows, one thread: local prediction of the combined model "
+                f"{work / ours:.1f}, "
                 f"scikit-learn {work / theirs:.1f} million row-trees per second ({theirs / ours:.1f} times as fast). "
                 f"{SLOW_LINK_ROWS} rows over a link of 20 ms: one round {one_round:.2f} s, classical {classical:.2f} s "
                 f"({classical / one_round:.0f} times as long)."

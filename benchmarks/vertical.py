@@ -2,9 +2,8 @@
 
     python benchmarks/vertical.py [case ...] [--repeats 3] [--out FILE]
 
-Two simulated parties in process, every message through the codec. Each repeat fits both libraries one after the other on
-the same data with two threads; the ratio is that of the medians. The required ratios are those of the issue that asked
-for them: the script exits 1 when one is missed.
+Two simulated parties in process, every message through the codec. Each repeat fits both libraries one after the other
+on the same data with two threads; the ratio is that of the medians. The script exits 1 when a required ratio is missed.
 """
 
 from __future__ import annotations
@@ -63,9 +62,7 @@ def regression() -> tuple[np.ndarray, np.ndarray]:
 
 
 CASES = {
-    "a": Case(
-        "50k x 40, 2 classes, 100 trees, depth 10", lambda: binary(50_000, 40, 15), {"max_depth": 10}, 8.0
-    ),
+    "a": Case("50k x 40, 2 classes, 100 trees, depth 10", lambda: binary(50_000, 40, 15), {"max_depth": 10}, 8.0),
     "b": Case("50k x 40, 2 classes, 100 trees, unlimited", lambda: binary(50_000, 40, 15), {}, 5.0),
     "c": Case("20k x 16 integers, 26 classes, 100 trees, unlimited", lambda: many_classes(True), {}, 2.5),
     "cc": Case("20k x 16, 26 classes, 100 trees, unlimited", lambda: many_classes(False), {}, 5.0),
@@ -98,9 +95,7 @@ def run(name: str, case: Case, repeats: int) -> tuple[str, bool]:
     fits = {
         "scikit-learn": lambda: theirs(n_jobs=JOBS, random_state=0, **case.params).fit(X, y),
         "exact": lambda: ours(parties=2, n_jobs=JOBS, random_state=0, **case.params).fit(X, y),
-        "255 bins": lambda: ours(parties=2, n_jobs=JOBS, random_state=0, max_bins=255, **case.params).fit(
-            X, y
-        ),
+        "255 bins": lambda: ours(parties=2, n_jobs=JOBS, random_state=0, max_bins=255, **case.params).fit(X, y),
     }
     if name == "a":
         fits["1 party"] = lambda: ours(parties=1, n_jobs=JOBS, random_state=0, **case.params).fit(X, y)
@@ -117,7 +112,8 @@ def run(name: str, case: Case, repeats: int) -> tuple[str, bool]:
     cpu = {what: statistics.median(t for _, t in ts) for what, ts in times.items()}
     ratio = wall["scikit-learn"] / wall["exact"]
     row = (
-        f"| {name}: {case.what} | {wall['scikit-learn']:.2f} | {wall['exact']:.2f} | **{ratio:.1f}x** | {case.required}x "
+        f"| {name}: {case.what} | {wall['scikit-learn']:.2f} | {wall['exact']:.2f} "
+        f"| **{ratio:.1f}x** | {case.required}x "
         f"| {wall['255 bins']:.2f} ({wall['scikit-learn'] / wall['255 bins']:.1f}x) "
         f"| {cpu['scikit-learn'] / cpu['exact']:.1f}x |"
     )

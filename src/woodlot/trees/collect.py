@@ -70,9 +70,7 @@ class Collector:
 
     """
 
-    def __init__(
-        self, structure: Structure, owner: NDArray[np.int16], leaves: Leaves, n_parties: int
-    ) -> None:
+    def __init__(self, structure: Structure, owner: NDArray[np.int16], leaves: Leaves, n_parties: int) -> None:
         if n_parties < 1:
             raise ValueError("There must be at least one party.")
         inner = structure.right >= 0
@@ -163,15 +161,11 @@ class Collector:
 
         """
         silent = np.zeros(len(self._leaves.weight) + 1, np.int64)
-        answers = Answers(
-            silent, np.zeros(0, np.int32), np.zeros(0), self._leaves.top, np.zeros((0, 0)), False
-        )
+        answers = Answers(silent, np.zeros(0, np.int32), np.zeros(0), self._leaves.top, np.zeros((0, 0)), False)
         known_words = self._known_words(replies, known, n_rows)
         decode = self._decoder(replies, known_words, n_rows)
         leaf = np.empty((n_rows, self._structure.n_trees), np.int32)
-        self._run(
-            decode, answers, known_words, np.zeros((n_rows, 0)), np.zeros(n_rows, np.bool_), leaf, n_jobs
-        )
+        self._run(decode, answers, known_words, np.zeros((n_rows, 0)), np.zeros(n_rows, np.bool_), leaf, n_jobs)
         return leaf
 
     def _known_words(self, replies: Sequence[Reply | None], known: Known, n_rows: int) -> NDArray[np.uint64]:
@@ -234,9 +228,7 @@ class Collector:
             return self._ranks_decoder(replies, n_rows)  # type: ignore[arg-type]
         raise RemoteProtocolError("The parties answered in different forms.")
 
-    def _decisions_decoder(
-        self, replies: Sequence[Decisions | None], n_rows: int
-    ) -> Callable[[_Chunk], None]:
+    def _decisions_decoder(self, replies: Sequence[Decisions | None], n_rows: int) -> Callable[[_Chunk], None]:
         starts = [check_decisions(reply, n_rows, party) for party, reply in enumerate(replies)]
 
         def decode(chunk: _Chunk) -> None:

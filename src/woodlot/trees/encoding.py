@@ -123,9 +123,7 @@ def encode(table: Table, *, max_bins: int | None, n_jobs: int) -> EncodedTable:
     builder = _Builder(table, max_bins or 0)
     # Several columns per item share a work space, whose fresh memory is as dear as the sorting.
     n_items = min(len(table.columns), 4 * n_jobs)
-    run_chunks(
-        builder.encode_columns, [range(i, len(table.columns), n_items) for i in range(n_items)], n_jobs
-    )
+    run_chunks(builder.encode_columns, [range(i, len(table.columns), n_items) for i in range(n_items)], n_jobs)
     return builder.finish(n_jobs)
 
 
@@ -192,9 +190,7 @@ class _Builder:
             coarse=self.coarse,
             last_fine=self.last_fine,
             n_coarse=self.n_coarse,
-            refine=((self.n_codes + self.has_missing > self.n_coarse) & (self.categorical == 0)).astype(
-                np.uint8
-            ),
+            refine=((self.n_codes + self.has_missing > self.n_coarse) & (self.categorical == 0)).astype(np.uint8),
             n_codes=self.n_codes,
             has_missing=self.has_missing,
             categorical=self.categorical,

@@ -131,7 +131,9 @@ class Leaves:
     @cached_property
     def top(self) -> NDArray[np.int32]:
         """The output with the largest value in each leaf (the first of equals): its vote."""
-        dense_order = np.lexsort((self.output, -self.value, np.repeat(np.arange(len(self.weight)), np.diff(self.start))))
+        dense_order = np.lexsort(
+            (self.output, -self.value, np.repeat(np.arange(len(self.weight)), np.diff(self.start)))
+        )
         return self.output[dense_order[self.start[:-1]]].astype(np.int32)
 
 

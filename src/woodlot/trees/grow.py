@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,7 +196,7 @@ class Grower:
             np.searchsorted(work, np.linspace(0, work[-1] if n_nodes else 0, wanted + 1)[1:-1], side="right")
         )
         bounds = [0, *(int(c) for c in cuts if 0 < c < n_nodes), n_nodes]
-        return [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True) if b > a]
+        return [slice(a, b) for a, b in pairwise(bounds) if b > a]
 
     def find(self, counts: NDArray[np.integer[Any]]) -> Offers:
         """The best split of this party's candidates at every open node.

@@ -53,9 +53,7 @@ def run_chunks(work: Callable[[T], None], items: Sequence[T], n_jobs: int) -> No
                 return
             work(item)  # type: ignore[arg-type]
 
-    helpers: list[Future[None]] = [
-        _shared_pool().submit(drain) for _ in range(min(n_jobs, len(items)) - 1)
-    ]
+    helpers: list[Future[None]] = [_shared_pool().submit(drain) for _ in range(min(n_jobs, len(items)) - 1)]
     try:
         drain()
     finally:

@@ -117,9 +117,7 @@ class Ranker:
         """Refuse a table that these questions were not made for."""
         for slot, column in enumerate(self.column.tolist()):
             if not 0 <= column < len(columns):
-                raise ValueError(
-                    f"The forest asks about column {column}, the table has {len(columns)} columns."
-                )
+                raise ValueError(f"The forest asks about column {column}, the table has {len(columns)} columns.")
             expected = np.float32 if slot < self.questions.n_numeric else np.int32
             if columns[column].dtype != expected:
                 raise TypeError(f"Column {column} must be {expected.__name__}, not {columns[column].dtype}.")

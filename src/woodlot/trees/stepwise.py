@@ -101,8 +101,7 @@ class NodeByNode:
         nodes = self._at[rows, trees]
         owner = self._owner[nodes]
         return {
-            party: (rows[owner == party].astype(np.int32), nodes[owner == party])
-            for party in np.unique(owner).tolist()
+            party: (rows[owner == party].astype(np.int32), nodes[owner == party]) for party in np.unique(owner).tolist()
         }
 
     def step(self, replies: Mapping[int, NDArray[np.uint8]]) -> None:

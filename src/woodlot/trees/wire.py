@@ -145,9 +145,7 @@ class PartyPredictor:
             return self._ranks(columns, n_rows, known)
         raise ValueError(f"wire must be 'decisions', 'leaves' or 'ranks', not {wire!r}.")
 
-    def _decisions(
-        self, columns: Columns, n_rows: int, known: NDArray[np.uint64], n_jobs: int | None
-    ) -> Decisions:
+    def _decisions(self, columns: Columns, n_rows: int, known: NDArray[np.uint64], n_jobs: int | None) -> Decisions:
         chunks = chunks_of(n_rows)
         streams: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)] * len(chunks)
 

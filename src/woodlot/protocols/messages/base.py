@@ -78,9 +78,7 @@ class ArraySpec:
     def __post_init__(self) -> None:
         unknown = set(self.dtypes) - ARRAY_DTYPES
         if unknown or not self.dtypes:
-            raise TypeError(
-                f"dtypes that cannot travel: {sorted(unknown)}; use some of {sorted(ARRAY_DTYPES)}"
-            )
+            raise TypeError(f"dtypes that cannot travel: {sorted(unknown)}; use some of {sorted(ARRAY_DTYPES)}")
 
     def check(self, value: object) -> None:
         """Raise ``ValueError`` unless `value` is an array of one of these dtypes and this many dimensions."""
@@ -210,9 +208,7 @@ def _register(cls: Any) -> None:
 
 # Decorated for type checkers only: they see the defaults that the metaclass sets.
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
-class Message(
-    msgspec.Struct, metaclass=_MessageMeta, frozen=True, forbid_unknown_fields=True, eq=False, abstract=True
-):
+class Message(msgspec.Struct, metaclass=_MessageMeta, frozen=True, forbid_unknown_fields=True, eq=False, abstract=True):
     """Base of everything that travels between a coordinator and its parties.
 
     A subclass sets `discloses` and declares its fields; its class name is its name on the wire. Arrays are

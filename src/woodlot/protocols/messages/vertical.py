@@ -21,7 +21,9 @@ Wire = Literal["decisions", "leaves", "ranks"]
 class OpenTraining(Message):
     """Asks a party what it brings to a training."""
 
-    discloses: ClassVar = Disclosure(*TO_PARTY, "that a training is planned, and into how many bins values will go", "clear")
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY, "that a training is planned, and into how many bins values will go", "clear"
+    )
     max_bins: int | None
 
 
@@ -42,7 +44,9 @@ class TableSummary(Message):
 class ShareLabels(Message):
     """Asks the label holder for the encoded labels."""
 
-    discloses: ClassVar = Disclosure(*TO_HOLDER, "the task, the weights asked for its classes, and the seed of the encoding", "clear")
+    discloses: ClassVar = Disclosure(
+        *TO_HOLDER, "the task, the weights asked for its classes, and the seed of the encoding", "clear"
+    )
     task: Literal["classes", "targets"]
     seed: int
     balanced: bool
@@ -55,7 +59,8 @@ class EncodedLabels(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
-        "which rows have equal labels, and targets up to shift, scale and sign; the names of the classes, for the model; "
+        "which rows have equal labels, and targets up to shift, scale and sign; the names of the "
+        "classes, for the model; "
         "the weights of the rows where there are any; the scale of targets only where min_impurity_decrease needs it",
         "encoded",
     )
@@ -103,7 +108,8 @@ class PlantTrees(Message):
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
-        "how many of its own features are candidates at each root (their average over many nodes tells the share of all "
+        "how many of its own features are candidates at each root (their average over many nodes "
+        "tells the share of all "
         "features that are tried)",
         "clear",
     )
@@ -117,7 +123,8 @@ class Offers(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
-        "the score of the party's best split at every open node, and the code of its feature; never a value or a threshold",
+        "the score of the party's best split at every open node, and the code of its feature; never "
+        "a value or a threshold",
         "clear",
     )
     score: F64
@@ -129,7 +136,8 @@ class HolderOffers(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
-        "as Offers; which nodes are leaves, the score of each open node left whole, and the number of rows of each new tree",
+        "as Offers; which nodes are leaves, the score of each open node left whole, and the number "
+        "of rows of each new tree",
         "clear",
     )
     score: F64
@@ -150,7 +158,9 @@ class Partition(Message):
     """The winner's answer: for every row of the nodes it won, whether it goes left."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_PARTY, "one bit per row of a node: its side of a split whose feature and threshold stay with the winner", "clear"
+        *FROM_PARTY,
+        "one bit per row of a node: its side of a split whose feature and threshold stay with the winner",
+        "clear",
     )
     flags: U8
 
@@ -160,7 +170,8 @@ class GrowLevel(Message):
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
-        "which nodes are split; for splits of others, one bit per row: its side; how many of its own features are candidates "
+        "which nodes are split; for splits of others, one bit per row: its side; how many of its own "
+        "features are candidates "
         "at each new node",
         "clear",
     )
@@ -190,7 +201,9 @@ class LeafTotals(Message):
     """What the leaves answer, from the label holder: class weights or mean targets, in the model's own terms."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_HOLDER, "for every leaf the weight of each class in it, or its weight and mean target: the model's answers", "clear"
+        *FROM_HOLDER,
+        "for every leaf the weight of each class in it, or its weight and mean target: the model's answers",
+        "clear",
     )
     entries: UInt
     label: UInt
@@ -208,7 +221,9 @@ class SplitTable(Message):
     """A party's splits: sent only by the party's own consent."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_PARTY, "features, names, thresholds and category sets of all the party's splits (only by its consent)", "clear"
+        *FROM_PARTY,
+        "features, names, thresholds and category sets of all the party's splits (only by its consent)",
+        "clear",
     )
     node: U32
     feature: U32
@@ -232,7 +247,9 @@ class OutOfBagScore(Message):
     """The label holder's verdict on the out-of-bag answers."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_HOLDER, "out-of-bag accuracy or R2; for regression 201 quantiles of the residuals, for prediction intervals", "clear"
+        *FROM_HOLDER,
+        "out-of-bag accuracy or R2; for regression 201 quantiles of the residuals, for prediction intervals",
+        "clear",
     )
     score: float
     residuals: F64
@@ -242,7 +259,9 @@ class AskDecisions(Message):
     """Asks for the party's part of a prediction in one round."""
 
     discloses: ClassVar = Disclosure(
-        *TO_PARTY, "that the rows are to be predicted; with permutation importance, which of its features to shuffle", "clear"
+        *TO_PARTY,
+        "that the rows are to be predicted; with permutation importance, which of its features to shuffle",
+        "clear",
     )
     wire: Wire
     shuffled: int | None
@@ -254,7 +273,8 @@ class Decisions(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
-        "for each row, its side at the party's nodes that it can reach by the party's own decisions (what the paper's leaf "
+        "for each row, its side at the party's nodes that it can reach by the party's own decisions "
+        "(what the paper's leaf "
         "sets tell, no more); which rows the party does not have",
         "clear",
     )
@@ -267,7 +287,9 @@ class ReachableLeaves(Message):
     """Form A, as in the paper: the leaves that a row may reach as far as the party knows."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_PARTY, "for each row and leaf, whether the party's splits let it get there; which rows the party does not have", "clear"
+        *FROM_PARTY,
+        "for each row and leaf, whether the party's splits let it get there; which rows the party does not have",
+        "clear",
     )
     words: U64
     known: U8 | None
@@ -278,7 +300,8 @@ class Ranks(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
-        "for each row and feature the rank of its value among the forest's thresholds; which nodes share a feature and the "
+        "for each row and feature the rank of its value among the forest's thresholds; which nodes "
+        "share a feature and the "
         "order of its thresholds (never a value or threshold itself); which rows the party does not have",
         "clear",
     )

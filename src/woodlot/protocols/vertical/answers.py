@@ -38,7 +38,9 @@ def _match(name: str, coding: Coding, table: Table) -> NDArray[Any]:
         if isinstance(column, NumericColumn):
             if np.isnan(column.values).all():  # a column of nothing but nulls has no kind of its own
                 return np.full(len(column.values), len(coding.categories), np.int32)
-            raise DataError(f"column {name!r} was categorical in training and is numeric now; give it as text or category")
+            raise DataError(
+                f"column {name!r} was categorical in training and is numeric now; give it as text or category"
+            )
         codes, unseen = match_codes(coding, column)
         if unseen:
             warnings.warn(
@@ -98,7 +100,5 @@ class Answers:
         """The classical method: one node per row and tree."""
         if self._known is not None and not self._known.all():
             raise DataError("the classical method needs every row at every party; use method='one-round'")
-        bits = answer_questions(
-            self._forest.structure, self._forest.splits, self._columns, message.rows, message.nodes
-        )
+        bits = answer_questions(self._forest.structure, self._forest.splits, self._columns, message.rows, message.nodes)
         return msg.Sides(bits=bits)

@@ -16,7 +16,7 @@ from woodlot.trees.sampling import Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1
 BYTES_PER_ROW = 8
-"""Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag while a level is split."""
+"""Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag per level."""
 DEFAULT_MEMORY = 2 * 1024**3
 
 

@@ -49,9 +49,7 @@ def predict_in_one_round(
 
 def _gather(
     forest: CoordinatorForest, present: Sequence[str], n_rows: int, form: msg.Wire, shuffled: tuple[int, int] | None
-) -> Generator[
-    Round, dict[str, Message], tuple[list[wire.Reply | None], list[NDArray[np.bool_] | None]]
-]:
+) -> Generator[Round, dict[str, Message], tuple[list[wire.Reply | None], list[NDArray[np.bool_] | None]]]:
     needed = [p for i, p in enumerate(forest.parties) if p in present and (forest.owner == i).any()]
     requests: dict[str, Message] = {}
     for p in needed:

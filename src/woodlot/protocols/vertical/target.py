@@ -64,9 +64,7 @@ class Target:
             raise DataError("all rows have weight zero; give at least one row a positive weight")
         return sampling.integer_weights(weights)
 
-    def score(
-        self, output: NDArray[np.float64], counted: NDArray[np.bool_]
-    ) -> tuple[float, NDArray[np.float64]]:
+    def score(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> tuple[float, NDArray[np.float64]]:
         """Accuracy, or R2 and the residuals, of answers for the counted rows."""
         if not counted.any():
             return float("nan"), np.empty(0)

@@ -86,11 +86,13 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
     answer = reply_of((yield Round("prepare", {holder: share}))[holder], EncodedLabels, holder)
     start = plan.start_message(n_rows, answer)
     active = tuple(p for p in parties if p == holder or len(summaries[p].feature_keys))
-    yield Round("prepare", {p: start for p in active})
+    yield Round("prepare", dict.fromkeys(active, start))
 
     grown = []
     for batch in plan.batches(n_rows):
-        grown.append((yield from _Batch(plan, start, features, active, holder, answer.unit, n_rows, n_jobs).grow(batch)))
+        trees = _Batch(plan, start, features, active, holder, answer.unit, n_rows, n_jobs)
+        part = yield from trees.grow(batch)
+        grown.append(part)
     structure = join_structures([part.structure for part in grown])
     return CoordinatorForest(
         structure=structure,
@@ -174,10 +176,7 @@ class _Batch:
         limits, counts = self._candidates(np.ones(len(trees), bool))
         replies = yield Round(
             "grow",
-            {
-                p: PlantTrees(first_tree=trees.start, n_trees=len(trees), candidates=counts[p])
-                for p in self.parties
-            },
+            {p: PlantTrees(first_tree=trees.start, n_trees=len(trees), candidates=counts[p]) for p in self.parties},
             self._progress(trees, 0, 1),
         )
         sizes = reply_of(replies[self.holder], HolderOffers, self.holder).sizes.astype(np.int64)
@@ -219,7 +218,12 @@ class _Batch:
         def work(first: int) -> None:
             part = slice(first, first + CHUNK_NODES)
             candidate_limits(
-                some_keys[part], self.features.keys, self.features.party, self.n_candidates, some_limits[part], chosen[part]
+                some_keys[part],
+                self.features.keys,
+                self.features.party,
+                self.n_candidates,
+                some_limits[part],
+                chosen[part],
             )
 
         run_chunks(work, range(0, len(nodes), CHUNK_NODES), self.n_jobs)
@@ -231,7 +235,9 @@ class _Batch:
         offers = reply_of(replies[self.holder], HolderOffers, self.holder)
         is_open = unpack(offers.is_open, n_new, f"open nodes of {self.holder}").astype(bool)
         if len(offers.whole) != int(is_open.sum()):
-            raise RemoteProtocolError(f"{self.holder} sent {len(offers.whole)} scores for {int(is_open.sum())} open nodes")
+            raise RemoteProtocolError(
+                f"{self.holder} sent {len(offers.whole)} scores for {int(is_open.sum())} open nodes"
+            )
         return is_open
 
     def _winners(
@@ -242,9 +248,7 @@ class _Batch:
         scores = np.full((len(self.number), n_open), -np.inf)
         features = np.full((len(self.number), n_open), -1, np.int64)
         for p in self.parties:
-            offers = (
-                reply_of(replies[p], HolderOffers, p) if p == self.holder else reply_of(replies[p], Offers, p)
-            )
+            offers = reply_of(replies[p], HolderOffers, p) if p == self.holder else reply_of(replies[p], Offers, p)
             i, n_own = self.number[p], int((self.features.party == self.number[p]).sum())
             if n_own == 0:
                 continue
@@ -275,8 +279,8 @@ class _Batch:
     ) -> Generator[Round, dict[str, Message], tuple[dict[str, NDArray[np.uint8]], NDArray[np.int64]]]:
         """Have the winners split their nodes.
 
-        Returns, for each party, the packed bits of the splits that are not its own (its own it knows), and how many rows
-        of each split node go left.
+        Returns, for each party, the packed bits of the splits that are not its own (its own it knows), and how many
+        rows of each split node go left.
         """
         won = {p: winner == self.number[p] for p in self.parties}
         replies = yield Round(
@@ -299,7 +303,11 @@ class _Batch:
         return others, left
 
     def _record(
-        self, is_split: NDArray[np.bool_], winner: NDArray[np.int64], feature: NDArray[np.int64], gain: NDArray[np.float64]
+        self,
+        is_split: NDArray[np.bool_],
+        winner: NDArray[np.int64],
+        feature: NDArray[np.int64],
+        gain: NDArray[np.float64],
     ) -> None:
         self.gains.append(gain[is_split])
         self.owners.append(winner[is_split].astype(np.int16))
@@ -317,7 +325,7 @@ class _Batch:
     def _finish(
         self, trees: range, is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
     ) -> Generator[Round, dict[str, Message], _Grown]:
-        """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the label holder what the leaves hold."""
+        """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the holder what the leaves hold."""
         pruned = np.empty(0, np.int64)
         if self.plan.max_leaf_nodes is not None:
             chosen = best_first(
@@ -371,4 +379,6 @@ def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, holder: str)
         raise RemoteProtocolError(f"{holder} sent leaf totals out of range")
     leaf_weight = np.add.reduceat(weight, start[:-1])
     value = totals.value if regression else weight / np.repeat(leaf_weight, entries)
-    return Leaves(weight=leaf_weight, start=start, output=output, value=np.array(value, np.float64), n_outputs=n_outputs)
+    return Leaves(
+        weight=leaf_weight, start=start, output=output, value=np.array(value, np.float64), n_outputs=n_outputs
+    )

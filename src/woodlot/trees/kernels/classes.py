@@ -1,7 +1,7 @@
 """Split search for classification with at most 256 classes and weights up to 255: the payload fits into the keys.
 
 Payload of a row: ``class << 8 | weight``. Key: ``code << 16 | payload``. Gini scores are sums of squares per child
-divided by its weight; entropy scores are sums from a table of fixed-point x*log2(x): integers both, up to the last step.
+divided by its weight; entropy scores are sums from a table of fixed-point x*log2(x): integers both, to the last step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def prepare(
     whole: Any,
     rules: Any,
 ) -> None:
-    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum over classes, and score unsplit."""
+    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum and unsplit score."""
     o = I64(0)
     for node in range(len(start)):
         first[node] = o
@@ -202,7 +202,7 @@ def rank_categories(
 
 @kernel
 def _sort_codes(column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, keys: Any, spare: Any, count: Any) -> int:
-    """Sort a node by a column: 0 when the column is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
+    """Sort a node by a column: 0 when it is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
     for i in range(n):
@@ -271,7 +271,7 @@ def _scan_after_missing(
     rules: Any,
     left_of: Any,
 ) -> Any:
-    """Many classes: scan with the missing rows, whose class weights stand in ``left_of``, on the left from the start."""
+    """Many classes: scan with the missing rows, whose class weights are in ``left_of``, on the left from the start."""
     w = I64(0)
     sl = I64(0)
     sr = I64(square)

@@ -25,9 +25,7 @@ _COARSE = 256
 
 
 @kernel
-def sort_rows(
-    values: NDArray[np.float32], keys: NDArray[np.uint64], spare: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
+def sort_rows(values: NDArray[np.float32], keys: NDArray[np.uint64], spare: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Radix sort ``ordered bits of the value << 32 | row``; the result is in `keys` or in `spare`."""
     n = values.size
     bits = values.view(np.uint32)

@@ -12,9 +12,7 @@ MISSING = 0xFFFF
 
 
 @kernel
-def rank_values(
-    values: NDArray[np.float32], thresholds: NDArray[np.float32], codes: NDArray[np.uint16]
-) -> None:
+def rank_values(values: NDArray[np.float32], thresholds: NDArray[np.float32], codes: NDArray[np.uint16]) -> None:
     """Write the number of thresholds below each value, ``MISSING`` for NaN.
 
     The binary search takes the same steps for every value: the inner loop has no branch and runs on vectors.

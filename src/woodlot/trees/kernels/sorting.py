@@ -1,4 +1,4 @@
-"""Sorting packed keys ``code << shift | payload`` by code, stably, by the cheapest method for their number and range."""
+"""Sorting packed keys ``code << shift | payload`` by code, stably, by the cheapest method for number and range."""
 
 from __future__ import annotations
 

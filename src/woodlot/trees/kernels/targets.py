@@ -126,7 +126,7 @@ def _scan(
 
 @kernel
 def _sort_codes(column: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, spare: Any, count: Any) -> int:
-    """Sort a node by a column: 0 when the column is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
+    """Sort a node by a column: 0 when it is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
     for i in range(n):

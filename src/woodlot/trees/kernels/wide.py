@@ -48,7 +48,7 @@ def prepare_wide(
     whole: Any,
     rules: Any,
 ) -> None:
-    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum over classes, and score unsplit."""
+    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum and unsplit score."""
     scale = F64(rules.xlogx[0])
     o = I64(0)
     for node in range(len(start)):
