@@ -111,9 +111,9 @@ class Federation:
     parties : tuple of str
         Names of the parties.
     n_rows : int
-        Rows that they have in common.
+        Rows that they have in common (or, joined "outer", that any of them has).
     ids : array or None
-        Id of each common row, in the order of predictions.
+        Id of each row, in the order of predictions: that of the first party.
     """
 
     def __init__(self, members: Mapping[str, _Member], ids: NDArray[Any] | None, key_by_party: bool) -> None:

@@ -85,7 +85,7 @@ def make_case(seed: int, n: int, p: int, classes: bool, **params: Any) -> Case:
         **params,
     }
     if classes:
-        edges = np.quantile(signal, np.linspace(0, 1, int(rng.integers(2, 6)))[1:-1])
+        edges = np.quantile(signal, np.linspace(0, 1, int(rng.integers(3, 6)))[1:-1])
         y = np.array(["ash", "birch", "cedar", "elm"])[np.digitize(signal, edges)]
         return Case(frame, y, weights, FederatedForestClassifier(**common), rng)
     y = np.round(signal, int(rng.integers(0, 6)))
@@ -230,9 +230,9 @@ def test_a_federation_grows_the_same_forest_in_any_order_of_its_parties_and_colu
     label = pd.DataFrame({"label": case.y})
     tables = {"a": case.frame[names[:2]].join(label), "b": case.frame[names[2:3]], "c": case.frame[names[3:]]}
     model = FederatedForestClassifier(6, random_state=0, max_features=2)
-    first = clone(model).fit(Federation.local(tables), "a.label")
+    first = clone(model).fit(Federation.local(tables, shares_model=True), "a.label")
     turned = {p: tables[p][tables[p].columns[::-1]] for p in ("c", "a", "b")}
-    second = clone(model).fit(Federation.local(turned), "a.label")
+    second = clone(model).fit(Federation.local(turned, shares_model=True), "a.label")
     ours, theirs = second.combine(), first.combine()
     column = np.array([theirs.feature_names.index(name) for name in ours.feature_names])
     np.testing.assert_array_equal(ours.coordinator.structure.right, theirs.coordinator.structure.right)

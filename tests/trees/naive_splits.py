@@ -180,7 +180,7 @@ def cuts_of_categories(codes: np.ndarray, target: Target) -> tuple[Cuts, np.ndar
     if target.criterion == "squared_error":
         mean = totals[:, 1] / totals[:, 0]
     else:
-        top = 1 if totals.shape[1] == 2 else int(np.argmax(target.parts.sum(axis=0)))
+        top = 1 if totals.shape[1] == 2 else _largest_class(target)
         mean = totals[:, top] / totals.sum(axis=1)
     order = present[np.lexsort((present, mean))]
     place = np.empty(int(codes.max()) + 1, np.int64)
@@ -192,6 +192,13 @@ def cuts_of_categories(codes: np.ndarray, target: Target) -> tuple[Cuts, np.ndar
         target, left[:n], target.parts.sum(axis=0), rows[:n], len(codes), np.arange(n), np.zeros(n, bool)
     )
     return cuts, order
+
+
+def _largest_class(target: Target) -> int:
+    """Of equally heavy classes the one that comes first among the rows."""
+    weight = target.parts.sum(axis=0)
+    classes = target.parts.argmax(axis=1)
+    return int(next(k for k in classes if weight[k] == weight.max()))
 
 
 def subsets_of_categories(codes: np.ndarray, target: Target) -> Cuts:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,7 +115,7 @@ def compare(n_common: int, n_trees: int, seed: int, begin: Callable[[str], None]
         same_forest=_same_forest(dealt.combine(), in_one_place.combine()),
         n_trees=structure.n_trees,
         n_nodes=structure.n_nodes,
-        same_answers=np.array_equal(answers, federated.combine().predict_proba(asked.table)),
+        same_answers=np.array_equal(answers, _put_together(federated).predict_proba(asked.table)),
         n_answers=answers.size,
     )
     return Comparison(
@@ -143,9 +145,7 @@ def _rows(table: pa.Table, ids: Any) -> pa.Table:
     return table.take(order[np.searchsorted(own[order], ids)])
 
 
-def _measure(
-    name: str, model: FederatedForestClassifier, X: Any, y: Any, X_test: Any, truth: NDArray[Any]
-) -> Result:
+def _measure(name: str, model: FederatedForestClassifier, X: Any, y: Any, X_test: Any, truth: NDArray[Any]) -> Result:
     start = time.perf_counter()
     model.fit(X, y)
     fitted = time.perf_counter()
@@ -173,9 +173,7 @@ def _measure_sklearn(n_trees: int, seed: int, joined: _Joined, asked: _Joined) -
     probabilities = model.predict_proba(X[n:])
     done = time.perf_counter()
     quality = _quality(probabilities, model.classes_, asked.labels)
-    return Result(
-        "one place, scikit-learn", *quality, fit_seconds=fitted - start, predict_seconds=done - fitted
-    )
+    return Result("one place, scikit-learn", *quality, fit_seconds=fitted - start, predict_seconds=done - fitted)
 
 
 def _features(column: pa.ChunkedArray) -> list[NDArray[np.float32]]:
@@ -183,19 +181,21 @@ def _features(column: pa.ChunkedArray) -> list[NDArray[np.float32]]:
     if not pa.types.is_string(column.type):
         return [column.cast(pa.float32(), safe=False).to_numpy()]
     values = column.to_numpy()
-    return [
-        (values == category).astype(np.float32) for category in sorted({v for v in values if v is not None})
-    ]
+    return [(values == category).astype(np.float32) for category in sorted({v for v in values if v is not None})]
 
 
-def _quality(
-    probabilities: NDArray[np.float64], classes: NDArray[Any], truth: NDArray[Any]
-) -> tuple[float, float]:
+def _quality(probabilities: NDArray[np.float64], classes: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
     chosen = classes[probabilities.argmax(axis=1)]
     positive = int(np.flatnonzero(classes == "yes")[0])
-    return float(accuracy_score(truth, chosen)), float(
-        roc_auc_score(truth == "yes", probabilities[:, positive])
-    )
+    return float(accuracy_score(truth, chosen)), float(roc_auc_score(truth == "yes", probabilities[:, positive]))
+
+
+def _put_together(model: FederatedForestClassifier) -> CompleteForest:
+    """The complete model from the folders that the parties would hand over: they share it with nobody by default."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "model"
+        model.save(folder)
+        return model.combine(sorted(folder.glob("party-*")))
 
 
 def _same_forest(one: CompleteForest, other: CompleteForest) -> bool:

@@ -150,9 +150,7 @@ def _identity(identity: Identity) -> Table:
 
 
 def _table() -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim"
-    )
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
 
 
 def _yes_or_no(holds: bool) -> str:
@@ -200,8 +198,7 @@ def _as_json(comparison: Comparison, trees: int, seed: int, seconds: float) -> d
         },
         "columns": {"bank": companies.bank_columns, "shop": companies.shop_columns},
         "models": {
-            result.name: {k: v for k, v in asdict(result).items() if k != "name"}
-            for result in comparison.results
+            result.name: {k: v for k, v in asdict(result).items() if k != "name"} for result in comparison.results
         },
         "identical": comparison.identity.holds,
         "compared": asdict(comparison.identity),

@@ -246,22 +246,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         falls = self._origin.reorder(falls)
         return Bunch(importances=falls, importances_mean=falls.mean(axis=1), importances_std=falls.std(axis=1))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy of a classifier, R2 of a regressor.
-
-        Parameters
-        ----------
-        X : array, data frame, Arrow table or Federation
-            Rows to predict.
-        y : array-like or str
-            Their labels; on a federation where they are, by default where those of the training were.
-        sample_weight : array-like or str, optional
-            Weight of each row; on a federation ``"party.column"``.
-
-        Returns
-        -------
-        float
-        """
+    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         check_is_fitted(self, "forest_")
         labels = self._labels_of(X, y)
         if isinstance(X, Federation) and isinstance(sample_weight, str):

@@ -201,6 +201,24 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         labels = self.classes_[outputs.argmax(axis=1)]
         return (labels, uncertain) if return_uncertain else labels
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : array, data frame, Arrow table or Federation
+            Rows to predict.
+        y : array-like or str
+            Their labels; on a federation where they are, by default where those of the training were.
+        sample_weight : array-like or str, optional
+            Weight of each row; on a federation ``"party.column"``.
+
+        Returns
+        -------
+        float
+        """
+        return self._score(X, y, sample_weight)
+
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         return float(accuracy_score(y, self.classes_[outputs.argmax(axis=1)], sample_weight=sample_weight))
 
@@ -314,6 +332,24 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         low, high = np.interp([(1 - coverage) / 2, (1 + coverage) / 2], grid, residuals)
         middle = self._outputs(X, method, wire)[0][:, 0]
         return np.column_stack([middle + low, middle + high])
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R2 of the predictions.
+
+        Parameters
+        ----------
+        X : array, data frame, Arrow table or Federation
+            Rows to predict.
+        y : array-like or str
+            Their labels; on a federation where they are, by default where those of the training were.
+        sample_weight : array-like or str, optional
+            Weight of each row; on a federation ``"party.column"``.
+
+        Returns
+        -------
+        float
+        """
+        return self._score(X, y, sample_weight)
 
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         return float(r2_score(y, outputs[:, 0], sample_weight=sample_weight))

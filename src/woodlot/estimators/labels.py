@@ -38,8 +38,9 @@ def check_targets(y: NDArray[Any]) -> NDArray[np.float64]:
         raise DataError(
             "targets of a regression must be numbers, y holds text; use FederatedForestClassifier for classes"
         )
+    y = _complete(y)
     try:
-        values = np.asarray(_complete(y), dtype=np.float64)
+        values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"targets of a regression must be numbers; y holds {y.dtype}") from None
     if y.dtype.kind in "mM" or not np.isfinite(values).all():

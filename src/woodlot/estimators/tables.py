@@ -21,11 +21,11 @@ def check_table(estimator: Any, X: Any, y: Any) -> tuple[Table, NDArray[Any]]:
         X, y = validate_data(estimator, X, y, dtype=np.float32, ensure_all_finite="allow-nan", **numeric)
         return read_table(X), y
     table = read_table(X)
+    y = validate_data(estimator, y=y, **numeric)  # first, for it takes the feature names away
     validate_data(estimator, _known_frame(X), skip_check_array=True)
     _require_rows(table, estimator)
     if not table.names:
         raise DataError(f"Found array with 0 feature(s) (shape={(table.n_rows, 0)}) while a minimum of 1 is required.")
-    y = validate_data(estimator, y=y, **numeric)
     check_consistent_length(np.empty(table.n_rows), y)
     return table, y
 
@@ -43,7 +43,7 @@ def check_table_again(estimator: Any, X: Any, names: tuple[str, ...]) -> Table:
 
 def _is_frame(X: Any) -> bool:
     """A table with named columns, as against an array."""
-    return is_pandas_frame(X) or (hasattr(X, "__arrow_c_stream__") and getattr(X, "ndim", 2) == 2)
+    return is_pandas_frame(X) or (hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", (0, 0))) == 2)
 
 
 def _known_frame(X: Any) -> Any:

@@ -21,6 +21,10 @@ from woodlot.trees.encoding import EncodedTable, NumericCoding
 from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import classes, cut, rows, targets, wide
 from woodlot.trees.kernels.search import (
+    BY_NODE_IN_LARGE_TABLE,
+    BY_NODE_UP_TO,
+    IN_ORDER_UP_TO,
+    TINY,
     Columns,
     Rules,
     Scratch,
@@ -36,6 +40,8 @@ CHUNK_ROWS = 1 << 20
 """Nodes are searched in chunks of about this many rows: it bounds the work space of a thread."""
 SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
+CACHE_BYTES = 4 << 20
+"""A table of codes up to this size stays in a core's cache whichever way it is read."""
 XLOGX_BITS = 42
 """Entropy scores are integers below 2**42: exact, and with room for the last bit of another machine's log2."""
 XLOGX_SIZE = 1 << 22
@@ -140,6 +146,10 @@ class Grower:
         key_type = np.uint32 if code_bytes <= 2 and (not by_position or largest <= 65536) else np.uint64
         codes = table.n_codes[table.categorical == 1]
         max_codes = int(codes.max(initial=0)) + 1
+        in_cache = table.fine.nbytes + table.coarse.nbytes <= CACHE_BYTES
+        self._by_node_up_to = BY_NODE_UP_TO if in_cache else BY_NODE_IN_LARGE_TABLE
+        # a regression split is known to be perfect in tiny nodes only
+        self._in_order_up_to = TINY if self.n_classes == 0 else IN_ORDER_UP_TO
         self._scratch_shape = (largest, key_type, self.n_classes, max_codes)
         self._local = threading.local()
 
@@ -242,7 +252,17 @@ class Grower:
 
         pairs = [np.empty(max(int(counts.sum()), n_nodes), kind) for kind in (np.int64, np.int64, np.uint64)]
         spare = [np.empty_like(a) for a in pairs]
-        n_pairs = list_candidates(select_key, order_key, counts, sizes, self.feature_keys, *pairs, *spare)
+        n_pairs = list_candidates(
+            select_key,
+            order_key,
+            counts,
+            sizes,
+            self.feature_keys,
+            self._by_node_up_to,
+            self._in_order_up_to,
+            *pairs,
+            *spare,
+        )
         evaluate(pairs, n_pairs, found)
         if self.rules.whole_tree:
             return
@@ -361,7 +381,7 @@ class Grower:
             targets.prepare_targets(
                 self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1)
             )
-            targets.rank_categories_by_target(self._columns, f, self.rows, s, self.weights, payload, 0, n, scratch)
+            targets.rank_categories_by_target(column, self.rows, s, self.weights, payload, 0, n, scratch.categories)
         else:
             payload = np.empty(n, np.int64 if self._wide else np.uint16)
             totals = np.empty((1, self.n_classes), np.int64 if self._wide else np.int32)

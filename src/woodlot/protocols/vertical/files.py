@@ -141,7 +141,7 @@ def _write(folder: Path, forest_id: str, role: str, packed: _Packed) -> None:
         "arrays_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         **header,
     }
-    (folder / HEADER).write_text(_signed(full), encoding="utf-8")
+    (folder / HEADER).write_bytes(_signed(full).encode())
 
 
 def _signed(header: Mapping[str, Any]) -> str:
@@ -154,7 +154,7 @@ def _signed(header: Mapping[str, Any]) -> str:
 def _read(folder: Path) -> _Packed:
     header_path, arrays_path = folder / HEADER, folder / ARRAYS
     try:
-        text = header_path.read_text(encoding="utf-8")
+        text = header_path.read_bytes().decode()
         header = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{header_path} cannot be read as part of a model: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,11 @@ class CoordinatorForest:
         grown = np.diff(self.structure.offset) > 1
         if not grown.any():
             return np.zeros(n_features)
-        totals = by_tree[grown].sum(axis=1, keepdims=True)
+        # sums that do not depend on the order of the features, so that the dealing of columns cannot change a bit
+        totals = np.bincount(trees[inner], weights=self.gain[inner], minlength=self.structure.n_trees)[grown, None]
         shares = np.divide(by_tree[grown], totals, out=np.zeros_like(by_tree[grown]), where=totals > 0)
         mean = shares.mean(axis=0)
-        total = mean.sum()
+        total = fsum(mean)
         return np.asarray(mean / total if total > 0 else mean, dtype=np.float64)
 
 

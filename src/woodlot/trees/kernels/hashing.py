@@ -39,20 +39,25 @@ def place(node_key: Any, feature_key: Any) -> Any:
     return mix(node_key ^ feature_key)
 
 
-@kernel
-def nth_place(places: Any, p: Any, m: Any, count: Any) -> Any:
-    """The m-th smallest (1 <= m <= p) of the first p places.
+BUCKET_SIZE = 4096
+"""Size of the counters that ``nth_place`` is lent."""
 
-    Places are uniform in 64 bits: count them by their leading bits, walk to the bucket that holds the answer, and
-    select inside it. ``count`` is lent work space of BUCKET_SIZE.
+
+@kernel
+def nth_place(places: Any, m: Any, count: Any, members: Any) -> Any:
+    """The m-th smallest of some places (m counts from 1).
+
+    Places are uniform in 64 bits: count them by their leading bits, walk to the bucket that holds the answer, and look
+    among its few members. ``count`` and ``members`` are lent work space.
     """
+    p = len(places)
     if m == 1:
         answer = places[0]
         for f in range(1, p):
             answer = min(answer, places[f])
         return answer
     bits = 4
-    while (1 << bits) < p and bits < 12:
+    while (2 << bits) < p and bits < 12:
         bits += 1
     shift = U64(64 - bits)
     for i in range(1 << bits):
@@ -64,17 +69,16 @@ def nth_place(places: Any, p: Any, m: Any, count: Any) -> Any:
     while rest > count[bucket]:
         rest -= count[bucket]
         bucket += 1
-    answer = U64(0)
-    for _ in range(rest):  # the smallest in the bucket, the next, ...: buckets hold about one place each
-        smallest = U64(0xFFFFFFFFFFFFFFFF)
-        for f in range(p):
-            if I64(places[f] >> shift) == bucket and places[f] < smallest and (places[f] > answer or answer == U64(0)):
-                smallest = places[f]
-        answer = smallest
-    return answer
-
-
-BUCKET_SIZE = 4096
+    n = 0
+    for f in range(p):
+        if I64(places[f] >> shift) == bucket:
+            j = n
+            while j > 0 and members[j - 1] > places[f]:
+                members[j] = members[j - 1]
+                j -= 1
+            members[j] = places[f]
+            n += 1
+    return members[rest - 1]
 
 
 @kernel
@@ -85,6 +89,7 @@ def candidate_limits(keys: Any, feature_keys: Any, owners: Any, m: Any, limits: 
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
+    members = np.empty(p, np.uint64)
     work = np.empty(BUCKET_SIZE, np.int32)
     for node in range(len(keys)):
         if m >= p:
@@ -94,11 +99,10 @@ def candidate_limits(keys: Any, feature_keys: Any, owners: Any, m: Any, limits: 
             continue
         for f in range(p):
             places[f] = place(keys[node], feature_keys[f])
-        limit = nth_place(places, p, m, work)
+        limit = nth_place(places, m, work, members)
         limits[node] = limit
         for f in range(p):
-            if places[f] <= limit:
-                counts[node, owners[f]] += 1
+            counts[node, owners[f]] += I64(places[f] <= limit)
 
 
 @kernel

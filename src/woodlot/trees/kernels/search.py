@@ -27,9 +27,12 @@ SMALL = 16
 """Nodes of at most this many rows are searched without a call into the general strategies."""
 COARSE_FROM = 1024
 """Nodes with more rows are searched by groups of codes first, and inside the promising groups only."""
+BY_NODE_UP_TO = 1024
+"""Nodes with at most this many rows are searched node by node in a table that fits the cache; ..."""
+BY_NODE_IN_LARGE_TABLE = 48
+"""... in a larger table only nodes of this size: others column by column, so that a column stays in the cache."""
 IN_ORDER_UP_TO = 48
-"""Nodes with at most this many rows try their candidates in the node's order and stop at a perfect split; larger
-ones are searched column by column, so that a column stays in the cache."""
+"""Nodes with at most this many rows try their candidates in the node's order, to stop at a perfect split."""
 
 
 class Columns(NamedTuple):
@@ -136,6 +139,8 @@ def list_candidates(
     counts: Any,
     sizes: Any,
     feature_keys: Any,
+    by_node_up_to: Any,
+    in_order_up_to: Any,
     pair_node: Any,
     pair_feature: Any,
     pair_place: Any,
@@ -145,10 +150,12 @@ def list_candidates(
 ) -> int:
     """Party: the (node, feature) pairs to search. The first ``counts[node]`` of its features in the node's order.
 
-    Small nodes come first, each with its candidates in order; the pairs of large nodes follow, sorted by feature.
+    Small nodes come first, each with its candidates (in order where that may end a search early); the pairs of large
+    nodes follow, sorted by feature.
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
+    members = np.empty(p, np.uint64)
     work = np.empty(BUCKET_SIZE, np.int32)
     by_feature = np.zeros(p + 1, np.int64)
     small = 0
@@ -159,9 +166,9 @@ def list_candidates(
             continue
         for f in range(p):
             places[f] = place(select_key[node], feature_keys[f])
-        limit = U64(0xFFFFFFFFFFFFFFFF) if c == p else nth_place(places, p, c, work)
+        limit = U64(0xFFFFFFFFFFFFFFFF) if c == p else nth_place(places, c, work, members)
         own_order = select_key[node] == order_key[node]
-        if sizes[node] > IN_ORDER_UP_TO:
+        if sizes[node] > by_node_up_to:
             for f in range(p):
                 if places[f] <= limit:
                     spare_node[large] = node
@@ -169,20 +176,21 @@ def list_candidates(
                     spare_place[large] = places[f] if own_order else place(order_key[node], feature_keys[f])
                     by_feature[f + 1] += 1
                     large += 1
-        else:
-            first = small
-            for f in range(p):
-                if places[f] <= limit:
-                    at = places[f] if own_order else place(order_key[node], feature_keys[f])
-                    j = small
-                    while j > first and pair_place[j - 1] > at:
-                        pair_feature[j] = pair_feature[j - 1]
-                        pair_place[j] = pair_place[j - 1]
-                        j -= 1
-                    pair_feature[j] = f
-                    pair_place[j] = at
-                    pair_node[small] = node
-                    small += 1
+            continue
+        first = small
+        in_order = sizes[node] <= in_order_up_to
+        for f in range(p):
+            if places[f] <= limit:
+                at = places[f] if own_order else place(order_key[node], feature_keys[f])
+                j = small
+                while in_order and j > first and pair_place[j - 1] > at:
+                    pair_feature[j] = pair_feature[j - 1]
+                    pair_place[j] = pair_place[j - 1]
+                    j -= 1
+                pair_feature[j] = f
+                pair_place[j] = at
+                pair_node[small] = node
+                small += 1
     for f in range(p):
         by_feature[f + 1] += by_feature[f]
     for q in range(large):
@@ -202,12 +210,13 @@ def next_candidates(
     """Party: for each failed node its next feature in order, after the ``tried`` first ones."""
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
+    members = np.empty(p, np.uint64)
     work = np.empty(BUCKET_SIZE, np.int32)
     for k in range(len(failed)):
         node = failed[k]
         for f in range(p):
             places[f] = place(select_key[node], feature_keys[f])
-        at = nth_place(places, p, I64(tried[node]) + 1, work)
+        at = nth_place(places, I64(tried[node]) + 1, work, members)
         for f in range(p):
             if places[f] == at:
                 pair_feature[k] = f

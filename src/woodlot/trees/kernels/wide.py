@@ -253,8 +253,9 @@ def search_wide(
         to_left = np.uint8(0)
         if columns.has_missing[f] and not categorical:
             score2, cut2 = _search_one(
-                columns,
-                f,
+                column,
+                missing,
+                categorical,
                 rows,
                 s,
                 payload,
@@ -268,7 +269,9 @@ def search_wide(
                 cut >= 0,
                 True,
                 rules,
-                ws,
+                ws.sorting,
+                ws.categories,
+                ws.left,
             )
             if cut2 >= 0:
                 score = score2
