@@ -65,7 +65,7 @@ def compare_nodes(X: np.ndarray, y: np.ndarray, w: np.ndarray, criterion: str, *
     for node in np.flatnonzero(tree.children_left >= 0):
         rows = path.indices[path.indptr[node] : path.indptr[node + 1]]
         rows = np.sort(rows[w[rows] > 0])
-        ours = one_tree(y, criterion=criterion, max_depth=1, **{k: v for k, v in params.items() if "leaf" in k})
+        ours = one_tree(y, criterion=criterion, max_depth=1)
         ours.fit(X[rows], y[rows], sample_weight=w[rows].astype(float))
         splits = ours.combine().splits
         feature, threshold = int(splits.feature[0]), float(splits.threshold[0])

@@ -141,6 +141,4 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
 
 
 def test_one_weight_for_all_changes_nothing() -> None:
-    np.testing.assert_array_equal(
-        classifier().fit(X, NUMBER, sample_weight=3).predict_proba(X), PLAIN.predict_proba(X)
-    )
+    np.testing.assert_array_equal(classifier().fit(X, NUMBER, sample_weight=3).predict_proba(X), PLAIN.predict_proba(X))

@@ -91,7 +91,9 @@ def test_intervals_cover_fresh_rows_as_often_as_they_say(coverage: float) -> Non
     assert abs((y[1500:] > intervals[:, 1]).mean() - (1 - coverage) / 2) < 0.04
     middle = model.predict(X[1500:])
     assert ((intervals[:, 0] < middle) & (middle < intervals[:, 1])).all()
-    np.testing.assert_array_equal(model.predict_interval(X[1500:1510], coverage=coverage, method="one-round"), intervals[:10])
+    np.testing.assert_array_equal(
+        model.predict_interval(X[1500:1510], coverage=coverage, method="one-round"), intervals[:10]
+    )
 
 
 # --- importances ---

@@ -65,7 +65,7 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
         console.print(f"\n[bold]{text}[/bold]\n")
 
     heading("Two companies, one forest")
-    console.print("The bank knows which customers defaulted on a loan; the shop knows how they buy.\n")
+    console.print("Made-up tables: a bank knows who defaulted on a loan, a shop how they buy.\n")
     console.print(_companies(comparison))
     heading("What they learn, alone and together")
     console.print(_results(comparison.results, trees))
@@ -138,13 +138,13 @@ def _identity(identity: Identity) -> Table:
     grid.add_column()
     grid.add_row(
         _yes_or_no(identity.same_forest),
-        "Growing: one table, its columns dealt to bank and shop or left in one place, gives the same "
-        f"{identity.n_trees:,} trees: {identity.n_nodes:,} nodes, every split, every leaf.",
+        "Growing: the federated forest equals the forest grown on all columns in one place: "
+        f"{identity.n_trees:,} trees, {identity.n_nodes:,} nodes, every split, every leaf.",
     )
     grid.add_row(
         _yes_or_no(identity.same_answers),
-        "Predicting: bank and shop in one round, or their parts of the federated forest put together, give "
-        f"the same {identity.n_answers:,} probabilities.",
+        "Predicting: bank and shop in one round give the same answers as that forest in one place: "
+        f"{identity.n_answers:,} probabilities.",
     )
     return grid
 

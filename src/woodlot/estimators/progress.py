@@ -22,7 +22,7 @@ def progress_bar(verbose: int, what: str) -> Iterator[Callable[[Progress], None]
             tenth = 10 * progress.done // max(progress.total, 1)
             if tenth != last[0]:
                 last[0] = tenth
-                sys.stderr.write(f"{what}: {progress.done}/{progress.total} ({progress.note})\n")
+                sys.stderr.write(f"{what}: {progress.done}/{progress.total} ({_note(progress)})\n")
 
         yield line
         return
@@ -41,6 +41,10 @@ def progress_bar(verbose: int, what: str) -> Iterator[Callable[[Progress], None]
         task = bars.add_task(what, total=None, note="")
 
         def show(progress: Progress) -> None:
-            bars.update(task, completed=progress.done, total=progress.total, note=progress.note)
+            bars.update(task, completed=progress.done, total=progress.total, note=_note(progress))
 
         yield show
+
+
+def _note(progress: Progress) -> str:
+    return progress.note if progress.done < progress.total else "done"

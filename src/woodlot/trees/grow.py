@@ -36,7 +36,7 @@ from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import COMPACT_WEIGHT, WEIGHT_BITS, Bootstrap, draw_rows, tree_keys
 from woodlot.trees.skeleton import Skeleton
 
-CHUNK_ROWS = 1 << 20
+CHUNK_ROWS = 1 << 17
 """Nodes are searched in chunks of about this many rows: it bounds the work space of a thread."""
 SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""

@@ -31,10 +31,13 @@ def tree_keys(seed: int, trees: range) -> NDArray[np.uint64]:
 
 
 def feature_key(column: str, party: str = "", secret: bytes = b"") -> int:
-    """The stable 64-bit code under which a column is known outside its party; only the party can tell its name."""
-    digest = hashlib.blake2b(
-        f"{party}\0{column}".encode(), digest_size=8, key=secret[:64], person=b"woodlot-column"[:16]
-    ).digest()
+    """The stable 64-bit code under which a column is known outside its party; with a secret only the party can tell.
+
+    A federation's column ``age`` of ``bank`` has the code of a column ``bank.age`` of one joined table, so that both
+    give the same forest.
+    """
+    name = f"{party}.{column}" if party else column
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=secret[:64], person=b"woodlot-column").digest()
     return int.from_bytes(digest, "little")
 
 
