@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from woodlot.data.columns import CategoryColumn, NumericColumn, category_column
-from woodlot.data.tables import Table
+from woodlot.data.tables import Table, read_table
 from woodlot.exceptions import DataError
 
 
@@ -51,6 +56,29 @@ def test_take_copies() -> None:
     table = small_table()
     taken = table.take(slice(None))
     assert not np.shares_memory(taken.columns[0].values, table.columns[0].values)  # type: ignore[union-attr]
+
+
+def test_rows_that_are_not_there_are_missing_everywhere() -> None:
+    taken = small_table().take_or_missing(np.array([3, -1, 0, -1]))
+    numbers, colours = taken.columns
+    assert isinstance(numbers, NumericColumn)
+    assert isinstance(colours, CategoryColumn)
+    np.testing.assert_array_equal(numbers.values, np.array([7.0, np.nan, 1.5, np.nan], np.float32))
+    assert colours.codes.tolist() == [0, -1, 0, -1]
+    assert colours.categories == ("blue",)
+    nothing = small_table().take([]).take_or_missing(np.array([-1, -1]))
+    assert nothing.n_rows == 2
+    assert np.isnan(nothing.columns[0].values).all()  # type: ignore[union-attr]
+    assert nothing.columns[1].codes.tolist() == [-1, -1]  # type: ignore[union-attr]
+
+
+def test_a_column_that_is_skipped_may_be_of_any_type() -> None:
+    data = {"when": [datetime.date(2020, 1, 1)] * 2, "size": [1.0, 2.0]}
+    for table in (pd.DataFrame(data), pl.DataFrame(data), pa.table(data)):
+        assert read_table(table, skip="when").names == ("size",)
+    with pytest.raises(DataError, match="'when' of X holds dates"):
+        read_table(pd.DataFrame(data))
+    assert read_table(pa.table({"id": [1, 2, 3]}), skip="id").n_rows == 3
 
 
 def test_take_refuses_rows_that_are_not_there() -> None:

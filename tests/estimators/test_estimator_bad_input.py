@@ -112,6 +112,8 @@ BAD_FIT: dict[str, tuple[Callable[[], Any], Any, Any, Any, str]] = {
     ),
     "negative weight": (classifier, X, Y, np.where(Y > 0, -1.0, 1.0), "Negative values in data.*sample_weight"),
     "weights of zero": (regressor, X, Y, W * 0, "at least one non-zero number"),
+    "weights beyond all numbers": (classifier, X, Y, W * 1e308, "add up to inf, which is out of range; scale them"),
+    "weights next to nothing": (classifier, X, Y, W * 5e-324, "out of range; scale them"),
     "too few weights": (classifier, X, Y, W[:-1], r"inconsistent numbers of samples: \[40, 39\]"),
     "NaN weight": (classifier, X, Y, np.where(Y > 0, np.nan, 1.0), "Input sample_weight contains NaN"),
     "weights in two columns": (classifier, X, Y, np.c_[W, W], "Sample weights must be 1D array or scalar"),

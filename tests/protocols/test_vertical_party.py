@@ -148,8 +148,6 @@ def malformed(message: Message) -> Iterator[tuple[str, Message]]:
         case msg.ShareLabels():
             other = "targets" if message.task == "classes" else "classes"
             yield "the other task", with_fields(message, task=other)
-            for weight in (-1.0, float("nan"), float("inf")):
-                yield f"class weight {weight}", with_fields(message, class_weight=(("x", weight),))
         case msg.StartForest():
             yield from malformed_start(message)
         case msg.PlantTrees():
@@ -308,6 +306,15 @@ def test_a_party_without_labels_has_none_to_share() -> None:
     with pytest.raises(DataError, match="no labels"):
         party.handle(share)
     assert party.state == State.opened
+
+
+@pytest.mark.parametrize("weights", [(("x", -1.0),), (("x", float("nan")),), (("x", float("inf")),), (("q", 1.0),)])
+def test_class_weights_that_make_no_sense(weights: tuple[tuple[str, float], ...]) -> None:
+    party = replay("holder", "classes", lambda m: isinstance(m, msg.ShareLabels))
+    share = next(m for m in recorded("classes").asked["holder"] if isinstance(m, msg.ShareLabels))
+    with pytest.raises(DataError, match="class_weight"):
+        party.handle(with_fields(share, class_weight=weights))
+    assert encode(party.handle(share)) == recorded("classes").answered["holder"][1]
 
 
 def test_a_partys_policy_keeps_its_splits() -> None:

@@ -127,4 +127,8 @@ def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64] | None:
         raise ValueError("Negative values in data passed to `sample_weight`.")
     if not (weights > 0).any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not np.finfo(np.float64).tiny <= total < np.inf:
+        raise ValueError(f"Sample weights add up to {total}, which is out of range; scale them.")
     return np.asarray(weights)

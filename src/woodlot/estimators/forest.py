@@ -76,6 +76,12 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         Who saw what during training.
     cost_ : Cost
         Rounds, bytes and seconds of the training.
+    prediction_disclosure_, prediction_cost_
+        The same of the last prediction that parties took part in.
+    forest_ : GrownForest
+        The forest in its parts, by who holds them.
+    estimators_ : list
+        The trees as scikit-learn's, where the complete model is known.
     """
 
     _criteria = ("gini", "entropy", "log_loss")
@@ -226,8 +232,8 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
 class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore[misc]
     """Federated Forest for regression.
 
-    Parameters and attributes as for :class:`FederatedForestClassifier`, except ``criterion`` ("squared_error"),
-    ``max_features`` (default 1.0), and neither ``class_weight`` nor ``classes_``. With ``oob_score=True``,
+    Parameters and attributes as for :class:`FederatedForestClassifier`, except ``criterion`` ("squared_error") and
+    ``max_features`` (default 1.0), and without ``class_weight``, ``voting`` and ``classes_``. With ``oob_score=True``,
     ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers.
     """
 

@@ -21,9 +21,9 @@ from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode
 from woodlot.protocols.vertical.model import PartyForest, join_forests
-from woodlot.protocols.vertical.plan import rules_of, sampling_of
+from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
 from woodlot.protocols.vertical.target import Target
-from woodlot.trees.encoding import CategoryCoding, EncodedTable, encode
+from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
 from woodlot.trees.sampling import derive_seed, feature_key
@@ -131,6 +131,8 @@ class VerticalParty:
     # --- before the first tree ---
 
     def _on_OpenTraining(self, message: msg.OpenTraining) -> msg.TableSummary:
+        if message.max_bins is not None and not MIN_BINS <= message.max_bins <= MAX_COARSE:
+            raise RemoteProtocolError(f"OpenTraining asks for {message.max_bins} bins")
         self._codes = encode(self.table, max_bins=message.max_bins, n_jobs=self.n_jobs)
         self.forest, self._parts, self._answers = None, [], None
         self.state = State.opened
@@ -140,6 +142,10 @@ class VerticalParty:
 
     def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
         target = self._holder_target()
+        if (message.task == "classes") != bool(target.classes):
+            raise RemoteProtocolError("ShareLabels asks for labels of the other kind")
+        if not all(0 <= weight < float("inf") for _, weight in message.class_weight):
+            raise DataError("class_weight must have finite weights, none negative")
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
         seed = derive_seed(message.seed, "labels", secret=self._secret)
         if message.task == "classes":
@@ -167,22 +173,30 @@ class VerticalParty:
         return self.target
 
     def _on_StartForest(self, message: msg.StartForest) -> msg.Ready:
-        labels = message.targets if message.n_classes == 0 else message.labels
-        if labels is None or len(labels) != self.table.n_rows:
-            raise RemoteProtocolError("StartForest must carry one label per row")
-        if message.n_classes > 0 and len(labels) and int(labels.max()) >= message.n_classes:
-            raise RemoteProtocolError("StartForest carries a class code beyond the number of classes")
+        labels = check_start(message, self.table.n_rows)
+        self._check_own_labels(message.n_classes, labels)
         self._start = message
         self._labels = np.array(labels)  # a copy of its own: kernels know no read-only arrays
         self.state = State.started
         return msg.Ready()
+
+    def _check_own_labels(self, n_classes: int, labels: NDArray[Any]) -> None:
+        """Label holder: under any other code than its own the leaves would answer nonsense."""
+        code, target = self._label_code, self.target
+        if target is None:
+            return
+        own: NDArray[Any] | None = None
+        if code is not None and n_classes == len(target.classes):
+            own = code.encode(target.numbers) if isinstance(code, ClassCode) else code.encode(target.values)
+        if own is None or not np.array_equal(own, labels):
+            raise RemoteProtocolError("StartForest carries other labels than those that this party has shared")
 
     # --- growing ---
 
     def _on_PlantTrees(self, message: msg.PlantTrees) -> Message:
         if self._codes is None or self._start is None:
             raise RemoteProtocolError("PlantTrees is not due before a training has started")
-        if message.n_trees < 1 or len(message.candidates) != message.n_trees:
+        if message.first_tree < 0 or message.n_trees < 1 or len(message.candidates) != message.n_trees:
             raise RemoteProtocolError("PlantTrees must carry one number of candidates per tree")
         grower = Grower(
             self._codes,
@@ -250,18 +264,20 @@ class VerticalParty:
 
     def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
         grower = self._growing()
-        if len(message.is_split):
-            grower.split(*self._level(grower, message.is_split, message.flags))
-        elif self.state == State.applied:
+        level = self._level(grower, message.is_split, message.flags) if len(message.is_split) else None
+        if level is None and (self.state == State.applied or len(message.flags)):
             raise RemoteProtocolError("FinishTrees must carry the level that is being split")
+        n_nodes = grower.skeleton.n_nodes + (0 if level is None else 2 * int(level[0].sum()))
         pruned = message.pruned.astype(np.int64)
-        if len(pruned) and int(pruned.max()) >= grower.skeleton.n_nodes:
+        if len(pruned) and int(pruned.max()) >= n_nodes:
             raise RemoteProtocolError("FinishTrees prunes a node that does not exist")
+        if level is not None:  # everything is checked: a refusal must leave the trees as they were
+            grower.split(*level)
         structure, splits, position = grower.finish(pruned)
         codings = () if self._codes is None else self._codes.codings
         self._parts.append(PartyForest(structure, splits, self.table.names, codings))
         reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
-        self._grower, self._answers = None, None
+        self._grower, self._answers, self.forest = None, None, None
         self.state = State.trained
         return reply
 
@@ -316,8 +332,8 @@ class VerticalParty:
         target = self._holder_target()
         n = self.table.n_rows
         counted = unpack(message.counted, n, "out-of-bag rows").astype(bool)
-        if len(message.output) != n:
-            raise RemoteProtocolError("OutOfBag must carry one answer per row")
+        if len(message.output) != n or not np.isfinite(message.output).all():
+            raise RemoteProtocolError("OutOfBag must carry one answer, a number, per row")
         score, residuals = target.score(message.output, counted)
         quantiles = np.linspace(0, 1, RESIDUAL_QUANTILES)
         return msg.OutOfBagScore(
@@ -325,6 +341,8 @@ class VerticalParty:
         )
 
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
+        if message.seed < 0:
+            raise RemoteProtocolError("AskDecisions must carry a seed that is not negative")
         return self._predictor().decide(message)
 
     def _on_AskNodes(self, message: msg.AskNodes) -> msg.Sides:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages.vertical import EncodedLabels, StartForest
 from woodlot.trees.grow import GrowthRules
-from woodlot.trees.sampling import Bootstrap, derive_seed
+from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1
 BYTES_PER_ROW = 8
@@ -118,6 +118,25 @@ class ForestPlan:
             n_draws=sampling.n_draws,
             balance=sampling.balance,
         )
+
+
+def check_start(start: StartForest, n_rows: int) -> NDArray[Any]:
+    """Party: the labels of a start whose parts go together. The kernels trust it: they look at nothing twice."""
+    labels = start.targets if start.n_classes == 0 else start.labels
+    if labels is None or len(labels) != n_rows:
+        raise RemoteProtocolError("StartForest must carry one label per row")
+    if start.n_classes != 0 and not int(labels.max(initial=0)) < start.n_classes <= n_rows:
+        raise RemoteProtocolError("StartForest carries class codes that do not fit the number of classes")
+    weights = start.weights
+    if weights is not None:
+        heaviest = int(weights.max(initial=0))
+        if len(weights) != n_rows or not 0 < heaviest < 2**WEIGHT_BITS or int(weights.sum()) >= 2**WEIGHT_BITS:
+            raise RemoteProtocolError("StartForest must carry one weight per row, together less than 2**31 and not 0")
+    if not 0 < start.n_draws < 2**WEIGHT_BITS or start.max_depth < 1:
+        raise RemoteProtocolError("StartForest carries a number of draws or a depth out of range")
+    if start.min_samples_split < 2 or start.min_samples_leaf < 1 or start.min_weight < 1:
+        raise RemoteProtocolError("StartForest carries rules under which a node could lose its rows")
+    return labels
 
 
 def rules_of(start: StartForest) -> GrowthRules:

@@ -180,6 +180,8 @@ class _Batch:
             self._progress(trees, 0, 1),
         )
         sizes = reply_of(replies[self.holder], HolderOffers, self.holder).sizes.astype(np.int64)
+        if len(sizes) != len(trees):
+            raise RemoteProtocolError(f"{self.holder} sent {len(sizes)} sizes for {len(trees)} trees")
         total_rows = int(sizes.sum())
         last = (_NO_BITS, dict.fromkeys(self.parties, _NO_BITS))
         while True:
