@@ -281,8 +281,9 @@ class Federation:
                 train(plan, self.parties, holder, n_jobs), driver, ledger=ledger, on_progress=on_progress
             )
             outputs, score, residuals = None, None, np.empty(0)
-            if plan.out_of_bag:
-                outputs, verdict = run(score_out_of_bag(forest, holder, n_jobs), driver, ledger=ledger)
+            if plan.out_of_bag is not None:
+                protocol = score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs)
+                outputs, verdict = run(protocol, driver, ledger=ledger)
                 score, residuals = verdict.score, verdict.residuals.copy()
             unwilling = tuple(p for p in splitting_parties(forest) if not self._members[p].shares_model)
             shared: dict[str, PartyForest] = {}

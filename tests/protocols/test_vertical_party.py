@@ -43,7 +43,7 @@ PLAN = ForestPlan(
     class_weight=None,
     feature_sampling="node",
     max_bins=None,
-    out_of_bag=True,
+    out_of_bag="soft",
     seed=4,
     memory_limit=8 * N * 3,  # two batches: three trees, then two
 )

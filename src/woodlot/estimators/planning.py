@@ -31,7 +31,7 @@ def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, c
         class_weight=class_weights,
         feature_sampling=p["feature_sampling"],
         max_bins=None if p["max_bins"] is None else int(p["max_bins"]),
-        out_of_bag=bool(p["oob_score"]),
+        out_of_bag=p.get("voting", "soft") if p["oob_score"] else None,
         seed=seed,
         memory_limit=int(p["memory_limit"] or DEFAULT_MEMORY),
     )

@@ -108,6 +108,12 @@ class Bootstrap:
         factor = weight_factor(float(self.n_draws), len(labels))
         return _scaled(counts * share[labels.astype(np.int64)], factor).astype(np.uint32)
 
+    def weight_unit(self, n_rows: int, factor: float) -> float:
+        """What a row of weight 1 weighs in a tree; ``factor`` is that of the integer weights."""
+        if self.balance:
+            return weight_factor(float(self.n_draws), n_rows)
+        return factor if self.seed is None else 1.0
+
     def tree_weight(self, n_rows: int) -> int:
         """What the rows of one tree weigh together."""
         if self.balance:

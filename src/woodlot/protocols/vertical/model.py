@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,21 +38,21 @@ class CoordinatorForest:
 
     def importances(self) -> NDArray[np.float64]:
         """Mean decrease of impurity per feature, normalised within each tree and over all, as scikit-learn does."""
-        n_features = len(self.feature_keys)
-        trees = np.repeat(np.arange(self.structure.n_trees), np.diff(self.structure.offset))
+        n_features, n_trees = len(self.feature_keys), self.structure.n_trees
+        # features in the order of their keys: sums then do not depend on who holds which column, to the last bit
+        order = np.argsort(self.feature_keys)
+        place = np.argsort(order)
+        trees = np.repeat(np.arange(n_trees), np.diff(self.structure.offset))
         inner = self.feature >= 0
-        flat = trees[inner] * n_features + self.feature[inner]
-        by_tree = np.bincount(flat, weights=self.gain[inner], minlength=self.structure.n_trees * n_features)
-        by_tree = by_tree.reshape(self.structure.n_trees, n_features)
-        grown = np.diff(self.structure.offset) > 1
-        if not grown.any():
+        flat = trees[inner] * n_features + place[self.feature[inner]]
+        by_tree = np.bincount(flat, weights=self.gain[inner], minlength=n_trees * n_features)
+        by_tree = by_tree.reshape(n_trees, n_features)[np.diff(self.structure.offset) > 1]
+        if len(by_tree) == 0:
             return np.zeros(n_features)
-        # sums that do not depend on the order of the features, so that the dealing of columns cannot change a bit
-        totals = np.bincount(trees[inner], weights=self.gain[inner], minlength=self.structure.n_trees)[grown, None]
-        shares = np.divide(by_tree[grown], totals, out=np.zeros_like(by_tree[grown]), where=totals > 0)
-        mean = shares.mean(axis=0)
-        total = fsum(mean)
-        return np.asarray(mean / total if total > 0 else mean, dtype=np.float64)
+        totals = by_tree.sum(axis=1, keepdims=True)
+        mean = np.divide(by_tree, totals, out=np.zeros_like(by_tree), where=totals > 0).mean(axis=0)
+        total = mean.sum()
+        return np.asarray((mean / total if total > 0 else mean)[place], dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

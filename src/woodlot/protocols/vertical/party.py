@@ -113,7 +113,14 @@ class VerticalParty:
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
         self._grower: Grower | None = None
         self._parts: list[PartyForest] = []
-        self._answers: Answers | None = None
+        # at once, so that what does not fit is told here, with the columns' names, and never in a refusal on the wire
+        self._answers = None if forest is None else self._match(forest)
+
+    def _match(self, forest: PartyForest) -> Answers:
+        try:
+            return Answers(forest, self.table, self.known, self.n_jobs)
+        except DataError as error:
+            raise DataError(f"{self.name}: {error}") from None
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
@@ -350,7 +357,7 @@ class VerticalParty:
 
     def _predictor(self) -> Answers:
         if self._answers is None:
-            self._answers = Answers(self.grown_forest(), self.table, self.known, self.n_jobs)
+            self._answers = self._match(self.grown_forest())
         return self._answers
 
 

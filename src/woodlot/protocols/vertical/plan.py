@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages.vertical import EncodedLabels, StartForest
 from woodlot.trees.grow import GrowthRules
+from woodlot.trees.predict import Vote
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1
@@ -22,7 +23,7 @@ DEFAULT_MEMORY = 2 * 1024**3
 
 @dataclass(frozen=True)
 class ForestPlan:
-    """Parameters of a training, in scikit-learn's terms."""
+    """Parameters of a training in scikit-learn's terms; ``out_of_bag``: how trees vote on rows they have not seen."""
 
     task: Literal["classes", "targets"]
     n_estimators: int
@@ -39,7 +40,7 @@ class ForestPlan:
     class_weight: Literal["balanced", "balanced_subsample"] | tuple[tuple[str, float], ...] | None
     feature_sampling: Literal["node", "tree"]
     max_bins: int | None
-    out_of_bag: bool
+    out_of_bag: Vote | None
     seed: int
     memory_limit: int = DEFAULT_MEMORY
 

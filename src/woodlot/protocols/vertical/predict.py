@@ -15,6 +15,7 @@ from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees import wire
 from woodlot.trees.collect import Collector
+from woodlot.trees.forest import Leaves
 from woodlot.trees.predict import Vote, outputs_from_leaves
 from woodlot.trees.stepwise import NodeByNode
 
@@ -118,7 +119,7 @@ def predict_node_by_node(
 
 
 def score_out_of_bag(
-    forest: CoordinatorForest, holder: str, n_jobs: int
+    forest: CoordinatorForest, holder: str, vote: Vote, n_jobs: int
 ) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64], msg.OutOfBagScore]]:
     """Each training row by the trees that did not draw it; the label holder scores the answers.
 
@@ -132,14 +133,12 @@ def score_out_of_bag(
     collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
     decisions = [reply if isinstance(reply, wire.Decisions) else None for reply in replies]
     leaf = collector.leaves_from_decisions(decisions, known, n_rows, n_jobs)
-    leaves = forest.leaves
-    outputs = np.zeros((n_rows, leaves.n_outputs))
+    outputs = np.zeros((n_rows, forest.leaves.n_outputs))
     trees = np.zeros(n_rows, np.int64)
-    dense = np.zeros((len(leaves.weight), leaves.n_outputs))
-    dense[np.repeat(np.arange(len(dense)), np.diff(leaves.start)), leaves.output] = leaves.value
+    said = _answers_of_leaves(forest.leaves, vote)
     for tree in range(forest.structure.n_trees):
         left_out = sampling.counts(tree, n_rows) == 0
-        outputs[left_out] += dense[leaf[left_out, tree]]
+        outputs[left_out] += said[leaf[left_out, tree]]
         trees += left_out
     counted = trees > 0
     outputs[counted] /= trees[counted, None]
@@ -148,3 +147,13 @@ def score_out_of_bag(
     request = msg.OutOfBag(output=np.nan_to_num(answer).astype(np.float64), counted=pack(counted))
     score = reply_of((yield Round("out-of-bag", {holder: request}))[holder], msg.OutOfBagScore, holder)
     return outputs, score
+
+
+def _answers_of_leaves(leaves: Leaves, vote: Vote) -> NDArray[np.float64]:
+    """What a tree answers for rows in each leaf."""
+    said = np.zeros((len(leaves.weight), leaves.n_outputs))
+    if vote == "majority":
+        said[np.arange(len(said)), leaves.top] = 1.0
+    else:
+        said[np.repeat(np.arange(len(said)), np.diff(leaves.start)), leaves.output] = leaves.value
+    return said

@@ -90,7 +90,7 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
 
     grown = []
     for batch in plan.batches(n_rows):
-        trees = _Batch(plan, start, features, active, holder, answer.unit, n_rows, n_jobs)
+        trees = _Batch(plan, start, features, active, holder, answer, n_rows, n_jobs)
         part = yield from trees.grow(batch)
         grown.append(part)
     structure = join_structures([part.structure for part in grown])
@@ -150,7 +150,7 @@ class _Batch:
         features: _Features,
         parties: tuple[str, ...],
         holder: str,
-        unit: float,
+        answer: EncodedLabels,
         n_rows: int,
         n_jobs: int,
     ) -> None:
@@ -164,7 +164,8 @@ class _Batch:
         sampling = sampling_of(start)
         tree_weight = sampling.tree_weight(n_rows)
         # scores are in the labels' own code: this turns gains into impurity decreases weighted by the share of the tree
-        self.gain_unit = 1.0 / (tree_weight * (entropy_scale(sampling, n_rows) if start.entropy else unit))
+        self.gain_unit = 1.0 / (tree_weight * (entropy_scale(sampling, n_rows) if start.entropy else answer.unit))
+        self.weight_unit = sampling.weight_unit(n_rows, answer.weight_factor)
         self.number = {p: i for i, p in enumerate(features.first)}
 
     def grow(self, trees: range) -> Generator[Round, dict[str, Message], _Grown]:
@@ -354,7 +355,9 @@ class _Batch:
             owner=place(self._by_node(self.owners, -1, np.int16), -1),
             feature=place(self._by_node(self.split_features, -1, np.int32), -1),
             gain=place(self._known_gains(), 0.0),
-            leaves=_leaves_from(totals, structure.n_leaves, max(1, self.start.n_classes), self.holder),
+            leaves=_leaves_from(
+                totals, structure.n_leaves, max(1, self.start.n_classes), self.weight_unit, self.holder
+            ),
         )
 
     def _progress(self, trees: range, settled: int, of: int) -> Progress:
@@ -367,8 +370,8 @@ class _Batch:
 _NO_BITS = np.empty(0, np.uint8)
 
 
-def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, holder: str) -> Leaves:
-    """The leaves' answers, as checked parts of the model."""
+def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, weight_unit: float, holder: str) -> Leaves:
+    """The leaves' answers, as checked parts of the model; weights in the units of the rows' own weights."""
     entries = totals.entries.astype(np.int64)
     start = np.concatenate([[0], np.cumsum(entries)]).astype(np.int64)
     output = totals.label.astype(np.int32)
@@ -382,5 +385,9 @@ def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, holder: str)
     leaf_weight = np.add.reduceat(weight, start[:-1])
     value = totals.value if regression else weight / np.repeat(leaf_weight, entries)
     return Leaves(
-        weight=leaf_weight, start=start, output=output, value=np.array(value, np.float64), n_outputs=n_outputs
+        weight=leaf_weight / weight_unit,
+        start=start,
+        output=output,
+        value=np.array(value, np.float64),
+        n_outputs=n_outputs,
     )

@@ -43,9 +43,7 @@ class InProcessDriver:
         self.ledger = ledger
         self._workers = {party: _Worker(party, handler) for party, handler in handlers.items()}
         self._closed = False
-        self._gate = (
-            threading.Lock()
-        )  # held while a round is handed out, so that close() comes before or after it
+        self._gate = threading.Lock()  # held while a round is handed out, so that close() comes before or after it
         # A driver that is dropped unclosed must not leave its threads waiting for ever.
         self._stop = weakref.finalize(self, _stop_all, tuple(self._workers.values()))
 
