@@ -5,7 +5,7 @@
 For every seed both libraries get the same stratified 80/20 split and grow a forest from that seed; they draw different
 bootstraps and candidates. The table has mean and standard deviation of accuracy (R2 for regression) over the seeds, the
 mean of the paired differences, and z: that mean in units of its standard error. With nine sets |z| above 3 would be a
-finding; the script then exits 1. Data: the parquet files in $WOODLOT_DATASETS, or shared/datasets beside the repository.
+finding; the script then exits 1. Data: parquet files in $WOODLOT_DATASETS, or in shared/datasets beside the repository.
 """
 
 from __future__ import annotations

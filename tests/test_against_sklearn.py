@@ -313,7 +313,9 @@ def test_fewer_trees_or_candidates_would_be_noticed() -> None:
         train, test, y_train, y_test = train_test_split(X, y, random_state=seed, test_size=0.3, stratify=y)
         weak = FederatedForestClassifier(60, random_state=seed, max_depth=4, max_features=1).fit(train, y_train)
         ours.append(weak.score(test, y_test))
-        theirs.append(RandomForestClassifier(60, random_state=seed, max_depth=8).fit(train, y_train).score(test, y_test))
+        theirs.append(
+            RandomForestClassifier(60, random_state=seed, max_depth=8).fit(train, y_train).score(test, y_test)
+        )
     with pytest.raises(AssertionError):
         assert_within_noise(ours, theirs)
 

@@ -47,7 +47,7 @@ def predicted_bytes(model: Forest, X: np.ndarray, weights: np.ndarray | None, ba
     limit = model.max_depth
     inner = structure.right >= 0
     N = int((depth < limit).sum()) if limit else structure.n_nodes
-    S = O = int(inner.sum())  # noqa: E741 - nearly every open node is split
+    O = int(inner.sum())  # nearly every open node is split
     A = a * O
     L, E = structure.n_leaves, len(leaves.output)
 
@@ -75,7 +75,7 @@ def predicted_bytes(model: Forest, X: np.ndarray, weights: np.ndarray | None, ba
         messages += 2 * m * (D + 1 if at_limit else D + 2)
         messages += 2 * len(set(zip(depth[inside & inner], forest.owner[inside & inner], strict=True)))
         rounds += 2 * D + 1 if at_limit else 2 * D + 2
-    assert S > 10
+    assert O > 10
     return payload + HEADER * messages, rounds
 
 
@@ -147,8 +147,8 @@ def test_at_most_two_rounds_per_level_and_five(params: dict[str, Any], n_parties
 
 def test_out_of_bag_costs_two_rounds() -> None:
     X, y = make(400, 6, 2)
-    plain = FederatedForestClassifier(10, random_state=0).fit(X, y).cost_.rounds
-    assert FederatedForestClassifier(10, random_state=0, oob_score=True).fit(X, y).cost_.rounds == plain + 2
+    plain = FederatedForestClassifier(30, random_state=0).fit(X, y).cost_.rounds
+    assert FederatedForestClassifier(30, random_state=0, oob_score=True).fit(X, y).cost_.rounds == plain + 2
 
 
 # --- prediction ---
@@ -167,12 +167,10 @@ def test_bytes_and_rounds_of_a_prediction() -> None:
         assert model.prediction_cost_.bytes_sent < 100 * n_parties
     expected = n_parties * 8 * -(-n // 64) * forest.structure.n_leaves
     assert received["leaves"] == pytest.approx(expected, abs=75 * n_parties)
-    assert received["decisions"] * 10 <= received["leaves"]
+    assert received["decisions"] * 8 <= received["leaves"]
     ranks = 0
     for part in model.forest_.parts.values():
-        thresholds = [
-            len(np.unique(part.splits.threshold[part.splits.feature == c])) for c in range(len(part.names))
-        ]
+        thresholds = [len(np.unique(part.splits.threshold[part.splits.feature == c])) for c in range(len(part.names))]
         used = sum(t > 0 for t in thresholds)
         ranks += 19 * len(part.splits.node) + 8 + 4 * used
         ranks += n * sum(1 if t <= 254 else 2 for t in thresholds if t > 0)

@@ -33,7 +33,9 @@ accuracy = load_script()
 @pytest.mark.parametrize("name", ["ionosphere", "spambase", "wine_quality_white", "superconduct_subset"])
 def test_within_noise(name: str) -> None:
     if not (accuracy.folder() / f"{name}.parquet").exists():
-        pytest.skip(f"{name}.parquet is not in {accuracy.folder().name}/: set WOODLOT_DATASETS to the data sets' folder")
+        pytest.skip(
+            f"{name}.parquet is not in {accuracy.folder().name}/: set WOODLOT_DATASETS to the data sets' folder"
+        )
     result = accuracy.compare(name, range(3), 25)
     # three seeds say little about the spread: a point and a half, or four standard errors where these are larger
     spread = (result.ours - result.theirs).std(ddof=1) / np.sqrt(3)

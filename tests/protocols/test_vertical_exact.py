@@ -241,6 +241,24 @@ def test_a_federation_grows_the_same_forest_in_any_order_of_its_parties_and_colu
     same_bits(first.predict_proba(Federation.local(tables)), second.predict_proba(Federation.local(turned)))
 
 
+def test_a_federation_grows_the_forest_of_the_joined_table() -> None:
+    """Columns named party.column in one table, dealt to anybody, are the federation's columns."""
+    case = make_case(4, 120, 6, False, n_estimators=6)
+    names = list(case.frame.columns)
+    label = pd.DataFrame({"label": case.y})
+    tables = {"a": case.frame[names[:2]].join(label), "b": case.frame[names[2:]]}
+    model = FederatedForestRegressor(6, random_state=0, max_features=2)
+    apart = clone(model).fit(Federation.local(tables, shares_model=True), "a.label")
+    joined = case.frame.rename(columns={c: f"{'a' if c in names[:2] else 'b'}.{c}" for c in names})
+    together = clone(model).set_params(parties=1).fit(joined, case.y)
+    a, b = apart.combine(), together.combine()
+    np.testing.assert_array_equal(a.coordinator.structure.right, b.coordinator.structure.right)
+    np.testing.assert_array_equal(a.splits.feature, b.splits.feature)
+    same_bits(a.splits.threshold, b.splits.threshold)
+    same_bits(a.coordinator.leaves.value, b.coordinator.leaves.value)
+    same_bits(apart.predict(Federation.local(tables)), together.predict(joined))
+
+
 # --- columns that leave ---
 
 

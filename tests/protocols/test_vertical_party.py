@@ -48,6 +48,7 @@ PLAN = ForestPlan(
     memory_limit=8 * N * 3,  # two batches: three trees, then two
 )
 
+
 def plan(task: str, **changes: Any) -> ForestPlan:
     return ForestPlan(**{**vars(PLAN), "task": task, **changes})
 
@@ -107,7 +108,7 @@ def recording(task: str, **changes: Any) -> Play:
     record = Play()
     forest = record.forest = play(train(plan(task, **changes), tuple(parties), "holder"), parties, record)
     if plan(task, **changes).bootstrap:
-        play(score_out_of_bag(forest, "holder", 1), parties, record)
+        play(score_out_of_bag(forest, "holder", "soft", 1), parties, record)
     for form in ("decisions", "leaves", "ranks"):
         play(predict_in_one_round(forest, tuple(parties), N, form, "soft", 1), parties, record)  # type: ignore[arg-type]
     play(predict_node_by_node(forest, tuple(parties), N, "soft"), parties, record)
@@ -238,8 +239,11 @@ def throw_everything(party: VerticalParty, samples: dict[type[Message], Message]
             thrown += 1
     for what, message in malformed(due):
         received = decode(encode(message))
-        with pytest.raises(RemoteProtocolError):  # never an internal error, and never taken
+        try:
             party.handle(received)
+        except RemoteProtocolError:  # never an internal error
+            pass
+        else:
             pytest.fail(f"{type(due).__name__} was taken: {what}")
         thrown += 1
     assert party.state == before
@@ -283,7 +287,8 @@ def test_the_recording_has_every_message() -> None:
 def test_no_handler_is_missing_and_none_is_extra() -> None:
     handlers = {name.removeprefix("_on_") for name in vars(VerticalParty) if name.startswith("_on_")}
     assert handlers == {kind.__name__ for kind in TAKES}
-    requests = {m for m in registered().values() if m.__module__ == msg.__name__ and m.discloses.sender == "coordinator"}
+    vertical = [m for m in registered().values() if m.__module__ == msg.__name__]
+    requests = {m for m in vertical if m.discloses.sender == "coordinator"}
     assert requests == set(TAKES)
 
 
@@ -373,7 +378,9 @@ def test_a_new_training_forgets_the_old_one() -> None:
 # --- the coordinator's side ---
 
 
-def lying(protocol: Iterator[Any], parties: dict[str, VerticalParty], kind: type[Message], lie: Callable[[Any], Message]) -> Any:
+def lying(
+    protocol: Iterator[Any], parties: dict[str, VerticalParty], kind: type[Message], lie: Callable[[Any], Message]
+) -> Any:
     """Run a protocol with one party whose replies of a kind are replaced."""
     replies: dict[str, Message] | None = None
     while True:

@@ -107,7 +107,7 @@ def found(secrets: Secrets, messages: Iterable[bytes]) -> dict[str, set[str]]:
 
 def forest_of(regression: bool) -> Forest:
     kind = FederatedForestRegressor if regression else FederatedForestClassifier
-    return kind(6, random_state=3, oob_score=True, max_features=2)
+    return kind(25, random_state=3, oob_score=True, max_features=2)
 
 
 def run_everything(regression: bool, shares_model: bool = False) -> tuple[Forest, list[bytes], Secrets]:
@@ -142,7 +142,7 @@ def test_names_of_classes_go_to_the_coordinator_only() -> None:
 
 
 def test_targets_reach_nobody_but_as_the_models_answers() -> None:
-    """Leaves of one row answer with its target: the model's own answers, between the label holder and the coordinator."""
+    """Leaves of one row answer with its target: the model's own answers, between holder and coordinator."""
     _, messages, _ = run_everything(True)
     targets = {"targets": list(floats(tables(True)["bank"]["outcome"].to_numpy()))}
     assert set().union(*found(targets, messages).values()) <= {"LeafTotals", "OutOfBag", "OutOfBagScore"}

@@ -113,8 +113,7 @@ class Cuts:
             t = self.target
             right = self.total - self.left
             both = [
-                fixed_xlogx(p, t.scale).sum(axis=-1) - fixed_xlogx(t.weight(p), t.scale)
-                for p in (self.left, right)
+                fixed_xlogx(p, t.scale).sum(axis=-1) - fixed_xlogx(t.weight(p), t.scale) for p in (self.left, right)
             ]
             return (both[0] + both[1]).astype(np.float64)
         return self.target.child_scores(self.left) + self.target.child_scores(self.total - self.left)
@@ -188,9 +187,7 @@ def cuts_of_categories(codes: np.ndarray, target: Target) -> tuple[Cuts, np.ndar
     ranks = place[codes]
     left, rows = _cuts(ranks, len(order), target, np.zeros(len(codes), bool))
     n = len(order) - 1
-    cuts = Cuts(
-        target, left[:n], target.parts.sum(axis=0), rows[:n], len(codes), np.arange(n), np.zeros(n, bool)
-    )
+    cuts = Cuts(target, left[:n], target.parts.sum(axis=0), rows[:n], len(codes), np.arange(n), np.zeros(n, bool))
     return cuts, order
 
 
