@@ -303,7 +303,7 @@ def column_of(kind: str, n: int, rng: np.random.Generator) -> Column:
 
 
 COLUMNS = ["ties", "continuous", "skewed", "heavy", "missing", "missing ties", "categories"]
-WAYS = {"two": 2, "many": 5, "26": 26, "targets": 0, "wide weights": 2, "wide classes": 300}
+WAYS = {"two": 2, "many": 5, "26": 26, "targets": 0, "outliers": 0, "wide weights": 2, "wide classes": 300}
 
 
 def seeded_case(way: str, n: int, kinds: list[str], seed: int, signal: float = 1.0, **rules: Any) -> Case:
@@ -315,7 +315,8 @@ def seeded_case(way: str, n: int, kinds: list[str], seed: int, signal: float = 1
     noisy = rank * signal + rng.normal(size=n)
     n_classes = WAYS[way]
     if n_classes == 0:
-        labels = np.rint(noisy * 2.0**40 / n).astype(np.int64)
+        tails = rng.standard_cauchy(n).clip(-1000, 1000) if way == "outliers" else 0.0
+        labels = np.rint((noisy + tails) * 2.0**40 / n).astype(np.int64)
     else:
         labels = np.minimum((np.argsort(np.argsort(noisy)) * n_classes) // n, n_classes - 1)
     weights = rng.poisson(1.0, n) if seed % 2 or way == "wide weights" else None
@@ -362,6 +363,35 @@ def test_the_best_cut_hides_inside_a_group(way: str) -> None:
         found = check(case)
         assert found is not None
         assert found.splits.threshold[0] == at - 0.5
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("way", ["two", "targets"])
+def test_the_lowest_of_equal_cuts_hides_inside_a_group(way: str, entropy: bool) -> None:
+    """Labels are mirrored, so two cuts are equally good: the lower inside a group, the upper on an edge of groups."""
+    n = 2000
+    values = np.random.default_rng(0).permutation(n).astype(np.float32)
+    table = encode(Table(("c0",), (numbers(values),), n), max_bins=None, n_jobs=1)
+    edges = set(table.last_fine[0, : table.n_coarse[0]].tolist())
+    ends = [m for m in range(100, 400) if m - 1 not in edges and n - m - 1 in edges]
+    assert len(ends) > 10
+    for m in ends[:10]:
+        labels = ((values < m) | (values >= n - m)).astype(np.int64)
+        rules = replace(FREE, entropy=entropy and way == "two")
+        found = check(Case([numbers(values)], labels, WAYS[way], rules=rules))
+        assert found is not None
+        assert found.splits.threshold[0] == m - 0.5
+
+
+def test_one_outlier_outweighs_a_step() -> None:
+    """The best cut of all has one row on its left, deep inside a group; the histogram shows a good cut elsewhere."""
+    n = 5000
+    values = np.random.default_rng(0).permutation(n).astype(np.float32)
+    for outlier in (0, n - 1):
+        labels = np.where(values < 2500, 0, 20) - np.where(values == outlier, 1000, 0) * (1 if outlier == 0 else -1)
+        found = check(Case([numbers(values)], labels, 0))
+        assert found is not None
+        assert found.splits.threshold[0] == (0.5 if outlier == 0 else n - 1.5)
 
 
 @pytest.mark.parametrize("way", ["two", "many", "targets"])

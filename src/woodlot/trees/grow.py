@@ -283,8 +283,8 @@ class Grower:
         first = np.empty(n_nodes, np.int64)
         scratch = self._scratch()
         if self.n_classes == 0:
-            payload = np.empty(n_rows, np.int64)
-            totals = np.empty((n_nodes, 2), np.int64)
+            payload = np.empty(n_rows, np.float64)
+            totals = np.empty((n_nodes, 2), np.float64)
             targets.prepare_targets(self.rows, self.weights, self.labels, start, end, payload, first, totals, whole)
 
             def evaluate(pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]) -> None:
@@ -370,18 +370,18 @@ class Grower:
     def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flags of a split by categories; returns its set. The order of the categories is found again."""
         f = int(self._feature[node])
-        column = self.table.fine[f]
+        fine = self.table.fine
         start, end = self.start[node : node + 1], self.end[node : node + 1]
         s, n = int(start[0]), int(end[0] - start[0])
         first = np.zeros(1, np.int64)
         scratch = self._scratch()
         if self.n_classes == 0:
-            payload: NDArray[Any] = np.empty(n, np.int64)
-            totals = np.empty((1, 2), np.int64)
+            payload: NDArray[Any] = np.empty(n, np.float64)
+            totals: NDArray[Any] = np.empty((1, 2), np.float64)
             targets.prepare_targets(
                 self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1)
             )
-            targets.rank_categories_by_target(column, self.rows, s, self.weights, payload, 0, n, scratch.categories)
+            targets.rank_categories_by_target(fine, f, self.rows, s, self.weights, payload, 0, n, scratch.categories)
         else:
             payload = np.empty(n, np.int64 if self._wide else np.uint16)
             totals = np.empty((1, self.n_classes), np.int64 if self._wide else np.int32)
@@ -394,8 +394,8 @@ class Grower:
                 self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1, np.int64),
                 np.empty(1, np.int64), np.empty(1), self._kernel_rules,
             )  # fmt: skip
-            rank(column, self.rows, s, payload, 0, n, totals, 0, scratch.categories)
-        cut.flags_by_rank(column, scratch.categories.rank, int(self._cut[node]), self.rows, s, n, flags, 0)
+            rank(fine, f, self.rows, s, payload, 0, n, totals, 0, scratch.categories)
+        cut.flags_by_rank(fine, f, scratch.categories.rank, int(self._cut[node]), self.rows, s, n, flags, 0)
         # categories that nobody in this node has, and those not seen at all, go where most rows went
         goes_left = np.full(int(self.table.n_codes[f]) + 1, 2 * int(flags.sum()) > n)
         goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)
@@ -490,33 +490,44 @@ class Grower:
         )
         return structure, splits, position
 
-    def leaf_totals(
-        self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """What ended in the leaves (before any pruning): (node number, class or 0, weight, weighted target) entries."""
-        number = np.concatenate([part[0] for part in self._leaf_parts])
-        start = np.concatenate([part[1] for part in self._leaf_parts])
-        end = np.concatenate([part[2] for part in self._leaf_parts])
-        if self.n_classes == 0:
-            totals = np.zeros((len(number), 2), np.int64)
-            self._totals(rows.target_totals, start, end, totals)
-            return number, np.zeros(len(number), np.int64), totals[:, 0], totals[:, 1]
+    def leaf_classes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """What ended in the leaves (before any pruning): entries of node number, class, and its weight there."""
+        number, start, end = self._all_leaves()
         leaf, label, weight = [], [], []
         block = max(1, (1 << 22) // self.n_classes)
         for first in range(0, len(number), block):
             part = slice(first, first + block)
             totals = np.zeros((len(number[part]), self.n_classes), np.int64)
-            self._totals(rows.class_totals, start[part], end[part], totals)
+            self._add_up(rows.class_totals, self.labels, start[part], end[part], totals)
             node, k = np.nonzero(totals)
             leaf.append(number[part][node])
             label.append(k)
             weight.append(totals[node, k])
-        weights = np.concatenate(weight)
-        return np.concatenate(leaf), np.concatenate(label), weights, weights
+        return np.concatenate(leaf), np.concatenate(label), np.concatenate(weight)
 
-    def _totals(self, kernel: Any, start: NDArray[np.int64], end: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+    def leaf_sums(
+        self, values: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """What ended in the leaves (before any pruning): node number, weight, and weighted sum of the rows' values."""
+        number, start, end = self._all_leaves()
+        totals = np.zeros((len(number), 2))
+        self._add_up(rows.target_totals, values, start, end, totals)
+        return number, totals[:, 0].astype(np.int64), totals[:, 1]
+
+    def _all_leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        number, start, end = (np.concatenate(parts) for parts in zip(*self._leaf_parts, strict=True))
+        return number, start, end
+
+    def _add_up(
+        self,
+        kernel: Any,
+        values: NDArray[Any],
+        start: NDArray[np.int64],
+        end: NDArray[np.int64],
+        totals: NDArray[Any],
+    ) -> None:
         def work(chunk: slice) -> None:
-            kernel(self.rows, self.weights, self.labels, start[chunk], end[chunk], totals[chunk])
+            kernel(self.rows, self.weights, values, start[chunk], end[chunk], totals[chunk])
 
         run_chunks(work, self._chunks(end - start), self.n_jobs)
 

@@ -41,20 +41,20 @@ def feature_key(column: str, party: str = "", secret: bytes = b"") -> int:
     return int.from_bytes(digest, "little")
 
 
-def weight_factor(total: float, n_rows: int) -> float:
-    """The power of two that makes weights of this total fill 31 bits, with room for rounding every row up."""
-    return float(2.0 ** np.floor(np.log2((2**WEIGHT_BITS - n_rows) / total) - 1e-3))
+def weight_factor(total: float, n_rows: int, bits: int = WEIGHT_BITS) -> float:
+    """The power of two that makes weights of this total fill so many bits, with room for rounding every row up."""
+    return float(2.0 ** np.floor(np.log2((2**bits - n_rows) / total) - 1e-3))
 
 
-def integer_weights(weights: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
-    """Weights as integers that sum to less than 2**31, and the factor by which they grew.
+def integer_weights(weights: NDArray[np.float64], bits: int = WEIGHT_BITS) -> tuple[NDArray[np.int64], float]:
+    """Weights as integers that sum to less than 2**bits, and the factor by which they grew.
 
     Whole numbers stay as they are, so that a weight of 2 is the row twice.
     """
     total = float(weights.sum())
     if total < 2**WEIGHT_BITS and bool(np.all(weights == np.floor(weights))):
         return weights.astype(np.int64), 1.0
-    factor = weight_factor(total, len(weights))
+    factor = weight_factor(total, len(weights), max(bits, int(np.ceil(np.log2(len(weights)))) + 2))
     return _scaled(weights, factor), factor
 
 

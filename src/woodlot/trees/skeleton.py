@@ -36,7 +36,6 @@ class Skeleton:
         self.frontier: NDArray[np.int64] = np.arange(self.n_trees, dtype=np.int64)
         self.key = root_keys
         self.root_key = root_keys
-        self.tree: NDArray[np.int64] = np.arange(self.n_trees, dtype=np.int64)
         self._splits: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def split(self, is_split: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -49,7 +48,6 @@ class Skeleton:
         child_keys(np.ascontiguousarray(self.key[is_split]), keys)
         self.key = keys
         self.root_key = np.repeat(self.root_key[is_split], 2)
-        self.tree = np.repeat(self.tree[is_split], 2)
         self.frontier = children
         self.depth += 1
         return children
@@ -59,7 +57,6 @@ class Skeleton:
         self.frontier = self.frontier[is_open]
         self.key = np.ascontiguousarray(self.key[is_open])
         self.root_key = np.ascontiguousarray(self.root_key[is_open])
-        self.tree = self.tree[is_open]
 
     @property
     def left(self) -> NDArray[np.int64]:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from woodlot.protocols.vertical.bits import smallest_unsigned
 
-TARGET_BITS = 61
-"""|sum of weight * target| stays below 2**61: exact in 64-bit integers."""
+TARGET_BITS = 52
+"""|sum of weight * target| stays below 2**53: exact in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,3 @@ class TargetCode:
 
     def encode(self, y: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.rint((y - self.centre) * self.scale).astype(np.int64)
-
-    def decode(self, total: NDArray[np.int64], weight: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Mean target of leaves, from their weighted sum and weight."""
-        return self.centre + total / np.maximum(weight, 1) / self.scale

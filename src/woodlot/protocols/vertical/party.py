@@ -290,26 +290,26 @@ class VerticalParty:
 
     def _leaf_totals(self, grower: Grower, structure: Structure, position: NDArray[np.int64]) -> msg.LeafTotals:
         """Label holder: what the leaves answer, in the true classes and targets, ordered by leaf and class."""
-        number, label, weight, total = grower.leaf_totals()
         code = self._label_code
         if isinstance(code, ClassCode):
-            label = code.decode(label)
+            number, label, weight = grower.leaf_classes()
+            label, total = code.decode(label), np.empty(0)
+        else:
+            number, weight, total = grower.leaf_sums(self._holder_target().values)
+            label = np.zeros(len(number), np.int64)
         if structure.n_nodes < len(position):  # leaves that were pruned away count for the node that stands there now
             number = grower.skeleton.surviving_ancestor(position)[number]
         leaf = structure.leaf[position[number]].astype(np.int64)
         n_labels = int(label.max(initial=0)) + 1
-        order = np.argsort(leaf * n_labels + label)
+        order = np.argsort(leaf * n_labels + label, kind="stable")  # stable: sums of targets have one order
         key = (leaf * n_labels + label)[order]
         first = np.flatnonzero(np.diff(key, prepend=-1))
         weights = np.add.reduceat(weight[order], first)
-        targets = np.empty(0)
-        if isinstance(code, TargetCode):
-            targets = code.decode(np.add.reduceat(total[order], first), weights)
         return msg.LeafTotals(
             entries=smallest_unsigned(np.bincount(key[first] // n_labels, minlength=structure.n_leaves)),
             label=smallest_unsigned(key[first] % n_labels),
             weight=smallest_unsigned(weights),
-            value=targets,
+            value=np.add.reduceat(total[order], first) / weights if len(total) else total,
         )
 
     # --- after the last tree ---

@@ -11,6 +11,8 @@ from woodlot.exceptions import DataError
 from woodlot.protocols.vertical.model import ClassName
 from woodlot.trees import sampling
 
+REGRESSION_WEIGHT_BITS = 24
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -62,7 +64,8 @@ class Target:
             return None, 1.0
         if not (weights > 0).any():
             raise DataError("all rows have weight zero; give at least one row a positive weight")
-        return sampling.integer_weights(weights)
+        # what weights do not take of a float's 53 bits is left for the targets
+        return sampling.integer_weights(weights, sampling.WEIGHT_BITS if self.classes else REGRESSION_WEIGHT_BITS)
 
     def score(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> tuple[float, NDArray[np.float64]]:
         """Accuracy, or R2 and the residuals, of answers for the counted rows."""

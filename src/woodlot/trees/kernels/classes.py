@@ -174,7 +174,7 @@ def _scan_k(
 
 @kernel
 def rank_categories(
-    column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
+    fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
     """Order the node's categories by the share of one class: class 1 of two, else the node's largest class."""
     top = 1
@@ -186,7 +186,7 @@ def rank_categories(
                 top = I64(payload[o + i] >> 8)
     m = 0
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         p = I64(payload[o + i])
         d = p & 0xFF
         if categories.weight[c] == 0:
@@ -201,12 +201,14 @@ def rank_categories(
 
 
 @kernel
-def _sort_codes(column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, keys: Any, spare: Any, count: Any) -> int:
+def _sort_codes(
+    fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, keys: Any, spare: Any, count: Any
+) -> int:
     """Sort a node by a column: 0 when it is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         low = min(low, c)
         high = max(high, c)
         keys[i] = (U64(c) << SHIFT) | U64(payload[o + i])
@@ -217,20 +219,30 @@ def _sort_codes(column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, ke
 
 @kernel
 def _sort_categories(
-    column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, sorting: Any, categories: Any
+    fine: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    sorting: Any,
+    categories: Any,
 ) -> int:
     """As ``_sort_codes``, by the rank of each category in this node."""
-    m = rank_categories(column, rows, s, payload, o, n, totals, node, categories)
+    m = rank_categories(fine, f, rows, s, payload, o, n, totals, node, categories)
     if m < 2:
         return 0
     for i in range(n):
-        sorting.keys[i] = (U64(categories.rank[column[rows[s + i]]]) << SHIFT) | U64(payload[o + i])
+        sorting.keys[i] = (U64(categories.rank[fine[f, rows[s + i]]]) << SHIFT) | U64(payload[o + i])
     return 2 if sort_keys(sorting.keys, sorting.spare, sorting.count, n, SHIFT, I64(0), I64(m - 1)) else 1
 
 
 @kernel
 def _sort_present(
-    column: Any, missing: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, sorting: Any, left_of: Any
+    fine: Any, f: Any, missing: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, sorting: Any, left_of: Any
 ) -> Any:
     """Sort the rows of a node whose value is not missing, and put the others' class weights into ``left_of``.
 
@@ -243,7 +255,7 @@ def _sort_present(
     high = I64(-1)
     m = I64(0)
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         p = I64(payload[o + i])
         if c == missing:
             left_of[p >> 8] += p & 0xFF
@@ -291,6 +303,7 @@ def _scan_after_missing(
 @kernel
 def _many_by_groups(
     coarse: Any,
+    f: Any,
     last_fine: Any,
     n_groups: Any,
     rows: Any,
@@ -315,7 +328,7 @@ def _many_by_groups(
     for b in range(n_groups):
         hist_count[b] = 0
     for i in range(n):
-        g = I64(coarse[rows[s + i]])
+        g = I64(coarse[f, rows[s + i]])
         p = I64(payload[o + i])
         hist[g * K + (p >> 8)] += np.int32(p & 0xFF)
         hist_count[g] += 1
@@ -359,7 +372,7 @@ def _many_by_groups(
                 score = F64(sl) / F64(w) + F64(sr) / F64(W - w)
             if score > best or (score == best and cut < 0):
                 best = score
-                cut = I64(last_fine[g])
+                cut = I64(last_fine[f, g])
     return best, cut
 
 
@@ -367,6 +380,7 @@ def _many_by_groups(
 def _two_by_groups(
     coarse: Any,
     fine: Any,
+    f: Any,
     last_fine: Any,
     n_groups: Any,
     refine: Any,
@@ -393,7 +407,7 @@ def _two_by_groups(
     for g in range(n_groups):
         hist[g] = 0
     for i in range(n):
-        g = coarse[rows[s + i]]
+        g = coarse[f, rows[s + i]]
         groups.group[i] = g
         p = I64(payload[o + i])
         d = p & 0xFF
@@ -426,7 +440,7 @@ def _two_by_groups(
             score = _score2(a, w, A, W, rules)
             if score > best or (score == best and cut < 0):
                 best = score
-                cut = I64(last_fine[g])
+                cut = I64(last_fine[f, g])
     if refine == 0:
         return best, cut
 
@@ -476,7 +490,7 @@ def _two_by_groups(
     high = I64(-1)
     for q in range(m):
         i = groups.chosen[q]
-        c = I64(fine[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         low = min(low, c)
         high = max(high, c)
         keys[q] = (U64(c) << SHIFT) | U64(payload[o + i])
@@ -491,7 +505,7 @@ def _two_by_groups(
         if c > end:  # the next promising group: what lies before it is known from the histogram
             while c > end:
                 g += 1
-                end = I64(last_fine[g])
+                end = I64(last_fine[f, g])
             w = before[g] & 0xFFFFFFFF
             a = before[g] >> 32
             left = I64(0)
@@ -552,6 +566,7 @@ def search_classes(
     K = totals.shape[1]
     keys = sorting.keys
     spare = sorting.spare
+    fine = columns.fine
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
@@ -566,7 +581,6 @@ def search_classes(
             continue
         plain = columns.categorical[f] == 0
         n_groups = columns.n_coarse[f]
-        column = columns.fine[f]
         score = b
         cut = I64(-1)
         searched = False
@@ -574,11 +588,12 @@ def search_classes(
             if plain and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * n_groups)):
                 searched = True
                 A = I64(totals[node, 1])
-                coarse, last_fine, refine = columns.coarse[f], columns.last_fine[f], columns.refine[f]
+                refine = columns.refine[f]
                 score, cut = _two_by_groups(
-                    coarse,
-                    column,
-                    last_fine,
+                    columns.coarse,
+                    fine,
+                    f,
+                    columns.last_fine,
                     n_groups,
                     refine,
                     rows,
@@ -597,10 +612,10 @@ def search_classes(
         if hist_class is not None:
             if plain and n > SMALL and columns.refine[f] == 0 and n > 2 * n_groups and n * 3 > n_groups * K:
                 searched = True
-                coarse, last_fine = columns.coarse[f], columns.last_fine[f]
                 score, cut = _many_by_groups(
-                    coarse,
-                    last_fine,
+                    columns.coarse,
+                    f,
+                    columns.last_fine,
                     n_groups,
                     rows,
                     s,
@@ -621,7 +636,7 @@ def search_classes(
             where = 0
             if plain and n <= SMALL:
                 for i in range(n):
-                    key = (U64(column[rows[s + i]]) << SHIFT) | U64(payload[o + i])
+                    key = (U64(fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
                     j = i
                     while j > 0 and U64(keys[j - 1]) > key:
                         keys[j] = keys[j - 1]
@@ -630,10 +645,10 @@ def search_classes(
                 if (U64(keys[0]) ^ U64(keys[n - 1])) > U64(0xFFFF):
                     where = 1
             elif plain:
-                where = _sort_codes(column, rows, s, payload, o, n, keys, spare, sorting.count)
+                where = _sort_codes(fine, f, rows, s, payload, o, n, keys, spare, sorting.count)
             if categories is not None:
                 if not plain:
-                    where = _sort_categories(column, rows, s, payload, o, n, totals, node, sorting, categories)
+                    where = _sort_categories(fine, f, rows, s, payload, o, n, totals, node, sorting, categories)
             if where > 0:
                 ordered = keys if where == 1 else spare
                 if groups is not None:
@@ -652,7 +667,7 @@ def search_classes(
         to_left = np.uint8(0)
         if has_missing is not None:
             if plain and has_missing[f]:
-                m, in_spare = _sort_present(column, I64(columns.n_codes[f]), rows, s, payload, o, n, sorting, left_of)
+                m, in_spare = _sort_present(fine, f, I64(columns.n_codes[f]), rows, s, payload, o, n, sorting, left_of)
                 if m > 0:
                     ordered = spare if in_spare else keys
                     reached = max(b, score)

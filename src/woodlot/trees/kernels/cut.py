@@ -13,7 +13,7 @@ I64: Any = np.int64
 
 @kernel
 def flags_by_cut(
-    column: Any, missing: Any, cut: Any, missing_left: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any
+    fine: Any, f: Any, missing: Any, cut: Any, missing_left: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any
 ) -> Any:
     """Flags of one node of a numeric column. Returns the largest code on the left, the smallest on the right (both of
     values that are not missing; -1 when there is none), and whether a value was missing.
@@ -22,7 +22,7 @@ def flags_by_cut(
     high = I64(1) << 40
     seen_missing = False
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         if c == missing:
             seen_missing = True
             goes_left[o + i] = missing_left
@@ -36,10 +36,10 @@ def flags_by_cut(
 
 
 @kernel
-def flags_by_rank(column: Any, rank: Any, cut: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any) -> None:
+def flags_by_rank(fine: Any, f: Any, rank: Any, cut: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any) -> None:
     """Flags of one node of a categorical column by the ranks of its categories."""
     for i in range(n):
-        goes_left[o + i] = 1 if rank[column[rows[s + i]]] <= cut else 0
+        goes_left[o + i] = 1 if rank[fine[f, rows[s + i]]] <= cut else 0
 
 
 @kernel
@@ -65,7 +65,8 @@ def flags_of_nodes(
             continue
         s = start[node]
         a, b, seen = flags_by_cut(
-            columns.fine[f],
+            columns.fine,
+            f,
             I64(columns.n_codes[f]),
             cut[node],
             missing_left[node],

@@ -119,12 +119,12 @@ def class_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, tot
 
 
 @kernel
-def target_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, totals: Any) -> None:
-    """Weight, and weighted sum of fixed-point targets, of each node; ``totals`` is (nodes, 2) of zeros."""
+def target_totals(rows: Any, weights: Any, values: Any, start: Any, end: Any, totals: Any) -> None:
+    """Weight, and weighted sum of values, of each node; ``totals`` is (nodes, 2) of zeros."""
     for node in range(len(start)):
         for i in range(start[node], end[node]):
-            totals[node, 0] += I64(weights[i])
-            totals[node, 1] += I64(weights[i]) * labels[rows[i]]
+            totals[node, 0] += np.float64(weights[i])
+            totals[node, 1] += np.float64(weights[i]) * values[rows[i]]
 
 
 @kernel

@@ -71,6 +71,8 @@ class Groups(NamedTuple):
     group: Any
     hist: Any
     hist_sum: Any
+    hist_weight: Any
+    hist_target: Any
     hist_spread: Any
     hist_count: Any
     chosen: Any
@@ -113,6 +115,8 @@ def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) 
             group=np.empty(capacity + 1, np.uint8),
             hist=np.zeros(GROUPS + 1, np.int64),
             hist_sum=np.zeros(GROUPS + 1, np.int64),
+            hist_weight=np.zeros(GROUPS + 1, np.float64),
+            hist_target=np.zeros(GROUPS + 1, np.float64),
             hist_spread=np.zeros(GROUPS + 1, np.float64),
             hist_count=np.zeros(GROUPS + 1, np.int64),
             chosen=np.empty(capacity + 1, np.int32),
@@ -126,8 +130,8 @@ def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) 
         ),
         left=np.zeros(max(n_classes, 2), np.int64),
         hist_class=np.zeros(GROUPS * max(n_classes, 1), np.int32),
-        subset_weight=np.zeros(1 << TINY, np.int64),
-        subset_sum=np.zeros(1 << TINY, np.int64),
+        subset_weight=np.zeros(1 << TINY, np.float64),
+        subset_sum=np.zeros(1 << TINY, np.float64),
         subset_score=np.zeros(1 << TINY, np.float64),
     )
 

@@ -1,4 +1,5 @@
-"""Split search for regression on fixed-point targets: sums are integers, so they do not depend on any order.
+"""Split search for regression on fixed-point targets: sums are whole numbers below 2**53, exact in float64 whatever
+the order of their terms.
 
 Payload of a row: weight * target. Key: ``code << shift | position in the node``. The score of a split is
 ``sum_left**2 / weight_left + sum_right**2 / weight_right``: the larger, the smaller the squared error.
@@ -36,51 +37,48 @@ def prepare_targets(
     o = I64(0)
     for node in range(len(start)):
         first[node] = o
-        w = I64(0)
-        t = I64(0)
+        w = 0.0
+        t = 0.0
         for i in range(start[node], end[node]):
-            d = I64(weights[i])
-            y = d * labels[rows[i]]
+            d = F64(weights[i])
+            y = d * F64(labels[rows[i]])
             payload[o] = y
             o += 1
             w += d
             t += y
         totals[node, 0] = w
         totals[node, 1] = t
-        whole[node] = F64(t) * F64(t) / F64(w)
+        whole[node] = t * t / w
 
 
 @kernel
 def _score(left: Any, w: Any, total: Any, W: Any) -> Any:
-    a = F64(left)
-    b = F64(total - left)
-    return a * a / F64(w) + b * b / F64(W - w)
+    right = total - left
+    return left * left / w + right * right / (W - w)
 
 
 @kernel
 def _may_reach(left: Any, w: Any, total: Any, W: Any, best: Any) -> Any:
     """Could the score reach ``best``? Never false when it does; without division."""
-    a = F64(left)
-    b = F64(total - left)
-    fw = F64(w)
-    fr = F64(W - w)
-    return a * a * fr + b * b * fw >= best * (fw * fr) * SLACK
+    right = total - left
+    wr = W - w
+    return left * left * wr + right * right * w >= best * (w * wr) * SLACK
 
 
 @kernel
 def rank_categories_by_target(
-    column: Any, rows: Any, s: Any, weights: Any, payload: Any, o: Any, n: Any, categories: Any
+    fine: Any, f: Any, rows: Any, s: Any, weights: Any, payload: Any, o: Any, n: Any, categories: Any
 ) -> int:
     """Order the node's categories by their mean target."""
     m = 0
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         if categories.weight[c] == 0:
             categories.present[m] = c
             m += 1
             categories.total[c] = 0
         categories.weight[c] += I64(weights[s + i])
-        categories.total[c] += payload[o + i]
+        categories.total[c] += I64(payload[o + i])
     order_categories(m, categories)
     return m
 
@@ -110,7 +108,7 @@ def _scan(
     for i in range(m - 1):
         follower = U64(keys[i + 1])
         at = I64(key & position)
-        w += I64(weights[s + at])
+        w += F64(weights[s + at])
         left += payload[o + at]
         if (key ^ follower) > position and _may_reach(left, w, total, W, best):
             here = n - m + i + 1
@@ -125,12 +123,12 @@ def _scan(
 
 
 @kernel
-def _sort_codes(column: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, spare: Any, count: Any) -> int:
+def _sort_codes(fine: Any, f: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, spare: Any, count: Any) -> int:
     """Sort a node by a column: 0 when it is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         low = min(low, c)
         high = max(high, c)
         keys[i] = (U64(c) << shift) | U64(i)
@@ -141,7 +139,8 @@ def _sort_codes(column: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, s
 
 @kernel
 def _by_category(
-    column: Any,
+    fine: Any,
+    f: Any,
     rows: Any,
     weights: Any,
     s: Any,
@@ -157,19 +156,20 @@ def _by_category(
 ) -> Any:
     """Sort and scan a node by the rank of its categories."""
     shift = U64(sorting.keys.itemsize * 4)
-    m = rank_categories_by_target(column, rows, s, weights, payload, o, n, categories)
+    m = rank_categories_by_target(fine, f, rows, s, weights, payload, o, n, categories)
     if m < 2:
         return best, I64(-1)
     for i in range(n):
-        sorting.keys[i] = (U64(categories.rank[column[rows[s + i]]]) << shift) | U64(i)
+        sorting.keys[i] = (U64(categories.rank[fine[f, rows[s + i]]]) << shift) | U64(i)
     in_spare = sort_keys(sorting.keys, sorting.spare, sorting.count, n, shift, I64(0), I64(m - 1))
     ordered = sorting.spare if in_spare else sorting.keys
-    return _scan(ordered, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, best, False, rules)
+    return _scan(ordered, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, best, False, rules)
 
 
 @kernel
 def _missing_left(
-    column: Any,
+    fine: Any,
+    f: Any,
     missing: Any,
     rows: Any,
     weights: Any,
@@ -189,14 +189,14 @@ def _missing_left(
     keys = sorting.keys
     low = I64(1) << 40
     high = I64(-1)
-    w = I64(0)
-    left = I64(0)
+    w = 0.0
+    left = 0.0
     m = 0
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         if c == missing:
             left += payload[o + i]
-            w += I64(weights[s + i])
+            w += F64(weights[s + i])
         else:
             low = min(low, c)
             high = max(high, c)
@@ -213,12 +213,12 @@ def _subset_scores(
     weights: Any, s: Any, payload: Any, o: Any, n: Any, subset_weight: Any, subset_sum: Any, subset_score: Any
 ) -> Any:
     """Scores of all splits of a tiny node into two sets of rows; returns the best of them."""
-    subset_weight[0] = 0
-    subset_sum[0] = 0
+    subset_weight[0] = 0.0
+    subset_sum[0] = 0.0
     for i in range(n):
         half = 1 << i
         for q in range(half):
-            subset_weight[half + q] = subset_weight[q] + I64(weights[s + i])
+            subset_weight[half + q] = subset_weight[q] + F64(weights[s + i])
             subset_sum[half + q] = subset_sum[q] + payload[o + i]
     full = (1 << n) - 1
     W = subset_weight[full]
@@ -235,6 +235,7 @@ def _subset_scores(
 def _by_groups(
     coarse: Any,
     fine: Any,
+    f: Any,
     last_fine: Any,
     n_groups: Any,
     refine: Any,
@@ -255,20 +256,20 @@ def _by_groups(
 
     Inside a group the centred sum on the left can at most gain all rows above the node's mean, or lose all below.
     """
-    mean = F64(total) / F64(W)
+    mean = total / W
     for g in range(n_groups):
-        groups.hist[g] = 0
-        groups.hist_sum[g] = 0
+        groups.hist_weight[g] = 0.0
+        groups.hist_target[g] = 0.0
         groups.hist_spread[g] = 0.0
     for i in range(n):
-        g = coarse[rows[s + i]]
+        g = coarse[f, rows[s + i]]
         groups.group[i] = g
-        d = I64(weights[s + i])
+        d = F64(weights[s + i])
         y = payload[o + i]
-        groups.hist[g] += d
-        groups.hist_sum[g] += y
+        groups.hist_weight[g] += d
+        groups.hist_target[g] += y
         if refine:
-            groups.hist_spread[g] += abs(F64(y) - F64(d) * mean)
+            groups.hist_spread[g] += abs(y - d * mean)
     counted = rules.min_leaf > 1
     if counted:
         for g in range(n_groups):
@@ -276,16 +277,16 @@ def _by_groups(
         for i in range(n):
             groups.hist_count[groups.group[i]] += 1
     cut = I64(-1)
-    w = I64(0)
-    left = I64(0)
+    w = 0.0
+    left = 0.0
     rows_left = I64(0)
     for g in range(n_groups - 1):
         if counted:
             rows_left += groups.hist_count[g]
-        if groups.hist[g] == 0:
+        if groups.hist_weight[g] == 0.0:
             continue
-        w += groups.hist[g]
-        left += groups.hist_sum[g]
+        w += groups.hist_weight[g]
+        left += groups.hist_target[g]
         if w == W:
             break
         if counted and (rows_left < rules.min_leaf or n - rows_left < rules.min_leaf):
@@ -296,30 +297,29 @@ def _by_groups(
             score = _score(left, w, total, W)
             if score > best or (score == best and cut < 0):
                 best = score
-                cut = I64(last_fine[g])
+                cut = I64(last_fine[f, g])
     if not refine:
         return best, cut
 
-    base = F64(total) * mean
+    base = total * mean
     needed = (best - base) * (1.0 - 1e-9) - 1e-9 * abs(base)
-    fW = F64(W)
     fw = 0.0
     centred = 0.0
     inside = I64(0)
     for g in range(n_groups):
         groups.flag[g] = 0
-        hw = F64(groups.hist[g])
+        hw = groups.hist_weight[g]
         if hw == 0.0:
             continue
-        shifted = F64(groups.hist_sum[g]) - hw * mean
+        shifted = groups.hist_target[g] - hw * mean
         if hw > 1.0:
             up = 0.5 * (groups.hist_spread[g] + shifted)
             down = 0.5 * (groups.hist_spread[g] - shifted)
             reach = max(abs(centred + up), abs(centred - down)) * (1.0 + 1e-9)
             # 1/w + 1/(W-w) is convex, so it is largest at an end of the group; an inner cut has weight on both sides
             w0 = max(fw, 1.0)
-            w1 = min(fw + hw, fW - 1.0)
-            if reach * reach * max(fW / (w0 * (fW - w0)), fW / (w1 * (fW - w1))) >= needed:
+            w1 = min(fw + hw, W - 1.0)
+            if reach * reach * max(W / (w0 * (W - w0)), W / (w1 * (W - w1))) >= needed:
                 groups.flag[g] = 1
                 inside += 1
         fw += hw
@@ -334,7 +334,7 @@ def _by_groups(
     m = I64(0)
     for i in range(n):
         if groups.flag[groups.group[i]]:
-            c = I64(fine[rows[s + i]])
+            c = I64(fine[f, rows[s + i]])
             low = min(low, c)
             high = max(high, c)
             keys[m] = (U64(c) << shift) | U64(i)
@@ -344,25 +344,25 @@ def _by_groups(
     ordered = sorting.spare if sort_keys(keys, sorting.spare, sorting.count, m, shift, low, high) else keys
     g = I64(-1)
     end = I64(-1)
-    w = I64(0)
-    left = I64(0)
+    w = 0.0
+    left = 0.0
     for i in range(m - 1):
         key = U64(ordered[i])
         c = I64(key >> shift)
         if c > end:
             while c > end:
                 g += 1
-                end = I64(last_fine[g])
-            w = I64(0)
-            left = I64(0)
+                end = I64(last_fine[f, g])
+            w = 0.0
+            left = 0.0
             rows_left = I64(0)
             for b in range(g):
-                w += groups.hist[b]
-                left += groups.hist_sum[b]
+                w += groups.hist_weight[b]
+                left += groups.hist_target[b]
                 if counted:
                     rows_left += groups.hist_count[b]
         at = I64(key & position)
-        w += I64(weights[s + at])
+        w += F64(weights[s + at])
         left += payload[o + at]
         rows_left += 1
         follower = I64(U64(ordered[i + 1]) >> shift)
@@ -408,6 +408,7 @@ def search_targets(
     """
     sorting = ws.sorting
     keys = sorting.keys
+    fine = columns.fine
     spare = sorting.spare
     subset_score = ws.subset_score
     shift = U64(keys.itemsize * 4)
@@ -432,17 +433,16 @@ def search_targets(
         W = totals[node, 0]
         total = totals[node, 1]
         plain = columns.categorical[f] == 0
-        column = columns.fine[f]
         score = b
         cut = I64(-1)
         if categories is not None:
             if not plain:
                 score, cut = _by_category(
-                    column, rows, weights, s, payload, o, n, total, W, b, rules, sorting, categories
+                    fine, f, rows, weights, s, payload, o, n, total, W, b, rules, sorting, categories
                 )
         if plain and n <= SMALL:
             for i in range(n):
-                key = (U64(column[rows[s + i]]) << shift) | U64(i)
+                key = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
                 j = i
                 while j > 0 and U64(keys[j - 1]) > key:
                     keys[j] = keys[j - 1]
@@ -462,14 +462,13 @@ def search_targets(
                                 cut = I64(key >> shift)
                         key = follower
                 else:
-                    score, cut = _scan(
-                        keys, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, b, False, rules
-                    )
+                    score, cut = _scan(keys, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, b, False, rules)
         elif plain and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
             score, cut = _by_groups(
-                columns.coarse[f],
-                column,
-                columns.last_fine[f],
+                columns.coarse,
+                fine,
+                f,
+                columns.last_fine,
                 columns.n_coarse[f],
                 columns.refine[f] != 0,
                 rows,
@@ -486,17 +485,16 @@ def search_targets(
                 ws.groups,
             )
         elif plain:
-            where = _sort_codes(column, rows, s, n, shift, keys, spare, sorting.count)
+            where = _sort_codes(fine, f, rows, s, n, shift, keys, spare, sorting.count)
             if where > 0:
                 ordered = keys if where == 1 else spare
-                score, cut = _scan(
-                    ordered, n, shift, weights, s, payload, o, I64(0), I64(0), n, total, W, b, False, rules
-                )
+                score, cut = _scan(ordered, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, b, False, rules)
         to_left = np.uint8(0)
         if has_missing is not None:
             if plain and has_missing[f]:
                 score2, cut2 = _missing_left(
-                    column,
+                    fine,
+                    f,
                     I64(columns.n_codes[f]),
                     rows,
                     weights,

@@ -74,7 +74,7 @@ def prepare_wide(
 
 @kernel
 def rank_categories_wide(
-    column: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
+    fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
     """As ``classes.rank_categories``."""
     top = I64(1)
@@ -85,7 +85,7 @@ def rank_categories_wide(
                 top = payload[o + i] >> 32
     m = 0
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         p = payload[o + i]
         if categories.weight[c] == 0:
             categories.present[m] = c
@@ -100,7 +100,8 @@ def rank_categories_wide(
 
 @kernel
 def _search_one(
-    column: Any,
+    fine: Any,
+    f: Any,
     missing: Any,
     categorical: Any,
     rows: Any,
@@ -130,11 +131,11 @@ def _search_one(
     low = I64(1) << 40
     high = I64(-1)
     if categorical:
-        rank_categories_wide(column, rows, s, payload, o, n, totals, node, categories)
+        rank_categories_wide(fine, f, rows, s, payload, o, n, totals, node, categories)
     m = 0
     w = I64(0)
     for i in range(n):
-        c = I64(column[rows[s + i]])
+        c = I64(fine[f, rows[s + i]])
         if missing_first and c == missing:
             left_of[payload[o + i] >> 32] += payload[o + i] & WEIGHT
             w += payload[o + i] & WEIGHT
@@ -217,6 +218,7 @@ def search_wide(
     best_missing: Any,
 ) -> None:
     """Search every pair; the best of each node is kept."""
+    fine = columns.fine
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
@@ -226,11 +228,11 @@ def search_wide(
         W = weight[node]
         sq = square[node]
         b = best[node]
-        column = columns.fine[f]
         categorical = columns.categorical[f] != 0
         missing = I64(columns.n_codes[f])
         score, cut = _search_one(
-            column,
+            fine,
+            f,
             missing,
             categorical,
             rows,
@@ -253,7 +255,8 @@ def search_wide(
         to_left = np.uint8(0)
         if columns.has_missing[f] and not categorical:
             score2, cut2 = _search_one(
-                column,
+                fine,
+                f,
                 missing,
                 categorical,
                 rows,
