@@ -36,7 +36,7 @@ from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import COMPACT_WEIGHT, WEIGHT_BITS, Bootstrap, draw_rows, tree_keys
 from woodlot.trees.skeleton import Skeleton
 
-CHUNK_ROWS = 1 << 17
+CHUNK_ROWS = 1 << 18
 """Nodes are searched in chunks of about this many rows: it bounds the work space of a thread."""
 SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
@@ -189,12 +189,14 @@ class Grower:
         self.is_open = is_open.astype(bool)
         self._remember_leaves(numbers, ~self.is_open)
         self.skeleton.keep_open(self.is_open)
-        self.start, self.end = self.start[self.is_open], self.end[self.is_open]
+        kept = np.flatnonzero(self.is_open)
+        self.start, self.end = self.start[kept], self.end[kept]
         self._own = (np.zeros(len(self.start), bool), _NO_SET)
 
     def _remember_leaves(self, numbers: NDArray[np.int64], is_leaf: NDArray[np.bool_]) -> None:
         # the rows of a closed node never move again, so its place in the array is all that must be kept
-        self._leaf_parts.append((numbers[is_leaf], self.start[is_leaf], self.end[is_leaf]))
+        leaves = np.flatnonzero(is_leaf)
+        self._leaf_parts.append((numbers[leaves], self.start[leaves], self.end[leaves]))
 
     def _chunks(self, sizes: NDArray[np.int64]) -> list[slice]:
         """Cut the nodes into chunks of similar work."""
@@ -437,7 +439,8 @@ class Grower:
         """
         won, own_flags = self._own
         self._remember_leaves(self.skeleton.frontier, ~is_split)
-        start, end, mine = self.start[is_split], self.end[is_split], won[is_split]
+        chosen = np.flatnonzero(is_split)
+        start, end, mine = self.start[chosen], self.end[chosen], won[chosen]
         sizes = end - start
         own_start = np.cumsum(np.where(mine, sizes, 0)) - sizes
         other_start = np.cumsum(np.where(mine, 0, sizes)) - sizes

@@ -40,23 +40,23 @@ class Skeleton:
 
     def split(self, is_split: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Split the marked open nodes; the frontier becomes all their children, whose numbers are returned."""
-        parents = self.frontier[is_split]
+        chosen = np.flatnonzero(is_split)
+        parents = self.frontier[chosen]
         children = self.n_nodes + np.arange(2 * len(parents), dtype=np.int64)
         self._splits.append((parents, children[::2]))
         self.n_nodes += len(children)
         keys = np.empty(len(children), np.uint64)
-        child_keys(np.ascontiguousarray(self.key[is_split]), keys)
+        child_keys(self.key[chosen], keys)
         self.key = keys
-        self.root_key = np.repeat(self.root_key[is_split], 2)
+        self.root_key = np.repeat(self.root_key[chosen], 2)
         self.frontier = children
         self.depth += 1
         return children
 
     def keep_open(self, is_open: NDArray[np.bool_]) -> None:
         """Drop the closed nodes from the frontier."""
-        self.frontier = self.frontier[is_open]
-        self.key = np.ascontiguousarray(self.key[is_open])
-        self.root_key = np.ascontiguousarray(self.root_key[is_open])
+        kept = np.flatnonzero(is_open)
+        self.frontier, self.key, self.root_key = self.frontier[kept], self.key[kept], self.root_key[kept]
 
     @property
     def left(self) -> NDArray[np.int64]:

@@ -18,21 +18,24 @@ def flags_by_cut(
     """Flags of one node of a numeric column. Returns the largest code on the left, the smallest on the right (both of
     values that are not missing; -1 when there is none), and whether a value was missing.
     """
+    beyond = I64(1) << 40
     low = I64(-1)
-    high = I64(1) << 40
-    seen_missing = False
+    high = beyond
+    top = I64(-1)
+    # sides look random: choosing by arithmetic is faster than a branch that is mispredicted half the time
     for i in range(n):
         c = I64(fine[f, rows[s + i]])
-        if c == missing:
-            seen_missing = True
-            goes_left[o + i] = missing_left
-        elif c <= cut:
-            goes_left[o + i] = 1
-            low = max(low, c)
-        else:
-            goes_left[o + i] = 0
-            high = min(high, c)
-    return low, high if high < (I64(1) << 40) else I64(-1), seen_missing
+        left = c <= cut
+        goes_left[o + i] = left
+        low = max(low, c if left else I64(-1))
+        high = min(high, beyond if left or c == missing else c)
+        top = max(top, c)
+    seen_missing = top == missing
+    if seen_missing and missing_left:
+        for i in range(n):
+            if I64(fine[f, rows[s + i]]) == missing:
+                goes_left[o + i] = 1
+    return low, high if high < beyond else I64(-1), seen_missing
 
 
 @kernel
