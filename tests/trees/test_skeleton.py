@@ -38,7 +38,7 @@ def grow(rng: np.random.Generator, n_trees: int, n_levels: int) -> tuple[Skeleto
         is_open = rng.random(len(front)) < 0.9
         skeleton.keep_open(is_open)
         front = [node for node, keep in zip(front, is_open, strict=True) if keep]
-        check_front(skeleton, front, roots)
+        check_front(skeleton, front)
         is_split = rng.random(len(front)) < 0.7
         made = skeleton.split(is_split)
         after = []
@@ -50,15 +50,14 @@ def grow(rng: np.random.Generator, n_trees: int, n_levels: int) -> tuple[Skeleto
                 after.append(child)
         assert made.tolist() == [node.number for node in after]
         front = after
-        check_front(skeleton, front, roots)
+        check_front(skeleton, front)
     return skeleton, nodes
 
 
-def check_front(skeleton: Skeleton, front: list[Node], roots: list[Node]) -> None:
+def check_front(skeleton: Skeleton, front: list[Node]) -> None:
     assert skeleton.frontier.tolist() == [node.number for node in front]
     assert skeleton.key.tolist() == [node.key for node in front]
     assert skeleton.root_key.tolist() == [(node.root or node).key for node in front]
-    assert skeleton.tree.tolist() == [roots.index(node.root or node) for node in front]
 
 
 @given(seed=st.integers(0, 2**32), n_trees=st.integers(1, 5), n_levels=st.integers(0, 6), prune=st.booleans())

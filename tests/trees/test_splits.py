@@ -223,7 +223,7 @@ def small_cases(draw: st.DrawFn, kinds: list[str] = KINDS) -> Case:
     weights = rng.integers(0, 4, n) if draw(st.booleans()) else None
     if kind == "targets":
         n_classes, labels = 0, rng.integers(-draw(st.sampled_from([1, 9, 1000])), 10, n)
-    if kind == "wide weights":
+    if kind == "wide weights" or (kind == "targets" and draw(st.booleans())):
         weights = rng.integers(0, 400, n)
         weights[0] = 256
     if weights is not None and not weights.any():
@@ -316,13 +316,12 @@ def seeded_case(way: str, n: int, kinds: list[str], seed: int, signal: float = 1
     n_classes = WAYS[way]
     if n_classes == 0:
         tails = rng.standard_cauchy(n).clip(-1000, 1000) if way == "outliers" else 0.0
-        labels = np.rint((noisy + tails) * 2.0**40 / n).astype(np.int64)
+        labels = np.rint((noisy + tails) * 2.0**30 / n).astype(np.int64)
     else:
         labels = np.minimum((np.argsort(np.argsort(noisy)) * n_classes) // n, n_classes - 1)
-    weights = rng.poisson(1.0, n) if seed % 2 or way == "wide weights" else None
-    if way == "wide weights":
-        assert weights is not None
-        weights = weights * rng.integers(1, 500, n)
+    weights = rng.poisson(1.0, n) if seed % 2 else None
+    if way in ("wide weights", "outliers"):
+        weights = rng.poisson(1.0, n) * rng.integers(1, 500, n)
     return Case(columns, labels, n_classes, weights, replace(FREE, **rules))
 
 

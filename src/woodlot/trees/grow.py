@@ -202,7 +202,7 @@ class Grower:
         """Cut the nodes into chunks of similar work."""
         n_nodes = len(sizes)
         total = int(sizes.sum())
-        wanted = max(1, total // CHUNK_ROWS, 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
+        wanted = max(1, -(-total // CHUNK_ROWS), 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
         work = np.cumsum(sizes + 8)
         cuts = np.unique(
             np.searchsorted(work, np.linspace(0, work[-1] if n_nodes else 0, wanted + 1)[1:-1], side="right")

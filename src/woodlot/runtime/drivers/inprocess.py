@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
@@ -14,6 +14,8 @@ from woodlot.protocols.messages.base import Message, Role
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode
 from woodlot.runtime.drivers import Handler, answer, check_names, encode_requests, raise_refusals
+
+WAKE_SECONDS = 0.2
 
 
 class InProcessDriver:
@@ -58,7 +60,7 @@ class InProcessDriver:
             for party, data in sent.items():
                 self._record(Role.coordinator, party, requests[party], len(data))
                 self._workers[party].submit(data, done.put)
-        outcomes = {outcome.party: outcome for outcome in (done.get() for _ in sent)}
+        outcomes = {outcome.party: outcome for outcome in (_wait_for(done) for _ in sent)}
         for outcome in outcomes.values():
             if outcome.escaped is not None:
                 raise outcome.escaped
@@ -88,6 +90,15 @@ class InProcessDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _wait_for(done: SimpleQueue[_Outcome]) -> _Outcome:
+    """The next outcome. Waits in short turns: an interrupt that arrives just before a wait is noticed after it."""
+    while True:
+        try:
+            return done.get(timeout=WAKE_SECONDS)
+        except Empty:
+            continue
 
 
 class _Outcome(NamedTuple):
