@@ -95,8 +95,6 @@ class Skeleton:
             left[pruned] = -1
         position = np.full(self.n_nodes, -1, np.int64)
         offset = np.zeros(self.n_trees + 1, np.int64)
-        preorder(left, self.n_trees, position, offset)
-        right = np.full(int(offset[-1]), -1, np.int32)
-        inner = np.flatnonzero((left >= 0) & (position >= 0))
-        right[position[inner]] = position[left[inner] + 1]
-        return Structure(offset=offset, right=right), position
+        right = np.full(self.n_nodes, -1, np.int32)
+        preorder(left, self.n_trees, position, offset, right)
+        return Structure(offset=offset, right=right[: int(offset[-1])].copy()), position

@@ -301,8 +301,13 @@ class VerticalParty:
             number = grower.skeleton.surviving_ancestor(position)[number]
         leaf = structure.leaf[position[number]].astype(np.int64)
         n_labels = int(label.max(initial=0)) + 1
-        order = np.argsort(leaf * n_labels + label, kind="stable")  # stable: sums of targets have one order
-        key = (leaf * n_labels + label)[order]
+        key = leaf * n_labels + label
+        if len(key) == structure.n_leaves:  # one entry per leaf: each has its place
+            order = np.empty(len(key), np.int64)
+            order[leaf] = np.arange(len(key))
+        else:
+            order = np.argsort(key, kind="stable")  # stable: sums of targets have one order
+        key = key[order]
         first = np.flatnonzero(np.diff(key, prepend=-1))
         weights = np.add.reduceat(weight[order], first)
         return msg.LeafTotals(

@@ -164,24 +164,31 @@ def route_bits(sent: Any, sent_start: Any, winner: Any, sizes: Any, routed: Any,
 
 
 @kernel
-def preorder(left: Any, n_trees: Any, position: Any, offset: Any) -> None:
+def preorder(left: Any, n_trees: Any, position: Any, offset: Any, right: Any) -> None:
     """From level order (children ``left[i]``, ``left[i] + 1``; -1 at leaves) to preorder, tree after tree.
 
-    ``position`` (filled with -1 before) keeps -1 for nodes that hang below a leaf: those that were pruned.
+    ``position`` (filled with -1 before) keeps -1 for nodes that hang below a leaf: those that were pruned. ``right``
+    (also of -1) gets each node's right child.
     """
-    stack = np.empty(len(left) + 1, np.int64)
+    waiting = np.empty(len(left) + 1, np.int64)
+    parent = np.empty(len(left) + 1, np.int64)
     q = 0
     for tree in range(n_trees):
         offset[tree] = q
-        stack[0] = tree
+        waiting[0] = tree
+        parent[0] = -1
         top = 1
         while top > 0:
             top -= 1
-            i = stack[top]
+            i = waiting[top]
             position[i] = q
-            q += 1
+            if parent[top] >= 0:
+                right[parent[top]] = q
             if left[i] >= 0:
-                stack[top] = left[i] + 1
-                stack[top + 1] = left[i]
+                waiting[top] = left[i] + 1
+                parent[top] = q
+                waiting[top + 1] = left[i]
+                parent[top + 1] = -1
                 top += 2
+            q += 1
     offset[n_trees] = q
