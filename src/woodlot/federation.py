@@ -265,6 +265,7 @@ class Federation:
         if lacking:
             raise DataError(f"training needs every row at every party; {lacking} lack some: use join='inner'")
         ledger = Ledger()
+        threads = self._threads_of_a_party(n_jobs)
         handlers = {
             name: VerticalParty(
                 name,
@@ -272,7 +273,7 @@ class Federation:
                 target=target if name == holder else None,
                 key_by_party=self._key_by_party,
                 shares_model=member.shares_model,
-                n_jobs=n_jobs,
+                n_jobs=threads,
             )
             for name, member in self._members.items()
         }
@@ -295,6 +296,10 @@ class Federation:
             shared = parts
         return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals), ledger
 
+    def _threads_of_a_party(self, n_jobs: int) -> int:
+        """Parties work at the same time, each in a thread of its own: they share what was asked for."""
+        return max(1, n_jobs // max(1, sum(len(member.table.names) > 0 for member in self._members.values())))
+
     def ask(
         self,
         protocol: Generator[Round, dict[str, Message], R],
@@ -311,7 +316,7 @@ class Federation:
                 forest=parts[name],
                 known=member.known,
                 key_by_party=self._key_by_party,
-                n_jobs=n_jobs,
+                n_jobs=self._threads_of_a_party(n_jobs),
             )
             for name, member in self._members.items()
             if name in parts

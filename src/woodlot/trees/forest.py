@@ -49,6 +49,8 @@ class Structure:
 
 def join_structures(parts: Sequence[Structure]) -> Structure:
     """Trees of all parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     shifts = np.concatenate([[0], np.cumsum([part.n_nodes for part in parts])]).astype(np.int64)
     return Structure(
         offset=np.concatenate(
@@ -88,10 +90,10 @@ def gather_sets(
     set_start: NDArray[np.int64], sets: NDArray[np.uint8], order: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """The sets of some questions, in another order."""
+    if len(sets) == 0:
+        return np.zeros(len(order) + 1, np.int64), sets
     lengths = np.diff(set_start)[order]
     start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    if len(sets) == 0:
-        return start, sets
     byte = np.arange(int(start[-1])) - np.repeat(start[:-1] - set_start[:-1][order], lengths)
     return start, sets[byte]
 
@@ -139,6 +141,8 @@ class Leaves:
 
 def join_leaves(parts: Sequence[Leaves]) -> Leaves:
     """Leaves of all parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     lengths = np.concatenate([np.diff(part.start) for part in parts])
     return Leaves(
         weight=np.concatenate([part.weight for part in parts]),

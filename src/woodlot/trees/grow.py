@@ -208,12 +208,11 @@ class Grower:
         n_nodes = len(sizes)
         total = int(sizes.sum())
         wanted = max(1, -(-total // CHUNK_ROWS), 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
-        work = np.cumsum(sizes + 8)
-        cuts = np.unique(
-            np.searchsorted(work, np.linspace(0, work[-1] if n_nodes else 0, wanted + 1)[1:-1], side="right")
-        )
-        bounds = [0, *(int(c) for c in cuts if 0 < c < n_nodes), n_nodes]
-        return [slice(a, b) for a, b in pairwise(bounds) if b > a]
+        if n_nodes == 0 or wanted == 1:
+            return [slice(0, n_nodes)] if n_nodes else []
+        ends = np.searchsorted(np.cumsum(sizes), np.linspace(0, total, wanted + 1)[1:-1], side="right")
+        bounds = [0, *sorted({int(end) for end in ends} - {0, n_nodes}), n_nodes]
+        return [slice(a, b) for a, b in pairwise(bounds)]
 
     def find(self, counts: NDArray[np.integer[Any]]) -> Offers:
         """The best split of this party's candidates at every open node.

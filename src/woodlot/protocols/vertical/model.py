@@ -68,6 +68,8 @@ class PartyForest:
 
 def join_forests(parts: Sequence[PartyForest]) -> PartyForest:
     """One forest of a party's trees that grew in several batches."""
+    if len(parts) == 1:
+        return parts[0]
     shifts = np.concatenate([[0], np.cumsum([part.structure.n_nodes for part in parts])])
     return PartyForest(
         structure=join_structures([part.structure for part in parts]),

@@ -305,16 +305,23 @@ class VerticalParty:
         if len(key) == structure.n_leaves:  # one entry per leaf: each has its place
             order = np.empty(len(key), np.int64)
             order[leaf] = np.arange(len(key))
+            entries, key, weight, total = (
+                np.ones(len(key), np.uint8),
+                key[order],
+                weight[order],
+                total[order[: len(total)]],
+            )
         else:
             order = np.argsort(key, kind="stable")  # stable: sums of targets have one order
-        key = key[order]
-        first = np.flatnonzero(np.diff(key, prepend=-1))
-        weights = np.add.reduceat(weight[order], first)
+            first = np.flatnonzero(np.diff(key[order], prepend=-1))
+            key, weight = key[order][first], np.add.reduceat(weight[order], first)
+            total = np.add.reduceat(total[order], first) if len(total) else total
+            entries = smallest_unsigned(np.bincount(key // n_labels, minlength=structure.n_leaves))
         return msg.LeafTotals(
-            entries=smallest_unsigned(np.bincount(key[first] // n_labels, minlength=structure.n_leaves)),
-            label=smallest_unsigned(key[first] % n_labels),
-            weight=smallest_unsigned(weights),
-            value=np.add.reduceat(total[order], first) / weights if len(total) else total,
+            entries=entries,
+            label=smallest_unsigned(key % n_labels),
+            weight=smallest_unsigned(weight),
+            value=total / weight if len(total) else total,
         )
 
     # --- after the last tree ---
