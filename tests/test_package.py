@@ -36,7 +36,8 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_import_does_not_wait_for_the_heavy_libraries() -> None:
     heavy = run_python(
-        "import sys, woodlot; print([m for m in ('numba', 'sklearn', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
+        "import sys, woodlot\n"
+        "print([m for m in ('numba', 'sklearn', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
     )
     assert heavy.stdout.strip() == "[]"
 

@@ -72,9 +72,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "any Arrow stream": lambda: OnlyArrow(pa.table(RAW)),
     "polars": lambda: pl.DataFrame(RAW),
     "pandas objects": lambda: pd.DataFrame({k: pd.Series(v, dtype=object) for k, v in RAW.items()}),
-    "pandas nullable": lambda: pd.DataFrame(RAW).astype(
-        {"int": "Int64", "bool": "boolean", "text": "string"}
-    ),
+    "pandas nullable": lambda: pd.DataFrame(RAW).astype({"int": "Int64", "bool": "boolean", "text": "string"}),
     "pandas Arrow types": lambda: pa.table(RAW).to_pandas(types_mapper=pd.ArrowDtype),
     "pandas categories": lambda: pd.DataFrame(RAW).astype({"bool": "boolean", "text": "category"}),
     "polars categories": lambda: pl.DataFrame(RAW).with_columns(pl.col("text").cast(pl.Categorical)),
@@ -359,9 +357,7 @@ def test_mixed_types(data: Any, kinds: str) -> None:
 
 def test_objects_that_are_neither_strings_nor_numbers() -> None:
     # scikit-learn's own check of estimators looks for this type and these words.
-    with pytest.raises(
-        TypeError, match=r"Column '1' of X: argument must be a string or a real number, not 'dict'"
-    ):
+    with pytest.raises(TypeError, match=r"Column '1' of X: argument must be a string or a real number, not 'dict'"):
         read_table(np.array([[1, {"foo": "bar"}]], dtype=object))
 
 

@@ -38,9 +38,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "who_sees_what.py"
 TOLD = Disclosure(Role.party, Role.coordinator, "nothing: it is a test", "clear")
 
 # Other test modules register messages of their own; these are the product's.
-PRODUCT = [
-    message for message in registered().values() if message.__module__.startswith(package.__name__ + ".")
-]
+PRODUCT = [message for message in registered().values() if message.__module__.startswith(package.__name__ + ".")]
 
 
 class Sample(Message):
@@ -257,9 +255,7 @@ def test_the_registry_cannot_be_changed() -> None:
         (ValueError("93517"), "internal", "ValueError", None),
     ],
 )
-def test_refusals_stand_for_errors(
-    error: Exception, kind: str, reason: str, raised: WoodlotError | None
-) -> None:
+def test_refusals_stand_for_errors(error: Exception, kind: str, reason: str, raised: WoodlotError | None) -> None:
     raised = raised or RemoteProtocolError(f"party 'bank' failed: {reason}")
     refusal = Refusal.from_exception(error)
     assert (refusal.kind, refusal.reason) == (kind, reason)

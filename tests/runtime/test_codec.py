@@ -130,15 +130,7 @@ def test_the_wire_form_is_what_the_docstring_says() -> None:
     data = encode(Question(number=7, data=np.array([1, 2], np.uint8)))
     header = msgspec.msgpack.encode(["Question", {"number": 7, "data": ["|u1", [2]]}])
     padding = bytes(-len(header) % 8)
-    assert (
-        data
-        == b"WOOD"
-        + (1).to_bytes(4, "little")
-        + len(header).to_bytes(8, "little")
-        + header
-        + padding
-        + b"\1\2"
-    )
+    assert data == b"WOOD" + (1).to_bytes(4, "little") + len(header).to_bytes(8, "little") + header + padding + b"\1\2"
 
 
 def test_arrays_are_readonly_aligned_views() -> None:

@@ -65,9 +65,7 @@ def test_no_word_of_an_internal_error_is_on_the_wire(make_driver: MakeDriver) ->
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 def test_an_exit_inside_a_party_reaches_the_caller(make_driver: MakeDriver, names: str) -> None:
-    driver = make_driver(
-        {name: Party(name, raising(SystemExit(3)) if name == "a" else None) for name in names}
-    )
+    driver = make_driver({name: Party(name, raising(SystemExit(3)) if name == "a" else None) for name in names})
     with pytest.raises(SystemExit):
         driver.ask({name: Question() for name in names})
     with pytest.raises(SystemExit):

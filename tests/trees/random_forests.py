@@ -99,9 +99,7 @@ def random_leaves(rng: np.random.Generator, n_leaves: int, n_outputs: int) -> Le
     )
 
 
-def random_table(
-    rng: np.random.Generator, n_rows: int, n_categories: list[int], missing: float
-) -> list[np.ndarray]:
+def random_table(rng: np.random.Generator, n_rows: int, n_categories: list[int], missing: float) -> list[np.ndarray]:
     """One column per entry: 0 for numbers, otherwise how many categories; numbers have many ties."""
     columns: list[np.ndarray] = []
     for n in n_categories:

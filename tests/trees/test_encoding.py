@@ -25,8 +25,7 @@ FLOATS = st.one_of(
 
 def table_of(*columns: Any) -> Table:
     parts = tuple(
-        c if isinstance(c, CategoryColumn) else NumericColumn(np.asarray(c, dtype=np.float32))
-        for c in columns
+        c if isinstance(c, CategoryColumn) else NumericColumn(np.asarray(c, dtype=np.float32)) for c in columns
     )
     return Table(tuple(f"c{i}" for i in range(len(parts))), parts, len(parts[0]) if parts else 0)
 
@@ -92,11 +91,7 @@ def check_binned(encoded: EncodedTable, f: int, values: NDArray[np.float32], max
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.integers(1, 40).flatmap(
-        lambda n: st.lists(st.lists(FLOATS, min_size=n, max_size=n), min_size=1, max_size=4)
-    )
-)
+@given(st.integers(1, 40).flatmap(lambda n: st.lists(st.lists(FLOATS, min_size=n, max_size=n), min_size=1, max_size=4)))
 def test_small_columns_are_exact(columns: list[list[float]]) -> None:
     encoded = encode(table_of(*columns), max_bins=None, n_jobs=1)
     assert encoded.fine is encoded.coarse

@@ -52,10 +52,7 @@ def test_every_row_reaches_the_leaf_of_the_naive_walk(
 def test_outputs_are_sums_in_tree_order(vote: str, n_outputs: int) -> None:
     forest = random_forest(n_outputs, n_trees=40, n_outputs=n_outputs)
     expected = np.array(
-        [
-            naive_answer(forest.leaves, [{int(leaf): 1.0} for leaf in row], vote)
-            for row in naive_leaves(forest)
-        ]
+        [naive_answer(forest.leaves, [{int(leaf): 1.0} for leaf in row], vote) for row in naive_leaves(forest)]
     )
     outputs = predictor(forest).predict_outputs(forest.columns, forest.n_rows, vote)
     np.testing.assert_array_equal(outputs, expected)
@@ -78,10 +75,7 @@ def from_scikit_learn(model: RandomForestClassifier) -> tuple[Structure, Splits,
     trees = [estimator.tree_ for estimator in model.estimators_]
     offset = np.append(0, np.cumsum([tree.node_count for tree in trees])).astype(np.int64)
     right = np.concatenate(
-        [
-            np.where(t.children_right < 0, -1, t.children_right + o)
-            for t, o in zip(trees, offset[:-1], strict=True)
-        ]
+        [np.where(t.children_right < 0, -1, t.children_right + o) for t, o in zip(trees, offset[:-1], strict=True)]
     ).astype(np.int32)
     inner, leaf = right >= 0, right < 0
     value = np.concatenate([tree.value[:, 0, :] for tree in trees])[leaf]
@@ -131,9 +125,7 @@ def one_question_per_tree(thresholds: np.ndarray, feature: np.ndarray) -> tuple[
         set_start=np.zeros(n + 1, np.int64),
         sets=np.zeros(0, np.uint8),
     )
-    leaves = Leaves(
-        np.ones(2 * n), np.arange(2 * n + 1), np.zeros(2 * n, np.int32), np.arange(2 * n, dtype=float), 1
-    )
+    leaves = Leaves(np.ones(2 * n), np.arange(2 * n + 1), np.zeros(2 * n, np.int32), np.arange(2 * n, dtype=float), 1)
     return structure, splits, leaves
 
 

@@ -31,7 +31,6 @@ def grow(rng: np.random.Generator, n_trees: int, n_levels: int) -> tuple[Skeleto
     keys = rng.integers(0, 2**64, n_trees, dtype=np.uint64)
     skeleton = Skeleton(keys)
     nodes = [Node(i, int(keys[i])) for i in range(n_trees)]
-    roots = list(nodes)
     front = list(nodes)
     for depth in range(n_levels):
         assert skeleton.depth == depth

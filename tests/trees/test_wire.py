@@ -23,9 +23,7 @@ def collector(forest: RandomForest) -> Collector:
     return Collector(forest.structure, forest.owner, forest.leaves, forest.n_parties)
 
 
-def answer(
-    forest: RandomForest, wire: Wire, party: int, known: np.ndarray | None = None, n_jobs: int = 1
-) -> Any:
+def answer(forest: RandomForest, wire: Wire, party: int, known: np.ndarray | None = None, n_jobs: int = 1) -> Any:
     predictor = PartyPredictor(forest.structure, forest.party_splits(party))
     return predictor.answer(wire, forest.party_columns(party), forest.n_rows, known, n_jobs)
 
@@ -85,9 +83,7 @@ def test_reachable_leaves_are_those_of_a_party_that_knows_only_itself(seed: int,
     known = np.random.default_rng(seed).random(n_rows) < 0.7
     for party in range(forest.n_parties):
         words = answer(forest, "leaves", party, known).words
-        bits = np.unpackbits(
-            words.astype("<u8").view(np.uint8).reshape(*words.shape, 8), axis=2, bitorder="little"
-        )
+        bits = np.unpackbits(words.astype("<u8").view(np.uint8).reshape(*words.shape, 8), axis=2, bitorder="little")
         for row in range(64 * len(words)):
             only_me = [p == party and row < n_rows and bool(known[row]) for p in range(forest.n_parties)]
             trees = naive_weights(forest, row, only_me) if row < n_rows else []
@@ -131,18 +127,12 @@ def test_absent_parties_and_rows_are_weighted(
     seed: int, n_rows: int, n_parties: int, n_outputs: int, vote: Any, data: st.DataObject
 ) -> None:
     forest = random_forest(seed, n_rows, n_trees=4, n_parties=n_parties, n_outputs=n_outputs)
-    states = data.draw(
-        st.lists(st.sampled_from(["here", "absent", "some"]), min_size=n_parties, max_size=n_parties)
-    )
+    states = data.draw(st.lists(st.sampled_from(["here", "absent", "some"]), min_size=n_parties, max_size=n_parties))
     rng = np.random.default_rng(seed)
     masks = [rng.random(n_rows) < 0.6 if state == "some" else None for state in states]
     has = np.array(
         [
-            np.zeros(n_rows, np.bool_)
-            if state == "absent"
-            else np.ones(n_rows, np.bool_)
-            if mask is None
-            else mask
+            np.zeros(n_rows, np.bool_) if state == "absent" else np.ones(n_rows, np.bool_) if mask is None else mask
             for state, mask in zip(states, masks, strict=True)
         ]
     )
