@@ -131,7 +131,9 @@ class Grower:
         self._columns = Columns(*(getattr(table, name) for name in Columns._fields))
         numeric = [c if isinstance(c, NumericCoding) else _NO_VALUES for c in table.codings]
         self._lowest = np.concatenate([np.zeros(1, np.float32), *(c.low for c in numeric)])
-        self._highest = np.concatenate([np.zeros(1, np.float32), *(c.high for c in numeric)])
+        self._highest = self._lowest  # one array for both, unless values were binned
+        if any(c.low is not c.high for c in numeric):
+            self._highest = np.concatenate([np.zeros(1, np.float32), *(c.high for c in numeric)])
         # one value stands before all columns, so that a column without values points at something too
         self._first_value = np.minimum(np.cumsum([1, *(len(c.low) for c in numeric)])[:-1], len(self._lowest) - 1)
         self._prepare_kernels(int(self.root_sizes.max(initial=0)), bootstrap, len(labels))
