@@ -8,29 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import woodlot as wl
+from model_parts import DEALING, FED, FRAME, Y, classifier
 from woodlot.exceptions import ModelFileError, PolicyError
 
-N = 80
-RNG = np.random.default_rng(5)
-FRAME = pd.DataFrame(
-    {
-        "bank_age": RNG.normal(size=N),
-        "bank_colour": np.array(["crimson", "teal", "ochre"])[RNG.integers(0, 3, N)],
-        "shop_visits": np.where(RNG.random(N) < 0.2, np.nan, RNG.normal(size=N)),
-        "shop_town": np.array(["Oslo", "Lima"])[RNG.integers(0, 2, N)],
-    }
-)
-Y = np.where((FRAME.bank_age > 0) ^ (FRAME.shop_visits > 0) ^ (FRAME.shop_town == "Oslo"), "yes", "no")
-DEALING = {"bank": ["bank_age", "bank_colour"], "shop": ["shop_visits", "shop_town"]}
-FED = wl.Federation.local({"bank": FRAME[DEALING["bank"]].assign(label=Y), "shop": FRAME[DEALING["shop"]]})
-
-
-def classifier(**params: Any) -> wl.FederatedForestClassifier:
-    return wl.FederatedForestClassifier(**{"n_estimators": 5, "random_state": 0, "parties": DEALING, **params})
+# --- there and back ---
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +32,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory, federated: wl.FederatedFores
     folder = tmp_path_factory.mktemp("models") / "federated"
     federated.save(folder)
     return folder
-
-
-# --- there and back ---
 
 
 def test_a_loaded_model_is_the_same(dealt: wl.FederatedForestClassifier, tmp_path: Path) -> None:
