@@ -29,3 +29,19 @@ class PolicyError(WoodlotError):
 
 class ModelFileError(WoodlotError):
     """A saved model is damaged, of an unknown version, or does not belong to the others."""
+
+
+class IdentityError(WoodlotError):
+    """A key or certificate is missing, unsafe, expired, revoked, or not of the role that is needed."""
+
+
+class ConfigError(WoodlotError, ValueError):
+    """A configuration file that cannot be used; the message names the file, the setting and the remedy."""
+
+
+class JournalError(WoodlotError):
+    """The record of a run cannot be written, or is not what was written."""
+
+
+class PartyAwayError(WoodlotError):
+    """A party did not come back within the time that the run waits for it. The run can be resumed."""
