@@ -31,6 +31,7 @@ from woodlot.trees.kernels.search import (
     list_candidates,
     make_scratch,
     next_candidates,
+    search_twos,
 )
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import COMPACT_WEIGHT, WEIGHT_BITS, Bootstrap, draw_rows, tree_keys
@@ -62,6 +63,11 @@ class GrowthRules:
     min_samples_leaf: int
     min_weight: int
     whole_tree: bool
+
+    @property
+    def splits_two_rows_by_order(self) -> bool:
+        """Whether at a node of two rows every split is allowed and as good as any: the first feature in order wins."""
+        return self.min_samples_leaf == 1 and self.min_weight == 1 and not self.whole_tree
 
 
 class Offers(NamedTuple):
@@ -155,8 +161,7 @@ class Grower:
         max_codes = int(codes.max(initial=0)) + 1
         in_cache = table.fine.nbytes + table.coarse.nbytes <= CACHE_BYTES
         self._by_node_up_to = BY_NODE_UP_TO if in_cache else BY_NODE_IN_LARGE_TABLE
-        # a regression split is known to be perfect in tiny nodes only
-        self._in_order_up_to = TINY if self.n_classes == 0 else IN_ORDER_UP_TO
+        self._in_order_up_to = 0 if self.n_classes == 0 else IN_ORDER_UP_TO
         self._scratch_shape = (largest, key_type, self.n_classes, max_codes)
         self._local = threading.local()
 
@@ -233,9 +238,6 @@ class Grower:
         self._feature = feature
         whole = np.empty(n_open)
         wanted = counts.astype(np.int64)
-        if self.rules.min_samples_leaf == 1 and self.rules.min_weight == 1 and not self.rules.whole_tree:
-            # all splits of two rows are equally good: the first feature in order that has one wins, as below
-            wanted[self.end - self.start == 2] = np.minimum(wanted[self.end - self.start == 2], 1)
 
         def work(chunk: slice) -> None:
             found = best[chunk], feature[chunk], place[chunk], self._cut[chunk], self._missing_left[chunk]
@@ -256,7 +258,9 @@ class Grower:
         order_key = self.skeleton.key[chunk]
         select_key = self.skeleton.root_key[chunk] if self.rules.whole_tree else order_key
         n_nodes = len(start)
-        evaluate = self._evaluator(start, end, whole)
+        evaluate, payload, first = self._evaluator(start, end, whole)
+        done = self._search_smallest(start, end, order_key, counts, payload, first, found)
+        counts[done] = 0
 
         pairs = [np.empty(max(int(counts.sum()), n_nodes), kind) for kind in (np.int64, np.int64, np.uint64)]
         spare = [np.empty_like(a) for a in pairs]
@@ -275,7 +279,8 @@ class Grower:
         if self.rules.whole_tree:
             return
         # where no candidate can split the node the search goes on in the node's order, as in scikit-learn
-        tried = counts.copy()
+        tried = counts
+        tried[done] = len(self.feature_keys)
         while True:
             failed = np.flatnonzero((found[1] < 0) & (tried < len(self.feature_keys)))
             if len(failed) == 0:
@@ -284,8 +289,39 @@ class Grower:
             evaluate(pairs, len(failed), found)
             tried[failed] += 1
 
-    def _evaluator(self, start: NDArray[np.int64], end: NDArray[np.int64], whole: NDArray[np.float64]) -> Any:
-        """Gather a chunk's labels once; the function returned searches pairs of its nodes."""
+    def _search_smallest(
+        self,
+        start: NDArray[np.int64],
+        end: NDArray[np.int64],
+        order_key: NDArray[np.uint64],
+        counts: NDArray[np.int64],
+        payload: NDArray[np.float64] | None,
+        first: NDArray[np.int64],
+        found: tuple[NDArray[Any], ...],
+    ) -> NDArray[np.bool_]:
+        """Search the nodes of so few rows that their candidates need not be listed; returns which they are."""
+        if not self.rules.splits_two_rows_by_order:
+            return np.zeros(len(start), bool)
+        sizes: NDArray[np.int64] = end - start
+        if payload is not None and not self.table.categorical.any() and not self.table.has_missing.any():
+            targets.search_tiny(
+                self._columns, self.rows, self.weights, start, end, payload, first, counts, order_key,
+                self.feature_keys, self._scratch(), *found[:4],
+            )  # fmt: skip
+            return sizes <= TINY
+        search_twos(
+            self._columns, self.rows, self.weights, start, end, payload, first, self.rules.entropy, order_key,
+            self.feature_keys, *found[:4],
+        )  # fmt: skip
+        return np.asarray(sizes == 2)
+
+    def _evaluator(
+        self, start: NDArray[np.int64], end: NDArray[np.int64], whole: NDArray[np.float64]
+    ) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.int64]]:
+        """Gather a chunk's labels once; the function returned searches pairs of its nodes.
+
+        Also returns the gathered targets of a regression, and where those of each node begin.
+        """
         n_nodes = len(start)
         n_rows = int((end - start).sum())
         first = np.empty(n_nodes, np.int64)
@@ -301,7 +337,7 @@ class Grower:
                     *pairs, n_pairs, self._kernel_rules, scratch, *self._optional(scratch), *found,
                 )  # fmt: skip
 
-            return evaluate
+            return evaluate, payload, first
         prepare = wide.prepare_wide if self._wide else classes.prepare
         payload_of_classes: NDArray[Any] = np.empty(n_rows, np.int64 if self._wide else np.uint16)
         totals = np.empty((n_nodes, self.n_classes), np.int64 if self._wide else np.int32)
@@ -315,6 +351,7 @@ class Grower:
         two = self.n_classes == 2
         by_class = (
             scratch.sorting,
+            scratch.groups.chosen,
             scratch.left,
             scratch.groups if two else None,
             None if two else scratch.hist_class,
@@ -329,7 +366,7 @@ class Grower:
                 *pairs, n_pairs, self._kernel_rules, *work_space, *found,
             )  # fmt: skip
 
-        return evaluate_classes
+        return evaluate_classes, None, first
 
     def _optional(self, scratch: Scratch) -> tuple[Any, Any]:
         """What only some tables need: None spares the kernels the compilation of its code."""
@@ -497,17 +534,20 @@ class Grower:
     def leaf_classes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """What ended in the leaves (before any pruning): entries of node number, class, and its weight there."""
         number, start, end = self._all_leaves()
-        leaf, label, weight = [], [], []
-        block = max(1, (1 << 22) // self.n_classes)
-        for first in range(0, len(number), block):
-            part = slice(first, first + block)
-            totals = np.zeros((len(number[part]), self.n_classes), np.int64)
-            self._add_up(rows.class_totals, self.labels, start[part], end[part], totals)
-            node, k = np.nonzero(totals)
-            leaf.append(number[part][node])
-            label.append(k)
-            weight.append(totals[node, k])
-        return np.concatenate(leaf), np.concatenate(label), np.concatenate(weight)
+        chunks = self._chunks(end - start)
+        found: list[Any] = [None] * len(chunks)
+
+        def work(k: int) -> None:
+            first, last = start[chunks[k]], end[chunks[k]]
+            room = int(np.minimum(last - first, self.n_classes).sum())
+            entries, label, weight = (np.empty(n, np.int64) for n in (len(first), room, room))
+            seen = np.zeros(self.n_classes, np.int64)
+            n = rows.class_entries(self.rows, self.weights, self.labels, first, last, seen, entries, label, weight)
+            found[k] = np.repeat(number[chunks[k]], entries), label[:n], weight[:n]
+
+        run_chunks(work, range(len(chunks)), self.n_jobs)
+        leaf, label, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return leaf, label, weight
 
     def leaf_sums(
         self, values: NDArray[np.float64]

@@ -39,7 +39,7 @@ from woodlot.protocols.messages.vertical import (
 from woodlot.protocols.vertical.best_first import best_first
 from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, sampling_of
+from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, rules_of, sampling_of
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.grow import entropy_scale
@@ -200,7 +200,10 @@ class _Batch:
             if skeleton.depth >= self.start.max_depth:
                 last = (pack(is_split), others)
                 break
-            limits, counts = self._candidates(sizes >= self.start.min_samples_split)
+            searched = sizes >= self.start.min_samples_split
+            if rules_of(self.start).splits_two_rows_by_order:
+                searched &= sizes != 2  # the first feature in order wins, candidate or not
+            limits, counts = self._candidates(searched)
             bits = pack(is_split)
             replies = yield Round(
                 "grow",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.search import COARSE_FROM, SMALL, offer, order_categories
+from woodlot.trees.kernels.search import COARSE_FROM, RANKED, SMALL, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
 I64: Any = np.int64
@@ -546,6 +546,7 @@ def search_classes(
     n_pairs: Any,
     rules: Any,
     sorting: Any,
+    rank: Any,
     left_of: Any,
     groups: Any,
     hist_class: Any,
@@ -634,14 +635,19 @@ def search_classes(
                 )
         if not searched:
             where = 0
-            if plain and n <= SMALL:
+            if plain and (n <= SMALL or (n <= RANKED and columns.n_codes[f] > RANKED)):
                 for i in range(n):
-                    key = (U64(fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
-                    j = i
-                    while j > 0 and U64(keys[j - 1]) > key:
-                        keys[j] = keys[j - 1]
-                        j -= 1
-                    keys[j] = key
+                    spare[i] = (U64(fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
+                for i in range(n):
+                    key = U64(spare[i])
+                    smaller = 0
+                    for j in range(i):
+                        larger = I64(U64(spare[j]) > key)
+                        rank[j] += larger
+                        smaller += 1 - larger
+                    rank[i] = smaller
+                for i in range(n):
+                    keys[rank[i]] = spare[i]
                 if (U64(keys[0]) ^ U64(keys[n - 1])) > U64(0xFFFF):
                     where = 1
             elif plain:

@@ -111,11 +111,27 @@ def close_nodes(
 
 
 @kernel
-def class_totals(rows: Any, weights: Any, labels: Any, start: Any, end: Any, totals: Any) -> None:
-    """Weight of each class in each node; ``totals`` is (nodes, classes) of zeros."""
+def class_entries(
+    rows: Any, weights: Any, labels: Any, start: Any, end: Any, seen: Any, entries: Any, label: Any, weight: Any
+) -> int:
+    """Weight of each class that occurs in each node, node after node; returns how many entries there are.
+
+    ``entries`` gets the number of each node's, ``seen`` is one zero per class, before and after.
+    """
+    m = 0
     for node in range(len(start)):
+        first = m
         for i in range(start[node], end[node]):
-            totals[node, labels[rows[i]]] += I64(weights[i])
+            k = I64(labels[rows[i]])
+            if seen[k] == 0:
+                label[m] = k
+                m += 1
+            seen[k] += I64(weights[i])
+        for j in range(first, m):
+            weight[j] = seen[label[j]]
+            seen[label[j]] = 0
+        entries[node] = m - first
+    return m
 
 
 @kernel

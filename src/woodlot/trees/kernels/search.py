@@ -24,7 +24,9 @@ GROUPS = 256
 TINY = 6
 """In nodes of at most this many rows the best score of any split is known beforehand from all subsets."""
 SMALL = 16
-"""Nodes of at most this many rows are searched without a call into the general strategies."""
+"""Nodes of at most this many rows are never searched by groups of codes."""
+RANKED = 64
+"""Up to this many keys of more codes are sorted by counting the smaller ones of each: no branch to mispredict."""
 COARSE_FROM = 1024
 """Nodes with more rows are searched by groups of codes first, and inside the promising groups only."""
 BY_NODE_UP_TO = 1024
@@ -119,7 +121,7 @@ def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) 
             hist_target=np.zeros(GROUPS + 1, np.float64),
             hist_spread=np.zeros(GROUPS + 1, np.float64),
             hist_count=np.zeros(GROUPS + 1, np.int64),
-            chosen=np.empty(capacity + 1, np.int32),
+            chosen=np.empty(max(capacity, RANKED) + 1, np.int32),
             flag=np.zeros(GROUPS + 1, np.uint8),
         ),
         categories=Categories(
@@ -205,6 +207,56 @@ def list_candidates(
         pair_feature[to] = f
         pair_place[to] = spare_place[q]
     return small + large
+
+
+@kernel
+def search_twos(
+    columns: Any,
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    entropy: Any,
+    order_key: Any,
+    feature_keys: Any,
+    best: Any,
+    best_feature: Any,
+    best_place: Any,
+    best_cut: Any,
+) -> None:
+    """Search the nodes of two rows, where all splits are equally good: the first feature in order that has one wins.
+
+    ``payload`` is None for classes: the two rows of an open node then are of two classes.
+    """
+    for node in range(len(start)):
+        s = start[node]
+        if end[node] - s != 2:
+            continue
+        one = rows[s]
+        other = rows[s + 1]
+        least = U64(0xFFFFFFFFFFFFFFFF)
+        chosen = I64(-1)
+        for f in range(len(feature_keys)):
+            at = place(order_key[node], feature_keys[f])
+            if at < least and columns.fine[f, one] != columns.fine[f, other]:
+                least = at
+                chosen = f
+        if chosen < 0:
+            continue
+        w = np.float64(weights[s])
+        v = np.float64(weights[s + 1])
+        if payload is not None:
+            o = first[node]
+            best[node] = payload[o] * payload[o] / w + payload[o + 1] * payload[o + 1] / v
+        if payload is None:
+            best[node] = 0.0 if entropy else w * w / w + v * v / v
+        best_feature[node] = chosen
+        best_place[node] = least
+        code = min(columns.fine[chosen, one], columns.fine[chosen, other])
+        # categories are cut by rank, and the lower of two ranks is 0
+        best_cut[node] = 0 if columns.categorical[chosen] else I64(code)
 
 
 @kernel

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.search import COARSE_FROM, SMALL, TINY, offer, order_categories
+from woodlot.trees.kernels.hashing import place
+from woodlot.trees.kernels.search import COARSE_FROM, RANKED, SMALL, TINY, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
 I64: Any = np.int64
@@ -232,6 +233,74 @@ def _subset_scores(
 
 
 @kernel
+def search_tiny(
+    columns: Any,
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    counts: Any,
+    order_key: Any,
+    feature_keys: Any,
+    ws: Any,
+    best: Any,
+    best_feature: Any,
+    best_place: Any,
+    best_cut: Any,
+) -> None:
+    """Search the nodes of at most TINY rows by columns without categories and missing values.
+
+    The score of every split into two sets is computed once per node; then its candidates are taken in the node's
+    order until one reaches the best score of all, after which none can do better.
+    """
+    fine = columns.fine
+    p = len(feature_keys)
+    keys = ws.sorting.keys
+    shift = U64(keys.itemsize * 4)
+    position = (U64(1) << shift) - U64(1)
+    subset_score = ws.subset_score
+    places = np.empty(p, np.uint64)
+    for node in range(len(start)):
+        s = start[node]
+        n = end[node] - s
+        if n > TINY:
+            continue
+        perfect = _subset_scores(weights, s, payload, first[node], n, ws.subset_weight, ws.subset_sum, subset_score)
+        for f in range(p):
+            places[f] = place(order_key[node], feature_keys[f])
+        for tried in range(p):
+            if tried >= counts[node] and best_feature[node] >= 0:
+                break
+            at = U64(0xFFFFFFFFFFFFFFFF)
+            f = I64(0)
+            for g in range(p):
+                if places[g] < at:
+                    at = places[g]
+                    f = g
+            places[f] = U64(0xFFFFFFFFFFFFFFFF)
+            for i in range(n):
+                key = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
+                j = i
+                while j > 0 and U64(keys[j - 1]) > key:
+                    keys[j] = keys[j - 1]
+                    j -= 1
+                keys[j] = key
+            subset = 0
+            for i in range(n - 1):
+                key = U64(keys[i])
+                subset |= 1 << I64(key & position)
+                if (key ^ U64(keys[i + 1])) > position and subset_score[subset] > best[node]:
+                    best[node] = subset_score[subset]
+                    best_feature[node] = f
+                    best_place[node] = at
+                    best_cut[node] = I64(key >> shift)
+            if best[node] >= perfect:
+                break
+
+
+@kernel
 def _by_groups(
     coarse: Any,
     fine: Any,
@@ -410,12 +479,9 @@ def search_targets(
     keys = sorting.keys
     fine = columns.fine
     spare = sorting.spare
-    subset_score = ws.subset_score
+    rank = ws.groups.chosen
     shift = U64(keys.itemsize * 4)
     position = (U64(1) << shift) - U64(1)
-    free = rules.min_leaf <= 1 and rules.min_weight <= 1
-    tiny_node = I64(-1)
-    perfect = np.inf
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
@@ -423,13 +489,6 @@ def search_targets(
         n = end[node] - s
         o = first[node]
         b = best[node]
-        tiny = free and n <= TINY
-        if tiny:
-            if node != tiny_node:
-                tiny_node = node
-                perfect = _subset_scores(weights, s, payload, o, n, ws.subset_weight, ws.subset_sum, subset_score)
-            if b >= perfect and best_place[node] < pair_place[q]:
-                continue
         W = totals[node, 0]
         total = totals[node, 1]
         plain = columns.categorical[f] == 0
@@ -440,30 +499,7 @@ def search_targets(
                 score, cut = _by_category(
                     fine, f, rows, weights, s, payload, o, n, total, W, b, rules, sorting, categories
                 )
-        if plain and n <= SMALL:
-            for i in range(n):
-                key = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
-                j = i
-                while j > 0 and U64(keys[j - 1]) > key:
-                    keys[j] = keys[j - 1]
-                    j -= 1
-                keys[j] = key
-            if (U64(keys[0]) ^ U64(keys[n - 1])) > position:
-                if tiny:
-                    subset = 0
-                    key = U64(keys[0])
-                    for i in range(n - 1):
-                        follower = U64(keys[i + 1])
-                        subset |= 1 << I64(key & position)
-                        if (key ^ follower) > position:
-                            value = subset_score[subset]
-                            if value > score or (value == score and cut < 0):
-                                score = value
-                                cut = I64(key >> shift)
-                        key = follower
-                else:
-                    score, cut = _scan(keys, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, b, False, rules)
-        elif plain and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
+        if plain and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
             score, cut = _by_groups(
                 columns.coarse,
                 fine,
@@ -484,6 +520,21 @@ def search_targets(
                 sorting,
                 ws.groups,
             )
+        elif plain and (n <= SMALL or (n <= RANKED and columns.n_codes[f] > RANKED)):
+            for i in range(n):
+                spare[i] = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
+            for i in range(n):
+                key = U64(spare[i])
+                smaller = 0
+                for j in range(i):
+                    larger = I64(U64(spare[j]) > key)
+                    rank[j] += larger
+                    smaller += 1 - larger
+                rank[i] = smaller
+            for i in range(n):
+                keys[rank[i]] = spare[i]
+            if (U64(keys[0]) ^ U64(keys[n - 1])) > position:
+                score, cut = _scan(keys, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, b, False, rules)
         elif plain:
             where = _sort_codes(fine, f, rows, s, n, shift, keys, spare, sorting.count)
             if where > 0:
