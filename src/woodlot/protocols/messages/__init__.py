@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from woodlot.protocols.messages import base, vertical
+from woodlot.protocols.messages import align, base, vertical
 
-__all__ = ["base", "vertical"]
+__all__ = ["align", "base", "vertical"]

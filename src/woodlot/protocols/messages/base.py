@@ -17,6 +17,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    Self,
     TypeAlias,
     Union,
     dataclass_transform,
@@ -29,7 +30,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError, WoodlotError
+from woodlot.exceptions import (
+    DataError,
+    JournalError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+    WoodlotError,
+)
 
 
 class Role(StrEnum):
@@ -274,7 +282,7 @@ class Refusal(Message):
             raise ValueError(f"a reason has at most {_MAX_REASON} characters, not {len(self.reason)}")
 
     @classmethod
-    def from_exception(cls, error: Exception) -> Refusal:
+    def from_exception(cls, error: Exception) -> Self:
         """Return what a party tells the coordinator about `error`.
 
         The words of Woodlot's own errors are written for the other side; those of any other error may quote
@@ -304,6 +312,27 @@ class Refusal(Message):
                 return LocalProtocolError(f"party {party!r}: {self.reason}")
             case "internal":
                 return RemoteProtocolError(f"party {party!r} failed: {self.reason}")
+
+
+class Unanswered(Refusal):
+    """What a party sends when it cannot answer now: the request stays open, and the same number may be asked again.
+
+    Unlike a refusal it is no part of the run: neither side journals it, and a run that it has stopped can be
+    resumed when its cause is gone.
+    """
+
+    discloses = Disclosure(
+        sender=Role.party,
+        receiver=Role.coordinator,
+        reveals="that the party cannot answer now, and why in general words",
+        form="clear",
+    )
+
+    def to_exception(self, party: str) -> WoodlotError:
+        """Return the error that the coordinator raises, as this came from `party`."""
+        if self.kind == "internal":
+            return JournalError(f"party {party!r}: {self.reason}")
+        return super().to_exception(party)
 
 
 # --- what a protocol yields ---

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
-from woodlot.exceptions import LocalProtocolError
+from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.messages.base import Message, Refusal, Role
-from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 
 
 class Handler(Protocol):
@@ -83,15 +83,19 @@ def check_names(parties: Collection[str]) -> None:
         raise LocalProtocolError(f"no party can be named {Role.coordinator.value!r}: the coordinator is")
 
 
-def encode_requests(parties: Collection[str], requests: Mapping[str, Message]) -> dict[str, bytes]:
+def encode_requests(
+    parties: Collection[str], requests: Mapping[str, Message], *, limit: int = DEFAULT_LIMIT
+) -> dict[str, bytes]:
     """Encode a whole round, so that a fault in any request is met before the first one is sent."""
     unknown = [party for party in requests if party not in parties]
     if unknown:
         raise LocalProtocolError(f"unknown party {unknown[0]!r}; the parties are {', '.join(parties)}")
-    return {party: encode(message) for party, message in requests.items()}
+    return {party: encode(message, limit=limit) for party, message in requests.items()}
 
 
-def answer(handler: Handler, request: bytes | memoryview) -> tuple[bytes, Exception | None]:
+def answer(
+    handler: Handler, request: bytes | memoryview, *, limit: int = DEFAULT_LIMIT
+) -> tuple[bytes, Exception | None]:
     """Answer one encoded request at a party.
 
     Returns
@@ -103,9 +107,23 @@ def answer(handler: Handler, request: bytes | memoryview) -> tuple[bytes, Except
 
     """
     try:
-        return encode(handler.handle(decode(request))), None
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises, the coordinator must get an answer
+        message = decode(request, limit=limit)
+    except RemoteProtocolError as error:
         return encode(Refusal.from_exception(error)), error
+    _, reply, failure = respond(handler, message, limit=limit)
+    return reply, failure
+
+
+def respond(
+    handler: Handler, message: Message, *, limit: int = DEFAULT_LIMIT
+) -> tuple[Message, bytes, Exception | None]:
+    """Answer one decoded request at a party, as `answer` does; return the reply also before it was encoded."""
+    try:
+        reply = handler.handle(message)
+        return reply, encode(reply, limit=limit), None
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises, the coordinator must get an answer
+        refusal = Refusal.from_exception(error)
+        return refusal, encode(refusal), error
 
 
 def raise_refusals(

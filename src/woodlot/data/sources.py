@@ -1,0 +1,368 @@
+"""The tables of a party as its configuration names them: files and SQL queries, read when a job needs them.
+
+Errors from here name columns, files and queries: they are for the party's own eyes. None of them quotes a cell.
+Nothing heavy is imported before a table is read, so that a command line can check a configuration at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from woodlot.exceptions import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from woodlot.data.tables import Table
+
+FILE_KINDS = {".csv": "CSV", ".csv.gz": "CSV", ".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow"}
+"""How the file of a table may end, and what is then expected in it."""
+
+# Where SQLAlchemy looks for a password, and the options of drivers that may hold one.
+_PASSWORD_IN_URL = re.compile(
+    r"^[\w+]+://[^:/]*:[^@]*@|[?&].*(password|passwd|pwd|secret|token)[^=&]*(=|%3d)", re.IGNORECASE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Where a party's table is, and what of it may be used.
+
+    Attributes
+    ----------
+    name : str
+        What jobs call the table.
+    id : str
+        Column that identifies a row. It is never a feature.
+    columns : tuple of str or None
+        The columns that jobs may use; None: all of them.
+    path : Path, optional
+        A file that ends as in `FILE_KINDS`.
+    sql, url : str, optional
+        A query, and where to send it: a URL as SQLAlchemy has them, without a password.
+    password_env, password_file : str or Path, optional
+        Environment variable or owner-only file that holds the password of the URL. It is read when the table is.
+    folder : Path
+        What relative paths are relative to.
+
+    """
+
+    name: str
+    id: str
+    columns: tuple[str, ...] | None = None
+    path: Path | None = None
+    sql: str | None = None
+    url: str | None = field(default=None, repr=False)
+    password_env: str | None = None
+    password_file: Path | None = None
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.sql is None):
+            self._refuse("needs either path (a file) or sql with url (a query)")
+        if self.path is None:
+            self._check_query()
+        elif self.url is not None or self.password_env is not None or self.password_file is not None:
+            self._refuse("has path, so url, password_env and password_file mean nothing; take them out")
+        elif _ending(self.path) is None:
+            self._refuse(f"has a file of an unknown kind, {self.path.name!r}; it must end in {', '.join(FILE_KINDS)}")
+        if not self.id:
+            self._refuse("has an empty id; name the column that identifies a row")
+        if self.columns is not None:
+            self._check_columns(self.columns)
+
+    def _check_query(self) -> None:
+        if self.url is None:
+            self._refuse("has sql without url; add the database, such as url = 'postgresql+psycopg://user@host/db'")
+        if _PASSWORD_IN_URL.search(self.url):
+            self._refuse("has a password in url; take it out and name where it is with password_env or password_file")
+        if self.password_env is not None and self.password_file is not None:
+            self._refuse("has both password_env and password_file; keep one")
+
+    def _check_columns(self, columns: tuple[str, ...]) -> None:
+        if not columns:
+            self._refuse("has an empty list of columns; name those that jobs may use")
+        if self.id in columns:
+            self._refuse(f"has its id {self.id!r} among its columns; ids are never learnt from: take it out")
+        if repeated := _repeated(columns):
+            self._refuse(f"has {_quoted(repeated)} more than once among its columns; keep one of each")
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise ConfigError(f"table {self.name!r} {problem}")
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"table {self.name!r} ({self.folder / self.path})"
+        words = " ".join((self.sql or "").split())
+        return f"table {self.name!r} (query: {words if len(words) <= 80 else words[:77] + '...'})"
+
+    def read(self) -> LoadedTable:
+        """Read the id column and the allowed columns.
+
+        Returns
+        -------
+        LoadedTable
+            Rows in the order of the file. The rows of a query have no order of their own and are sorted by id.
+
+        Raises
+        ------
+        DataError
+            The table is not there, damaged, empty or not what the configuration says. The message names the file or
+            query, and holds neither cells nor the password.
+        ConfigError
+            The file of the password cannot be used.
+
+        """
+        from woodlot.data.formats import digest
+
+        arrow = self._read_query() if self.path is None else self._read_file(self.folder / self.path)
+        if arrow.num_rows == 0:
+            raise DataError(f"{self} has no rows; a table needs at least one")
+        self._check_types(arrow.schema)
+        if self.path is None:
+            arrow = arrow.sort_by([(self.id, "ascending")])
+        return LoadedTable(self.name, self.id, arrow, digest(arrow))
+
+    def _used(self, names: Sequence[str]) -> list[str]:
+        """The columns to read, id first, out of those that there are."""
+        if repeated := _repeated(names):
+            raise DataError(f"{self} has {_quoted(repeated)} more than once; rename or drop all but one of each")
+        for name, setting in [(self.id, "id"), *((name, "columns") for name in self.columns or ())]:
+            if name not in names:
+                raise DataError(
+                    f"{self} has no column {name!r}, which the setting {setting} names; {_hint(name, names)}"
+                )
+        allowed = [name for name in names if name != self.id] if self.columns is None else self.columns
+        if not allowed:
+            raise DataError(f"{self} has no column besides the id {self.id!r}: there is nothing to learn from; add one")
+        return [self.id, *allowed]
+
+    def _check_types(self, schema: Any) -> None:
+        """Refuse now what no forest could use later."""
+        from pyarrow import types
+
+        from woodlot.data.columns import time_value, unusable_type
+        from woodlot.data.formats import is_text
+
+        for column in schema:
+            kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+            usable = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or is_text(kind)
+            if usable or types.is_null(kind):
+                continue
+            if column.name == self.id:
+                raise DataError(
+                    f"{self}: ids must be whole numbers or text, but column {self.id!r} has the type {kind}; "
+                    "convert it, for instance to text"
+                )
+            if types.is_temporal(kind):
+                raise time_value(column.name, str(self), str(kind))
+            if not types.is_boolean(kind):
+                raise unusable_type(column.name, str(self), str(kind))
+
+    def _read_file(self, path: Path) -> Any:
+        import pyarrow as pa
+
+        from woodlot.data.formats import read_arrow, read_csv, read_parquet
+
+        kind = FILE_KINDS[str(_ending(path))]
+        if not path.is_file():
+            found = "is not a file" if path.exists() else "is not there"
+            raise DataError(f"{self} {found}; correct the setting path")
+        try:
+            if path.stat().st_size == 0:
+                raise DataError(f"{self} is empty; write the file again")
+            if kind == "CSV":
+                table = read_csv(path, self.id, self._used, self._check_types)
+            else:
+                table = (read_parquet if kind == "Parquet" else read_arrow)(path, self._used)
+                table.validate(full=True)  # the offsets and codes of a damaged file would otherwise be followed
+            return table.replace_schema_metadata(None)
+        except PermissionError:
+            raise DataError(f"{self} may not be read by this user; change the permissions of the file") from None
+        except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+            words = " ".join(str(error).split())[:200]
+            raise DataError(f"{self} is damaged or is no {kind} file: {words}; write it again") from None
+
+    def _read_query(self) -> Any:
+        try:
+            import sqlalchemy
+        except ImportError:
+            raise DataError(f"{self} needs SQLAlchemy; run: pip install 'woodlot[sql]'") from None
+        from woodlot.data.formats import ROWS_OF_A_QUERY, rows_to_table
+
+        password = self._password()
+        try:
+            url = self._located(sqlalchemy.make_url(self.url or ""))
+            if password is not None:
+                url = url.set(password=password)
+            engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, hide_parameters=True)
+            with engine.connect() as connection:  # never committed: a query that writes is undone
+                connection = connection.execution_options(yield_per=ROWS_OF_A_QUERY)
+                result = connection.execute(sqlalchemy.text(self.sql or ""))
+                if not result.returns_rows:
+                    raise DataError(f"{self} gives no table; the setting sql must be a SELECT")
+                names = list(result.keys())
+                return rows_to_table(result.partitions(), names, self._used(names), str(self))
+        except DataError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a driver raises may quote the URL with its password
+            problem = " ".join(_without(password, _words_of_database(error)).split())[:300]
+        # Raised only here, so that the driver's error does not go along as its context.
+        raise DataError(f"{self} cannot be read: {problem}; check the settings sql and url, and the password")
+
+    def _located(self, url: Any) -> Any:
+        """The URL with the path of a SQLite file made absolute. SQLite would make a file that is not there."""
+        file = url.database
+        if url.get_backend_name() != "sqlite" or not file or file == ":memory:" or file.startswith("file:"):
+            return url
+        path = self.folder / file
+        if not path.is_file():
+            raise DataError(f"{self} is in a database that is not there, {path}; correct the setting url")
+        return url.set(database=str(path))
+
+    def _password(self) -> str | None:
+        if self.password_file is not None:
+            path = self.folder / self.password_file
+            return read_private(path, f"the password of table {self.name!r}").decode(errors="surrogateescape")
+        if self.password_env is None:
+            return None
+        password = os.environ.get(self.password_env)
+        if not password:
+            raise DataError(f"{self} needs its password in the environment variable {self.password_env}; set it")
+        return password
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LoadedTable:
+    """A table in memory, as Arrow has it. Let go of it once what is needed has been taken.
+
+    Attributes
+    ----------
+    name : str
+        What jobs call the table.
+    id : str
+        The id column.
+    arrow : pyarrow.Table
+        The id column and the allowed columns.
+    digest : str
+        SHA-256 in hexadecimal of names, types and all values in the order of rows. The format of the file, its
+        chunks and its compression do not matter.
+
+    """
+
+    name: str
+    id: str
+    arrow: Any
+    digest: str
+
+    def __repr__(self) -> str:
+        return f"LoadedTable({self.name!r}, {self.n_rows:,} rows, {len(self.columns)} columns)"
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.arrow.num_rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that may be used."""
+        return tuple(name for name in self.arrow.column_names if name != self.id)
+
+    @property
+    def ids(self) -> Any:
+        """The id column as Arrow has it, unchecked: missing and repeated ids are for `canonical_ids` to find."""
+        return self.arrow.column(self.id)
+
+    def values(self, column: str) -> NDArray[Any]:
+        """One column as it is, not rounded to float32: labels or weights."""
+        from woodlot.data.values import column_values
+
+        return column_values(self.arrow, column, f"table {self.name!r}")
+
+    def table(self) -> Table:
+        """Copy the allowed columns into the form that forests take; the ids are not among them."""
+        from woodlot.data.tables import read_table
+
+        return read_table(self.arrow, what=f"table {self.name!r}", skip=self.id)
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """Read a secret from a file that only its owner may read.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Line ends behind the secret are not part of it.
+    what : str
+        What errors call the secret.
+
+    """
+    try:
+        with path.open("rb") as file:
+            if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise ConfigError(f"{what} is in {path}, which is open to others; run: chmod 600 {path}")
+            secret = file.read().rstrip(b"\r\n")
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read from {path}: {error.strerror}") from None
+    if not secret:
+        raise ConfigError(f"{what} is missing: {path} is empty; write it there")
+    return secret
+
+
+def _ending(path: Path) -> str | None:
+    name = path.name.lower()
+    return next((ending for ending in FILE_KINDS if name.endswith(ending)), None)
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _quoted(names: Sequence[str], limit: int = 20) -> str:
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    """What may be wrong where a column is not among the names."""
+    if any(re.fullmatch(r"\s*[-+.\d]*\s*", other) for other in names):  # cells rather than names: not to be quoted
+        return "is the first line of the file the names of the columns?"
+    if len(names) == 1 and (separator := re.search(r"[;\t|]", names[0])):
+        return f"cells must be separated by commas, not by {separator[0]!r}"
+    near = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
+    return f"did you mean {near[0]!r}?" if near else f"it has {_quoted(names)}"
+
+
+def _words_of_database(error: Exception) -> str:
+    """What a database said, but only where it does not speak of values."""
+    from sqlalchemy import exc
+
+    if isinstance(error, ImportError):
+        return f"the database driver is not installed ({error.name})"
+    if isinstance(error, exc.OperationalError | exc.ProgrammingError | exc.InterfaceError):
+        return str(error.orig)
+    if isinstance(error, exc.NoSuchModuleError):
+        return "SQLAlchemy does not know this kind of database"
+    if isinstance(error, exc.ArgumentError):
+        return "SQLAlchemy does not understand the url"
+    return type(error).__name__
+
+
+def _without(secret: str | None, words: str) -> str:
+    """Words without a secret, whichever of its characters were escaped, as in a URL or in quotes."""
+    if not secret:
+        return words
+    characters = []
+    for character in secret:
+        escaped = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+        plus = r"|\+" if character == " " else ""
+        characters.append(rf"\\{{0,2}}(?:{re.escape(character)}|{escaped}{plus})")
+    return re.sub("".join(characters), "***", words, flags=re.IGNORECASE)

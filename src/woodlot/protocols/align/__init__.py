@@ -1,0 +1,9 @@
+"""Alignment: the same rows at every party, found without showing ids. See docs/protocol/align.md."""
+
+from __future__ import annotations
+
+from woodlot.protocols.align.coordinator import Alignment, align
+from woodlot.protocols.align.keys import Signer
+from woodlot.protocols.align.party import AlignParty
+
+__all__ = ["AlignParty", "Alignment", "Signer", "align"]

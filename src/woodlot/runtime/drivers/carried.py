@@ -1,0 +1,208 @@
+"""The driver for parties that are elsewhere: it numbers the requests, and a carrier takes them there and back."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, cast
+
+from woodlot.exceptions import JournalError, LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.messages.base import Message, Role, Unanswered
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.codec import DEFAULT_LIMIT, decode
+from woodlot.runtime.drivers import check_names, encode_requests, raise_refusals
+from woodlot.runtime.journal import Entry, JobJournal
+
+
+class Numbered(NamedTuple):
+    """An encoded request and its number among the requests of this job to this party, from 1."""
+
+    number: int
+    data: bytes
+
+
+class Carrier(Protocol):
+    """Takes the encoded requests of one job to the parties and brings their replies."""
+
+    def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
+        """Send all requests at once and return when all are answered.
+
+        Calls ``on_reply(party, data)`` in the caller's thread for each reply as it arrives. A request that is
+        carried again gets the same reply.
+
+        Raises
+        ------
+        PartyAwayError
+            When a party stays away too long.
+
+        """
+        ...
+
+    def close(self) -> None:
+        """Carry no more; a `carry` that waits in another thread ends with a `LocalProtocolError`."""
+        ...
+
+
+class CarriedDriver:
+    """Carries the rounds of one job to parties that are elsewhere.
+
+    With a journal, every reply is recorded as it arrives, before the protocol sees it. When the same protocol
+    is run again on the same journal, what is recorded is not asked for again, and the run goes on where it was.
+
+    A round that could not be carried to its end (a party stayed away or is `Unanswered`, the journal cannot be
+    written, an interrupt) stops the driver: it raises the same error at every further round, so that nothing is
+    recorded that a resumed run would not repeat. A refusal is a reply like any other and stops nothing.
+
+    Parameters
+    ----------
+    carrier : Carrier
+        Carries this job; the driver closes it.
+    parties : sequence of str
+        The names of the parties that can be asked.
+    ledger : Ledger, optional
+        Records every message, also those that the journal has, as if the run had never been interrupted.
+    journal : JobJournal, optional
+        The records of this job. They are verified first.
+    limit : int
+        The largest message that is sent or accepted, in bytes.
+
+    Raises
+    ------
+    JournalError
+        If the journal is not what was written.
+
+    """
+
+    parties: tuple[str, ...]
+    ledger: Ledger | None
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        parties: Sequence[str],
+        *,
+        ledger: Ledger | None = None,
+        journal: JobJournal | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> None:
+        check_names(parties)
+        self.parties = tuple(parties)
+        self.ledger = ledger
+        self._carrier = carrier
+        self._journal = journal
+        self._limit = limit
+        self._numbers = dict.fromkeys(self.parties, 0)
+        self._recorded = dict.fromkeys(self.parties, 0)
+        if journal is not None:
+            journal.verify()
+            self._recorded = {party: journal.last(party, Role.coordinator) for party in self.parties}
+        self._stopped: BaseException | None = None
+        self._closed = False
+        self._turn = threading.Lock()
+
+    def ask(self, requests: Mapping[str, Message]) -> dict[str, Message]:
+        """Send one request to each named party and return their replies; see `Driver`."""
+        sent = encode_requests(self.parties, requests, limit=self._limit)
+        with self._turn:
+            if self._closed:
+                raise LocalProtocolError("this driver is closed")
+            if self._stopped is not None:
+                raise self._stopped
+            try:
+                replies = self._exchange(requests, sent)
+            except BaseException as error:
+                self._stopped = error
+                raise
+        for reply in replies.values():
+            if isinstance(reply, RemoteProtocolError):
+                raise reply
+        good = cast(dict[str, Message], replies)
+        raise_refusals(self.parties, good)
+        return good
+
+    def _exchange(
+        self, requests: Mapping[str, Message], sent: Mapping[str, bytes]
+    ) -> dict[str, Message | RemoteProtocolError]:
+        """Carry one round; a reply that cannot be read is its sender's failure, and stands here as that."""
+        arrived: dict[str, Message | RemoteProtocolError] = {}
+        sizes: dict[str, int] = {}
+        waiting: dict[str, Numbered] = {}
+
+        def receive(party: str, data: bytes) -> None:
+            sizes[party] = len(data)
+            try:
+                arrived[party] = decode(data, limit=self._limit)
+            except RemoteProtocolError as error:
+                arrived[party] = RemoteProtocolError(f"party {party!r}: {error}")
+
+        def on_reply(party: str, data: bytes) -> None:
+            if party not in waiting or party in arrived:
+                raise RemoteProtocolError(f"a reply of party {party!r}, which was not asked")
+            receive(party, data)
+            self._write(party, requests[party], waiting[party], arrived[party], data)
+
+        for party, data in sent.items():
+            self._numbers[party] += 1
+            request = Numbered(self._numbers[party], data)
+            self._account(Role.coordinator, party, requests[party], len(data))
+            known = self._read(party, request)
+            if known is None:
+                waiting[party] = request
+            else:
+                receive(party, known)
+        if waiting:
+            self._carrier.carry(waiting, on_reply)
+        replies = {party: arrived[party] for party in requests}
+        for party in self.parties:
+            if isinstance(reply := replies.get(party), Unanswered):
+                raise reply.to_exception(party)
+        for party, reply in replies.items():
+            if isinstance(reply, Message):
+                self._account(party, Role.coordinator, reply, sizes[party])
+        return replies
+
+    def _read(self, party: str, request: Numbered) -> bytes | None:
+        """The reply that the journal has, if any."""
+        if self._journal is None or request.number > self._recorded[party]:
+            return None
+        asked = self._journal.lookup(Role.coordinator, party, request.number)
+        answered = self._journal.lookup(party, Role.coordinator, request.number)
+        if asked is None or answered is None:  # what could not be read was not recorded
+            return None
+        if asked.digest != hashlib.sha256(request.data).digest():
+            raise JournalError(
+                f"the run does not repeat itself: request {request.number} to party {party!r} is not the one in the "
+                "journal. Resume it with the version, the settings and the seed that it was begun with"
+            )
+        return self._journal.body(answered)
+
+    def _write(
+        self, party: str, message: Message, request: Numbered, reply: Message | RemoteProtocolError, data: bytes
+    ) -> None:
+        if self._journal is None or isinstance(reply, RemoteProtocolError | Unanswered):
+            return
+        number, sent = request
+        kind, digest = type(message).__name__, hashlib.sha256(sent).digest()
+        # Of the request the digest is enough: the protocol makes it again.
+        asked = Entry(Role.coordinator.value, party, number, kind, len(sent), digest, None)
+        self._journal.append([asked, Entry.of(party, Role.coordinator, number, type(reply).__name__, data)])
+
+    def _account(self, sender: str, receiver: str, message: Message, n_bytes: int) -> None:
+        if self.ledger is not None:
+            self.ledger.record(sender, receiver, message, n_bytes)
+
+    def close(self) -> None:
+        """Take no more rounds, and close the carrier."""
+        if not self._closed:
+            self._closed = True
+            self._carrier.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

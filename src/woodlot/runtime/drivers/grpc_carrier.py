@@ -1,0 +1,247 @@
+"""The requests that parties have yet to answer, and the carrier that waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from woodlot.exceptions import LocalProtocolError, PartyAwayError, RemoteProtocolError
+from woodlot.runtime.drivers.carried import Numbered
+from woodlot.runtime.drivers.grpc_wire import BROKEN, Tasks, Writer
+from woodlot.runtime.frames import Kind, Label, Parcel, job_bytes
+from woodlot.runtime.peers import Peer
+
+WAKE_SECONDS = 0.1
+"""How soon a caller that waits notices that it has been cancelled, or that a party has gone."""
+
+_MAX_FAILURE = 100  # characters of a failure that a party names
+
+
+class Cancelled(LocalProtocolError):  # noqa: N818 - nothing has gone wrong
+    """The caller's own side has called the work off."""
+
+
+class PartyLink:
+    """One open connection of a party. All of it runs in the event loop."""
+
+    def __init__(self, peer: Peer, writer: Writer, on_replaced: Callable[[], None]) -> None:
+        self.peer = peer
+        self.on_replaced = on_replaced
+        self.since = time.time()
+        self.tasks = Tasks()
+        self._writer = writer
+        self._asked: Counter[tuple[str, int]] = Counter()
+        self._leaving: set[Label] = set()
+
+    def ask(self, label: Label, data: bytes) -> None:
+        """Send a request; one that is still on its way out is not sent twice."""
+        if label not in self._leaving:
+            self._leaving.add(label)
+            self._asked[label.job, label.number] += 1
+            self.tasks.start(self._send(label, data))
+
+    async def _send(self, label: Label, data: bytes) -> None:
+        try:
+            await self._writer.send(label, data)
+        except BROKEN:
+            pass  # whoever reads this connection meets its end and says so
+        finally:
+            self._leaving.discard(label)
+
+    def check_reply(self, label: Label) -> None:
+        """Refuse what was not asked for on this connection."""
+        if label.kind not in (Kind.reply, Kind.failure) or not self._asked[label.job, label.number]:
+            raise RemoteProtocolError(f"a {label.kind.name} that nobody has asked for")
+
+    def note_reply(self, label: Label) -> None:
+        """Expect this reply no more."""
+        self._asked[label.job, label.number] -= 1
+        self._asked += Counter()  # drops what is at zero
+
+
+class _Outcome(NamedTuple):
+    party: str
+    parcel: Parcel | None = None
+    error: LocalProtocolError | None = None
+
+
+class Errand(NamedTuple):
+    """One request, and where its outcome goes."""
+
+    party: str
+    label: Label
+    data: bytes
+    deliver: Callable[[_Outcome], None]
+
+
+class Outbox:
+    """What the parties have yet to answer, and their connections. Only the event loop changes it."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, PartyLink] = {}
+        self._errands: defaultdict[str, dict[Label, Errand]] = defaultdict(dict)
+
+    def post(self, errands: list[Errand]) -> None:
+        """Send requests now, or when their parties are there."""
+        for errand in errands:
+            if errand.label in self._errands[errand.party]:
+                what = f"request {errand.label.number} of job {errand.label.job}"
+                errand.deliver(_Outcome(errand.party, error=LocalProtocolError(f"{what} is already on its way")))
+                continue
+            self._errands[errand.party][errand.label] = errand
+            link = self.links.get(errand.party)
+            if link is not None:
+                link.ask(errand.label, errand.data)
+
+    def withdraw(self, errands: list[Errand]) -> None:
+        """Forget requests; their replies, if any come, are dropped."""
+        for errand in errands:
+            if self._errands[errand.party].get(errand.label) is errand:
+                del self._errands[errand.party][errand.label]
+
+    def connect(self, link: PartyLink) -> None:
+        """Ask a party that has come, or come back, for everything that it owes."""
+        former = self.links.get(link.peer.name)
+        self.links[link.peer.name] = link
+        if former is not None:
+            former.on_replaced()
+        for errand in self._errands[link.peer.name].values():
+            link.ask(errand.label, errand.data)
+
+    def disconnect(self, link: PartyLink) -> None:
+        """Note that a connection is gone, unless another has taken its place."""
+        if self.links.get(link.peer.name) is link:
+            del self.links[link.peer.name]
+
+    def arrive(self, link: PartyLink, parcel: Parcel) -> None:
+        """Hand a reply to whoever waits for it."""
+        link.note_reply(parcel.label)
+        asked = parcel.label._replace(kind=Kind.request)
+        errand = self._errands[link.peer.name].pop(asked, None)
+        if errand is not None:
+            errand.deliver(_Outcome(link.peer.name, parcel))
+
+
+class HubCarrier:
+    """Takes the requests of one job through a hub; see `Carrier`.
+
+    Parameters
+    ----------
+    job : str
+        The job's name, 32 hexadecimal digits.
+    outbox : Outbox
+        The hub's.
+    loop : AbstractEventLoop
+        In which the outbox lives.
+    closed : threading.Event
+        Set when the hub closes.
+    message_limit : int
+        The longest request, in bytes.
+    wait_seconds : float
+        For how long, all in all, one round waits for a party that is not connected.
+    on_waiting : callable, optional
+        Called in the caller's thread with the names of the parties that are missing whenever they change, and
+        with none when all are there again.
+    cancelled : threading.Event, optional
+        Ends every wait when set.
+
+    """
+
+    def __init__(
+        self,
+        job: str,
+        outbox: Outbox,
+        loop: asyncio.AbstractEventLoop,
+        closed: threading.Event,
+        *,
+        message_limit: int,
+        wait_seconds: float,
+        on_waiting: Callable[[tuple[str, ...]], None] | None,
+        cancelled: threading.Event | None,
+    ) -> None:
+        job_bytes(job)
+        self._job = job
+        self._outbox = outbox
+        self._loop = loop
+        self._hub_closed = closed
+        self._message_limit = message_limit
+        self._wait_seconds = wait_seconds
+        self._on_waiting = on_waiting
+        self._cancelled = cancelled or threading.Event()
+        self._closed = threading.Event()
+
+    def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
+        """Send all requests at once and return when all are answered; see `Carrier`."""
+        self._check_open()
+        for party, request in requests.items():
+            if len(request.data) > self._message_limit:
+                raise LocalProtocolError(
+                    f"the request to party {party!r} has {len(request.data):,} bytes; the message limit is "
+                    f"{self._message_limit:,} (raise it on both sides)"
+                )
+        # A queue of this round's own: what an interrupted round has left behind never mixes with it.
+        done: SimpleQueue[_Outcome] = SimpleQueue()
+        errands = [
+            Errand(party, Label(Kind.request, self._job, request.number), request.data, done.put)
+            for party, request in requests.items()
+        ]
+        self._loop.call_soon_threadsafe(self._outbox.post, errands)
+        try:
+            self._collect(list(requests), done, on_reply)
+        finally:
+            self._loop.call_soon_threadsafe(self._outbox.withdraw, errands)
+
+    def _collect(self, parties: list[str], done: SimpleQueue[_Outcome], on_reply: Callable[[str, bytes], None]) -> None:
+        away = dict.fromkeys(parties, 0.0)
+        told: tuple[str, ...] = ()
+        looked = time.monotonic()
+        while away:
+            try:
+                outcome = done.get(timeout=WAKE_SECONDS)
+            except Empty:
+                pass
+            else:
+                del away[outcome.party]
+                on_reply(outcome.party, _open(outcome))
+            self._check_open()
+            missing = tuple(party for party in away if party not in self._outbox.links)
+            now = time.monotonic()
+            for party in missing:
+                away[party] += now - looked
+            looked = now
+            if missing != told:
+                told = missing
+                if self._on_waiting is not None:
+                    self._on_waiting(missing)
+            late = [party for party in missing if away[party] >= self._wait_seconds]
+            if late:
+                raise PartyAwayError(
+                    f"party {late[0]!r} was not connected for {away[late[0]]:.1f} s, and the limit is "
+                    f"{self._wait_seconds:g} s; start its agent, then resume the job"
+                )
+
+    def _check_open(self) -> None:
+        if self._cancelled.is_set():
+            raise Cancelled(f"job {self._job} was cancelled")
+        if self._closed.is_set() or self._hub_closed.is_set():
+            raise LocalProtocolError("this carrier is closed")
+
+    def close(self) -> None:
+        """Carry no more; a `carry` that waits in another thread ends with a `LocalProtocolError`."""
+        self._closed.set()
+
+
+def _open(outcome: _Outcome) -> bytes:
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.parcel is None:
+        raise LocalProtocolError(f"no reply of party {outcome.party!r}")
+    if outcome.parcel.label.kind is Kind.failure:
+        what = outcome.parcel.data[:_MAX_FAILURE].decode("ascii", "replace")
+        raise RemoteProtocolError(f"party {outcome.party!r} failed: {what}; its log has the reason")
+    return outcome.parcel.data

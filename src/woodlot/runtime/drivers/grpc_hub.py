@@ -1,0 +1,386 @@
+"""The coordinator's end of every gRPC connection: the only one that listens.
+
+Parties and users dial in with mutual TLS, each at a method of its own, and keep one stream open. The coordinator
+sends requests to parties, and users send requests to it. Whose certificate is refused is refused at once, and one
+that is refused later loses the connection that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from woodlot.exceptions import ConfigError, IdentityError, LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.messages.base import Role
+from woodlot.runtime.codec import DEFAULT_LIMIT
+from woodlot.runtime.drivers.carried import Carrier
+from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink
+from woodlot.runtime.drivers.grpc_wire import (
+    BROKEN,
+    PARTY_METHOD,
+    SERVICE,
+    USER_METHOD,
+    Tasks,
+    Writer,
+    check_tls,
+    event_loop,
+    grpc,
+    options,
+    spawn,
+)
+from woodlot.runtime.frames import FRAME_LIMIT, NO_JOB, Assembler, Kind, Label, Parcel
+from woodlot.runtime.peers import Credentials, Peer
+
+__all__ = ["Cancelled", "Hub"]
+
+CHECK_SECONDS = 1.0
+"""How often the certificate of an open connection is checked again."""
+
+USER_THREADS = 64
+"""How many users' requests are served at the same time; the others wait."""
+
+MAX_USER_REQUESTS = 64
+"""How many requests of one user's connection are taken before the first is answered."""
+
+KEPT_BYTES = 64 << 20
+"""Replies to users that are kept, the youngest first, in case their connection broke before they had them."""
+
+_USER = "user"
+_MAX_USER_UNFINISHED = 4
+_KEY_BYTES = 200  # about what a kept reply takes beside itself
+_MAX_REASON = 300  # characters of a reason that goes to a peer: gRPC sends it in a header
+
+_Key: TypeAlias = tuple[str, str, int]
+
+logger = logging.getLogger(__name__)
+
+
+class Hub:
+    """Listens for parties and users.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port`` to listen on; port 0 lets the system choose.
+    credentials : Credentials
+        The coordinator's. Its certificate is for the name ``coordinator.woodlot``.
+    admit : callable
+        Takes a certificate (PEM) that the authority has signed and returns its owner, or raises `IdentityError`
+        with the reason. Called when a connection opens and every second as long as it is open, in any thread.
+    serve_user : callable
+        Takes a user and a request and returns the reply. Called in one of many threads; may take its time.
+    greet : callable, optional
+        Returns what each peer is sent first when it connects.
+    message_limit : int
+        The longest message, in bytes, in either direction.
+    frame_limit : int
+        The longest frame, in bytes.
+
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        *,
+        admit: Callable[[bytes], Peer],
+        serve_user: Callable[[Peer, bytes], bytes],
+        greet: Callable[[Peer], bytes] | None = None,
+        message_limit: int = DEFAULT_LIMIT,
+        frame_limit: int = FRAME_LIMIT,
+    ) -> None:
+        self._address = address
+        self._credentials = credentials
+        self._admit = admit
+        self._serve_user = serve_user
+        self._greet = greet
+        self._message_limit = message_limit
+        self._frame_limit = frame_limit
+        self._outbox = Outbox()
+        self._answers = _Answers()
+        self._visits: set[_Visit] = set()
+        self._closed = threading.Event()
+        self._server: Any = None
+        # Certificates are checked in threads of their own: users' long requests must not hold that up.
+        self._guards = ThreadPoolExecutor(4, thread_name_prefix="woodlot-guard")
+        self._clerks = ThreadPoolExecutor(USER_THREADS, thread_name_prefix="woodlot-clerk")
+
+    def start(self) -> int:
+        """Listen.
+
+        Returns
+        -------
+        int
+            The port.
+
+        Raises
+        ------
+        ConfigError
+            If the address cannot be listened on.
+
+        """
+        check_tls()
+        return spawn(self._start()).result()
+
+    async def _start(self) -> int:
+        # Without so_reuseport=0 a second coordinator would share the port, and get every other connection.
+        server = grpc.aio.server(options=[*options(self._frame_limit), ("grpc.so_reuseport", 0)])
+        handlers = {
+            PARTY_METHOD: grpc.stream_stream_rpc_method_handler(self._take_party),
+            USER_METHOD: grpc.stream_stream_rpc_method_handler(self._take_user),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        mine = self._credentials
+        secure = grpc.ssl_server_credentials([(mine.key, mine.certificate)], mine.authority, require_client_auth=True)
+        try:
+            port: int = server.add_secure_port(self._address, secure)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"cannot listen on {self._address}: the address is not this machine's, the port is taken, or key and "
+                "certificate do not belong together; stop the program that has the port, or choose another"
+            ) from error
+        await server.start()
+        self._server = server
+        return port
+
+    def close(self) -> None:
+        """End every connection and every wait; return when the users' requests at work have ended."""
+        if not self._closed.is_set():
+            self._closed.set()
+            if self._server is not None:
+                spawn(self._stop()).result()
+            self._clerks.shutdown(cancel_futures=True)
+            self._guards.shutdown(cancel_futures=True)
+
+    async def _stop(self) -> None:
+        for visit in tuple(self._visits):
+            visit.end(grpc.StatusCode.UNAVAILABLE, "the coordinator is stopping")
+        await self._server.stop(0.2)
+
+    def connected(self) -> dict[str, float]:
+        """The parties that are connected, and since when (seconds since 1970)."""
+        return {name: link.since for name, link in self._outbox.links.copy().items()}
+
+    def carrier(
+        self,
+        job: str,
+        *,
+        wait_seconds: float,
+        on_waiting: Callable[[tuple[str, ...]], None] | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Carrier:
+        """A carrier for one job.
+
+        Parameters
+        ----------
+        job : str
+            The job's name, 32 hexadecimal digits.
+        wait_seconds : float
+            For how long, all in all, one round waits for a party that is not connected. The time that a connected
+            party takes to answer does not count.
+        on_waiting : callable, optional
+            Called with the names of the parties that are missing whenever they change; with none when all are
+            there again. In the thread of the one who waits.
+        cancelled : threading.Event, optional
+            Ends every wait with `Cancelled` when set.
+
+        Returns
+        -------
+        Carrier
+            For a `CarriedDriver`.
+
+        """
+        return HubCarrier(
+            job,
+            self._outbox,
+            event_loop(),
+            self._closed,
+            message_limit=self._message_limit,
+            wait_seconds=wait_seconds,
+            on_waiting=on_waiting,
+            cancelled=cancelled,
+        )
+
+    async def _take_party(self, _: Any, context: Any) -> None:
+        await self._host(context, Role.party.value, self._hear_party)
+
+    async def _take_user(self, _: Any, context: Any) -> None:
+        await self._host(context, _USER, self._hear_user)
+
+    async def _host(self, context: Any, role: str, hear: Callable[[_Visit], Awaitable[None]]) -> None:
+        """One connection from its beginning to its end."""
+        try:
+            certificate = (context.auth_context().get("x509_pem_cert") or (b"",))[0]
+            peer = await self._check(certificate, role)
+            visit = _Visit(peer, context, Writer(context.write, frame_limit=self._frame_limit))
+            await context.send_initial_metadata(())
+            self._visits.add(visit)
+            try:
+                await _first_to_end(self._hear(visit, hear), self._watch(visit), visit.ended)
+            finally:
+                self._visits.discard(visit)
+        except _EndError as end:
+            logger.warning("closed the connection of %s: %s", context.peer(), end.reason)
+            await context.abort(end.code, end.reason[:_MAX_REASON])
+        except RemoteProtocolError as error:
+            logger.warning("closed the connection of %s %r, which sent %s", role, peer.name, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_MAX_REASON])
+
+    async def _check(self, certificate: bytes, role: str) -> Peer:
+        try:
+            peer = await asyncio.get_running_loop().run_in_executor(self._guards, self._admit, certificate)
+        except IdentityError as error:
+            raise _EndError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from error
+        except Exception as error:  # a check that fails lets nobody in
+            logger.exception("a certificate could not be checked")
+            raise _EndError(grpc.StatusCode.UNAVAILABLE, "the coordinator cannot check certificates now") from error
+        if peer.role != role:
+            reason = f"the certificate of {peer.name!r} is for the role {peer.role!r}, and {role!r} is needed here"
+            raise _EndError(grpc.StatusCode.PERMISSION_DENIED, reason)
+        return peer
+
+    async def _watch(self, visit: _Visit) -> None:
+        """End when the certificate is good no more."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._check(visit.peer.certificate, visit.peer.role)
+
+    async def _hear(self, visit: _Visit, hear: Callable[[_Visit], Awaitable[None]]) -> None:
+        try:
+            if self._greet is not None:
+                greeting = await asyncio.get_running_loop().run_in_executor(self._guards, self._greet, visit.peer)
+                await visit.writer.send(Label(Kind.greeting, NO_JOB, 0), greeting)
+            await hear(visit)
+        except BROKEN:
+            logger.debug("the connection of %s %r broke", visit.peer.role, visit.peer.name)
+
+    async def _hear_party(self, visit: _Visit) -> None:
+        name = visit.peer.name
+        link = PartyLink(visit.peer, visit.writer, visit.replace)
+        assembler = Assembler(self._message_limit, accept=link.check_reply, frame_limit=self._frame_limit)
+        logger.info("party %r is connected", name)
+        self._outbox.connect(link)
+        try:
+            while (frame := await visit.context.read()) is not grpc.aio.EOF:
+                parcel = assembler.feed(frame)
+                if parcel is not None:
+                    self._outbox.arrive(link, parcel)
+        finally:
+            self._outbox.disconnect(link)
+            link.tasks.cancel()
+            logger.info("party %r is disconnected", name)
+
+    async def _hear_user(self, visit: _Visit) -> None:
+        assembler = Assembler(
+            self._message_limit,
+            accept=_only_requests,
+            frame_limit=self._frame_limit,
+            max_unfinished=_MAX_USER_UNFINISHED,
+        )
+        tasks = Tasks()
+        room = asyncio.Semaphore(MAX_USER_REQUESTS)
+        try:
+            while (frame := await visit.context.read()) is not grpc.aio.EOF:
+                parcel = assembler.feed(frame)
+                if parcel is not None:
+                    await room.acquire()
+                    tasks.start(self._answer(visit, parcel)).add_done_callback(lambda _: room.release())
+        finally:
+            tasks.cancel()
+
+    async def _answer(self, visit: _Visit, request: Parcel) -> None:
+        """Answer a user; the work goes on when the connection breaks, and a repeat of the request finds it."""
+        name, label = visit.peer.name, request.label
+        work = self._answers.get((name, label.job, label.number))
+        if work is None:
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(self._clerks, self._serve_user, visit.peer, request.data)
+            self._answers.add((name, label.job, label.number), work)
+        try:
+            kind, reply = Kind.reply, await asyncio.shield(work)
+            if len(reply) > self._message_limit:
+                raise LocalProtocolError(f"a reply of {len(reply):,} bytes; the limit is {self._message_limit:,}")
+        except Exception as error:  # whatever went wrong, the user must get an answer
+            logger.exception("a request of user %r failed", name)
+            kind, reply = Kind.failure, type(error).__name__.encode()
+        try:
+            await visit.writer.send(label._replace(kind=kind), reply)
+        except BROKEN:
+            logger.info("user %r was gone before the reply was sent", name)
+
+
+class _EndError(Exception):
+    """Ends a connection; `reason` is for the peer to read."""
+
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class _Visit:
+    """One open connection."""
+
+    def __init__(self, peer: Peer, context: Any, writer: Writer) -> None:
+        self.peer = peer
+        self.context = context
+        self.writer = writer
+        self.ended: asyncio.Future[_EndError] = asyncio.get_running_loop().create_future()
+
+    def end(self, code: grpc.StatusCode, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(_EndError(code, reason))
+
+    def replace(self) -> None:
+        self.end(grpc.StatusCode.ABORTED, f"{self.peer.role} {self.peer.name!r} has opened another connection")
+
+
+async def _first_to_end(hear: Awaitable[None], watch: Awaitable[None], ended: asyncio.Future[_EndError]) -> None:
+    """Wait for the first of three, end the others, and raise what it has to say."""
+    running: list[asyncio.Future[Any]] = [asyncio.ensure_future(hear), asyncio.ensure_future(watch)]
+    try:
+        await asyncio.wait([*running, ended], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        first = next((task for task in running if task.done()), None)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    if first is not None:
+        first.result()
+    if ended.done():
+        raise ended.result()
+
+
+class _Answers:
+    """Replies to users by request, those at work and as many of the finished ones as there is room for."""
+
+    def __init__(self) -> None:
+        self._work: OrderedDict[_Key, asyncio.Future[bytes]] = OrderedDict()
+        self._n_bytes = 0
+
+    def get(self, key: _Key) -> asyncio.Future[bytes] | None:
+        return self._work.get(key)
+
+    def add(self, key: _Key, work: asyncio.Future[bytes]) -> None:
+        self._work[key] = work
+        work.add_done_callback(lambda done: self._keep(key, done))
+
+    def _keep(self, key: _Key, done: asyncio.Future[bytes]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            del self._work[key]
+            return
+        self._n_bytes += _KEY_BYTES + len(done.result())
+        finished = [key for key, work in self._work.items() if work.done()] if self._n_bytes > KEPT_BYTES else []
+        for key in finished:
+            if self._n_bytes > KEPT_BYTES:
+                self._n_bytes -= _KEY_BYTES + len(self._work.pop(key).result())
+
+
+def _only_requests(label: Label) -> None:
+    if label.kind is not Kind.request:
+        raise RemoteProtocolError(f"a {label.kind.name}, where users only send requests")

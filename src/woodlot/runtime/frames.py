@@ -1,0 +1,216 @@
+"""Messages of any length in frames of limited length, and back.
+
+::
+
+    0   magic "WLF" and version 1   4 bytes
+    4   kind                        1 byte
+    5   job                         16 bytes
+    21  number                      8 bytes, little endian
+    29  part                        4 bytes, little endian: 0, 1, 2, ...
+    33  length of the message       8 bytes, little endian, the same in every part
+    41  a chunk of the message      the rest of the frame
+
+The frames of one message come in order. Those of several messages may alternate, so that a large one does not
+hold up the small ones.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
+
+FRAME_LIMIT = 2 << 20
+"""The longest frame, in bytes, header included."""
+
+MAX_UNFINISHED = 64
+"""How many messages of one connection may be on their way at the same time."""
+
+_MAGIC = b"WLF\x01"
+_HEADER = struct.Struct("<4sB16sQIQ")
+HEADER_SIZE = _HEADER.size
+
+
+class Kind(IntEnum):
+    """What a message is to the transport."""
+
+    greeting = 1
+    """From the coordinator, once, when a connection opens."""
+    request = 2
+    reply = 3
+    failure = 4
+    """In place of a reply: the other side could not make one. The message is the name of the error."""
+
+
+class Label(NamedTuple):
+    """What tells one message of a connection from another."""
+
+    kind: Kind
+    job: str
+    number: int
+
+
+class Parcel(NamedTuple):
+    """One whole message."""
+
+    label: Label
+    data: bytes
+
+
+NO_JOB = "0" * 32
+"""The job of messages that belong to none."""
+
+
+def job_bytes(job: str) -> bytes:
+    """The sixteen bytes of a job's name.
+
+    Raises
+    ------
+    LocalProtocolError
+        If `job` is anything else than 32 lower-case hexadecimal digits.
+
+    """
+    try:
+        name = bytes.fromhex(job)
+    except ValueError:
+        name = b""
+    if name.hex() != job or len(name) != 16:
+        raise LocalProtocolError(f"a job is named by 32 hexadecimal digits, not by {job!r}")
+    return name
+
+
+def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT) -> Iterator[bytes]:
+    """Yield the frames of a message, each made when it is asked for.
+
+    Parameters
+    ----------
+    label : Label
+        What the message is.
+    data : bytes
+        The message.
+    frame_limit : int
+        The longest frame, in bytes, header included.
+
+    Yields
+    ------
+    bytes
+        At least one frame, also for an empty message.
+
+    """
+    job = job_bytes(label.job)
+    step = frame_limit - HEADER_SIZE
+    view = memoryview(data)
+    for part, start in enumerate(range(0, max(len(data), 1), step)):
+        header = _HEADER.pack(_MAGIC, label.kind, job, label.number, part, len(data))
+        yield b"".join((header, view[start : start + step]))
+
+
+@dataclass
+class _Unfinished:
+    total: int
+    # Its getvalue() hands out the buffer itself, so that a large message is in memory once.
+    buffer: io.BytesIO = field(default_factory=io.BytesIO)
+    parts: int = 0
+
+
+class Assembler:
+    """Puts the frames of one connection together again, and trusts none of them.
+
+    Parameters
+    ----------
+    limit : int
+        The longest message, in bytes. A longer one is refused by its first frame.
+    accept : callable, optional
+        Called with the label of every new message; raises `RemoteProtocolError` for one that is out of place.
+    frame_limit : int
+        The longest frame, in bytes.
+    max_unfinished : int
+        How many messages may be incomplete at the same time.
+
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        accept: Callable[[Label], None] | None = None,
+        frame_limit: int = FRAME_LIMIT,
+        max_unfinished: int = MAX_UNFINISHED,
+    ) -> None:
+        self._limit = limit
+        self._accept = accept
+        self._frame_limit = frame_limit
+        self._max_unfinished = max_unfinished
+        self._unfinished: dict[Label, _Unfinished] = {}
+
+    def feed(self, frame: bytes) -> Parcel | None:
+        """Take one frame.
+
+        Parameters
+        ----------
+        frame : bytes
+            As received.
+
+        Returns
+        -------
+        Parcel or None
+            The message that this frame completes.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the frame is malformed, too long or out of order, or its message is out of place or too long. The
+            connection that it came from is then of no more use.
+
+        """
+        label, part, total = self._read_header(frame)
+        message = self._unfinished.get(label)
+        if message is None:
+            if part != 0:
+                raise RemoteProtocolError(f"part {part} of a message whose first part is missing")
+            self._check_new(label, total)
+            if len(frame) - HEADER_SIZE == total:
+                return Parcel(label, frame[HEADER_SIZE:])
+            if len(self._unfinished) >= self._max_unfinished:
+                raise RemoteProtocolError(f"more than {self._max_unfinished} messages at the same time")
+            message = _Unfinished(total)
+        if part != message.parts or total != message.total:
+            raise RemoteProtocolError(
+                f"part {part} of a message of {total:,} bytes, where part {message.parts} of one of "
+                f"{message.total:,} bytes is due"
+            )
+        received = message.buffer.tell() + len(frame) - HEADER_SIZE
+        if received > total or len(frame) == HEADER_SIZE:
+            raise RemoteProtocolError(f"a frame does not fit its message of {total:,} bytes")
+        message.buffer.write(memoryview(frame)[HEADER_SIZE:])
+        message.parts += 1
+        if received < total:
+            self._unfinished[label] = message
+            return None
+        self._unfinished.pop(label, None)
+        return Parcel(label, message.buffer.getvalue())
+
+    def _read_header(self, frame: bytes) -> tuple[Label, int, int]:
+        if len(frame) > self._frame_limit:
+            raise RemoteProtocolError(f"a frame of {len(frame):,} bytes; the limit is {self._frame_limit:,}")
+        if len(frame) < HEADER_SIZE:
+            raise RemoteProtocolError(f"a frame of {len(frame)} bytes is shorter than its header")
+        magic, kind, job, number, part, total = _HEADER.unpack_from(frame)
+        if magic != _MAGIC:
+            raise RemoteProtocolError("what was received is not a frame of this version of Woodlot")
+        if kind not in Kind.__members__.values():
+            raise RemoteProtocolError(f"a frame of unknown kind {kind}")
+        return Label(Kind(kind), job.hex(), number), part, total
+
+    def _check_new(self, label: Label, total: int) -> None:
+        if total > self._limit:
+            raise RemoteProtocolError(
+                f"a message of {total:,} bytes; the limit is {self._limit:,} (raise the message limit on both sides)"
+            )
+        if self._accept is not None:
+            self._accept(label)

@@ -1,0 +1,263 @@
+"""The party's side of numbered requests: the same number gets the same answer, also after a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from woodlot.exceptions import JournalError
+from woodlot.protocols.messages.base import Refusal, Role, Unanswered
+from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
+from woodlot.runtime.drivers import Handler, answer, respond
+from woodlot.runtime.journal import Entry, JobJournal, Journal
+
+logger = logging.getLogger(__name__)
+
+UNREADABLE = "unreadable message"
+"""The kind under which a request that is no message is journalled."""
+
+_COORDINATOR = Role.coordinator.value
+
+
+class Sessions:
+    """Answers the requests of all jobs at one party.
+
+    Requests of one job are answered one at a time, in the order of their numbers; jobs go on side by side.
+    With a journal, a request and its reply are recorded together before the reply leaves, and a handler that
+    is lost by a crash is built anew by feeding it what it was asked before. So a handler must answer the same
+    to the same; what it refused must have left its state as it was, and is not asked again.
+
+    What the session itself cannot answer, for whatever reason, is `Unanswered`: it is not recorded and the
+    request stays open, so that nothing is lost once the reason is gone.
+
+    Parameters
+    ----------
+    party : str
+        This party's name.
+    open_job : callable
+        Returns the handler of a job, given its name. What it raises at the first request refuses that request.
+    journal : Journal, optional
+        Without it, a job does not survive a restart, and only its latest request can be repeated.
+    limit : int
+        The largest request that is accepted and the largest reply that is sent, in bytes.
+
+    """
+
+    def __init__(
+        self,
+        party: str,
+        open_job: Callable[[str], Handler],
+        *,
+        journal: Journal | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> None:
+        self.party = party
+        self._open_job = open_job
+        self._journal = journal
+        self._limit = limit
+        self._sessions: dict[str, _Session] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, job: str, number: int, request: bytes) -> bytes:
+        """Answer one encoded request; may be called from any thread.
+
+        Parameters
+        ----------
+        job : str
+            The job that the request belongs to.
+        number : int
+            1 for the first request of the job, then one more for each; a repeat has the number that it had.
+        request : bytes
+            The encoded message.
+
+        Returns
+        -------
+        bytes
+            The encoded reply, refusal or `Unanswered`.
+
+        """
+        return self._session(job).answer(number, request)
+
+    def end(self, job: str) -> None:
+        """Forget the job's handler and the bytes of its messages; who was sent what stays in the journal.
+
+        Raises
+        ------
+        JournalError
+            If the end cannot be recorded; it can be repeated.
+
+        """
+        self._session(job).end()
+        with self._lock:
+            self._sessions.pop(job, None)
+
+    def _session(self, job: str) -> _Session:
+        with self._lock:
+            session = self._sessions.get(job)
+            if session is None:
+                journal = None if self._journal is None else self._journal.job(job)
+                session = self._sessions[job] = _Session(self.party, job, self._open_job, journal, self._limit)
+            return session
+
+
+class _Stuck(Exception):  # noqa: N818 - it never leaves this module
+    """The session cannot answer; holds what is sent instead."""
+
+    def __init__(self, reply: Unanswered) -> None:
+        super().__init__(reply.reason)
+        self.reply = reply
+
+
+def _stuck(reason: str) -> _Stuck:
+    return _Stuck(Unanswered(kind="internal", reason=reason))
+
+
+class _Latest(NamedTuple):
+    """The latest exchange, where there is no journal to remember it."""
+
+    number: int
+    digest: bytes
+    reply: bytes
+
+
+class _Session:
+    """One job at this party."""
+
+    def __init__(
+        self, party: str, job: str, open_job: Callable[[str], Handler], journal: JobJournal | None, limit: int
+    ) -> None:
+        self._party = party
+        self._job = job
+        self._open_job = open_job
+        self._journal = journal
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._handler: Handler | None = None
+        self._last: int | None = None  # unknown until the journal is read
+        self._latest = _Latest(0, b"", b"")
+        self._trouble: str | None = None  # why no request of this job can be answered any more
+
+    def answer(self, number: int, request: bytes) -> bytes:
+        with self._lock:
+            try:
+                return self._answer(number, request)
+            except _Stuck as stuck:
+                logger.warning("job %s: request %d is not answered: %s", self._job, number, stuck)
+                return encode(stuck.reply)
+            except JournalError as error:
+                # The words stay here: they may name files.
+                logger.error("job %s: request %d is not answered: %s", self._job, number, error)
+                self._forget()
+                reason = "its journal cannot be written or read; its own log says why. Resume the run afterwards"
+                return encode(Unanswered(kind="internal", reason=reason))
+            except BaseException:
+                self._forget()
+                raise
+
+    def _forget(self) -> None:
+        """Drop a handler that may be ahead of the journal: it is built anew when it is needed."""
+        if self._journal is None and self._handler is not None:
+            self._trouble = "it was interrupted, and keeps no journal to go on from"
+        self._handler, self._last = None, None
+
+    def _answer(self, number: int, request: bytes) -> bytes:
+        last = self._read_last()
+        if self._trouble is not None:
+            raise _stuck(self._trouble)
+        if number < 1:
+            raise _stuck("requests are numbered from 1")
+        if number > last + 1:
+            raise _stuck(f"requests before {number} are missing here; {last} were answered. Is its journal another?")
+        digest = hashlib.sha256(request).digest()
+        if number <= last:
+            return self._repeat(number, digest)
+        kind, reply, data = self._respond(request)
+        if self._journal is None:
+            self._latest = _Latest(number, digest, data)
+        else:
+            asked = Entry(_COORDINATOR, self._party, number, kind, len(request), digest, request)
+            self._journal.append([asked, Entry.of(self._party, _COORDINATOR, number, reply, data)])
+        self._last = number
+        return data
+
+    def _read_last(self) -> int:
+        if self._last is None:
+            if self._journal is None:
+                self._last = self._latest.number
+            else:
+                self._last = self._journal.last(self._party, _COORDINATOR)
+                if self._journal.ended:
+                    self._trouble = "the job has ended here"
+        return self._last
+
+    def _repeat(self, number: int, digest: bytes) -> bytes:
+        if self._journal is None:
+            if number != self._latest.number:
+                raise _stuck(f"the reply to request {number} is not kept")
+            known, reply = self._latest.digest, self._latest.reply
+        else:
+            asked = self._journal.lookup(_COORDINATOR, self._party, number)
+            answered = self._journal.lookup(self._party, _COORDINATOR, number)
+            if asked is None or answered is None:
+                raise JournalError(f"request {number} of job {self._job} is missing in the journal")
+            known, reply = asked.digest, self._journal.body(answered)
+        if known != digest:
+            raise _stuck(f"request {number} is not the one that was answered under this number")
+        return reply
+
+    def _respond(self, request: bytes) -> tuple[str, str, bytes]:
+        """The kind of the request, the kind of the reply, and the reply."""
+        kind = UNREADABLE
+        try:
+            message = decode(request, limit=self._limit)
+            kind = type(message).__name__
+            if self._handler is None:
+                self._handler = self._open()
+        except (_Stuck, JournalError):
+            raise
+        except Exception as error:
+            logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=error)
+            return kind, Refusal.__name__, encode(Refusal.from_exception(error))
+        reply, data, failure = respond(self._handler, message, limit=self._limit)
+        if failure is not None:
+            logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=failure)
+        return kind, type(reply).__name__, data
+
+    def _open(self) -> Handler:
+        """Build the handler, and bring it to where the journal ends."""
+        journal = self._journal
+        if journal is None:
+            return self._open_job(self._job)
+        journal.verify()
+        # What was refused has left the state as it was. It may have been for a passing reason, too.
+        accepted = [r for r in journal.sent(self._party, _COORDINATOR) if r.kind != Refusal.__name__]
+        try:
+            handler = self._open_job(self._job)
+        except Exception as error:
+            if not accepted:
+                raise
+            logger.error("job %s cannot be opened again", self._job, exc_info=error)
+            raise _Stuck(Unanswered.from_exception(error)) from error
+        for answered in accepted:
+            asked = journal.lookup(_COORDINATOR, self._party, answered.number)
+            if asked is None:
+                raise JournalError(f"request {answered.number} of job {self._job} is missing in the journal")
+            data, failure = answer(handler, journal.body(asked), limit=self._limit)
+            if hashlib.sha256(data).digest() != answered.digest:
+                self._trouble = (
+                    f"after its restart it answers request {answered.number} otherwise than before; "
+                    "are its data, its settings and its version the same?"
+                )
+                logger.error("job %s: %s", self._job, self._trouble, exc_info=failure)
+                raise _stuck(self._trouble)
+        return handler
+
+    def end(self) -> None:
+        with self._lock:
+            self._handler, self._latest = None, _Latest(0, b"", b"")
+            self._trouble = "the job has ended here"
+            if self._journal is not None and self._read_last():
+                self._journal.drop_bodies()

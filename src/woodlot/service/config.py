@@ -1,0 +1,331 @@
+"""The configuration files, one per role: TOML in, frozen settings out, or an error that names file and setting.
+
+Relative paths are relative to the file that names them. ``docs/configuration.md`` lists every setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+
+from woodlot.data.sources import TableSource, read_private
+from woodlot.exceptions import ConfigError
+from woodlot.service.policy import Policy
+from woodlot.service.settings import (
+    DEFAULT_PORT,
+    Address,
+    Duration,
+    Section,
+    Size,
+    anchored,
+    convert,
+    read_toml,
+    refuse_missing,
+)
+
+_SHORTEST_SECRET = 16
+"""Bytes. Ids can be guessed one by one, so the secret must be what cannot be."""
+
+
+class _File(Section, frozen=True, kw_only=True):
+    """A whole configuration file."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a configuration file.
+
+        Raises
+        ------
+        ConfigError
+            The message names the file, the setting and what it may be.
+
+        """
+        path = Path(path)
+        return cls.parse(read_toml(path), folder=path.absolute().parent, origin=str(path))
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
+        """Check settings that have been read, or that come from elsewhere.
+
+        Parameters
+        ----------
+        raw : mapping
+            Settings as TOML has them.
+        folder : Path
+            What relative paths are relative to.
+        origin : str
+            What errors call the file.
+
+        """
+        return anchored(convert(cls, raw, origin), folder)
+
+
+class CoordinatorConfig(_File, frozen=True, kw_only=True):
+    """``coordinator.toml``.
+
+    Attributes
+    ----------
+    listen : Address
+        Where parties and users find the coordinator. Port 0: any that is free.
+    identity : Path
+        Folder of key and certificate.
+    revocations : Path or None
+        List of revoked certificates, if it is not in the identity folder. See `revocation_file`.
+    state : Path
+        Folder of journal, jobs and models.
+    message_limit : Size
+        The largest message that is sent or accepted.
+    wait_for_parties : Duration
+        How long a job waits for a party that is away.
+    max_running_jobs : int
+        Jobs that run at the same time; others wait.
+    log_format : {"text", "json"}
+        How log lines are written.
+
+    """
+
+    listen: Address = Address(f"0.0.0.0:{DEFAULT_PORT}")
+    identity: Path = Path("identity")
+    revocations: Path | None = None
+    state: Path = Path("state")
+    message_limit: Size = Size(1 << 30)
+    wait_for_parties: Duration = Duration(3600)
+    max_running_jobs: Annotated[int, msgspec.Meta(ge=1)] = 2
+    log_format: Literal["text", "json"] = "text"
+
+    @property
+    def revocation_file(self) -> Path:
+        """Where the list of revoked certificates is; unless it was configured, it may not be there (yet)."""
+        from woodlot.service.certificates import REVOKED
+
+        return self.revocations or self.identity / REVOKED
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
+        """Check settings; a list of revocations that was promised must be there. See the base class."""
+        config = super().parse(raw, folder=folder, origin=origin)
+        if config.revocations is not None and not config.revocations.is_file():
+            raise ConfigError(
+                f"{origin}: revocations names {config.revocations}, which is not there; without it the revoked would "
+                "be let in: restore it, or take the setting out if nobody has been revoked"
+            )
+        return config
+
+
+class AlignmentConfig(Section, frozen=True, kw_only=True):
+    """The section ``[alignment]`` of a party.
+
+    Attributes
+    ----------
+    secret_file : Path or None
+        File of the secret under which ids are hashed: the same at every party, never at the coordinator.
+
+    """
+
+    secret_file: Path | None = None
+
+    def read_secret(self) -> bytes | None:
+        """The secret, None where there is no file. ConfigError: it is open to others, too short or not there."""
+        if self.secret_file is None:
+            return None
+        secret = read_private(self.secret_file, "the secret of the alignment (secret_file)")
+        if len(secret) < _SHORTEST_SECRET:
+            raise ConfigError(
+                f"the secret of the alignment in {self.secret_file} has {len(secret)} bytes; at least "
+                f"{_SHORTEST_SECRET} are needed: openssl rand -hex 32 makes a good one"
+            )
+        return secret
+
+
+class PartyConfig(_File, frozen=True, kw_only=True):
+    """``party.toml``.
+
+    Attributes
+    ----------
+    coordinator : Address
+        Where to dial.
+    identity, state : Path
+        Folders of key and certificate; of journal, alignments and parts of models.
+    n_jobs : int
+        Threads, as in scikit-learn; -1: as many as there are cores.
+    message_limit : Size
+        The largest message that is sent or accepted.
+    log_format : {"text", "json"}
+        How log lines are written.
+    alignment : AlignmentConfig
+        How ids are hidden.
+    tables : dict of str to TableSource
+        What the party has, by the names that jobs use.
+    policy : Policy
+        Who may do what.
+
+    """
+
+    coordinator: Address
+    identity: Path = Path("identity")
+    state: Path = Path("state")
+    n_jobs: int = -1
+    message_limit: Size = CoordinatorConfig().message_limit
+    log_format: Literal["text", "json"] = "text"
+    alignment: AlignmentConfig = AlignmentConfig()
+    tables: dict[str, TableSource] = msgspec.field(default_factory=dict)
+    policy: Policy = Policy()
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
+        """Check settings, those of every table included. See the base class."""
+        raw, tables = _without_tables(cls, raw, "tables", folder, origin)
+        config = super().parse(raw, folder=folder, origin=origin)
+        if config.n_jobs == 0:
+            raise ConfigError(f"{origin}: n_jobs must not be 0; 1 is one thread, -1 is one for every core")
+        if not tables:
+            raise ConfigError(f"{origin}: there is no table; add a section such as [tables.customers]")
+        return msgspec.structs.replace(config, tables=tables)
+
+
+class JobSettings(Section, frozen=True, kw_only=True):
+    """The section ``[job]``.
+
+    Attributes
+    ----------
+    y : str
+        The label, ``"party.column"``.
+    task : {"classification", "regression"}
+        What to learn.
+    kind : {"train"}
+        What to do.
+    parties : tuple of str or None
+        Who takes part; None: those that `tables` names, or all that are connected.
+    tables : str or dict of str to str
+        Name of the table, the same at all parties or by party.
+    sample_weight : str or None
+        Weights of rows, ``"party.column"``, at the party of the label.
+    name : str or None
+        What to call the model.
+
+    """
+
+    y: str
+    task: Literal["classification", "regression"]
+    kind: Literal["train"] = "train"
+    parties: tuple[str, ...] | None = None
+    tables: str | dict[str, str] = ""
+    sample_weight: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        party = _party_of("y", self.y)
+        if self.sample_weight is not None and _party_of("sample_weight", self.sample_weight) != party:
+            raise ValueError(f"sample_weight must be at the party of y, {party!r}, not {self.sample_weight!r}")
+        if isinstance(self.tables, dict) and self.parties is None and self.tables:
+            msgspec.structs.force_setattr(self, "parties", tuple(self.tables))
+        if self.parties is not None:
+            self._check_parties(party, self.parties)
+        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", self.name):
+            raise ValueError(f"name {self.name!r} must be up to 64 letters, digits, dots, dashes and underscores")
+
+    def _check_parties(self, holder: str, parties: tuple[str, ...]) -> None:
+        if len(set(parties)) < len(parties) or not parties:
+            raise ValueError("parties must name at least one party, and none twice")
+        if holder not in parties:
+            raise ValueError(f"y is at {holder!r}, who is not among the parties {', '.join(parties)}; add it")
+        if isinstance(self.tables, dict) and set(self.tables) != set(parties):
+            odd = sorted(set(self.tables) ^ set(parties))
+            raise ValueError(f"tables must name one table for each of the parties; {', '.join(odd)} is in one only")
+
+    def table_of(self, party: str) -> str:
+        """Name of a party's table."""
+        return self.tables if isinstance(self.tables, str) else self.tables[party]
+
+
+class AlignSettings(Section, frozen=True, kw_only=True):
+    """The section ``[align]``: how the common rows are found."""
+
+    method: Literal["keyed-hash", "psi"] = "keyed-hash"
+
+
+class JobConfig(_File, frozen=True, kw_only=True):
+    """``job.toml``, for ``woodlot train`` and ``woodlot mpi``.
+
+    Attributes
+    ----------
+    job : JobSettings
+        What to do.
+    coordinator : Address or None
+        Where to send it; not needed with MPI.
+    identity : Path
+        Folder of the user's key and certificate.
+    align : AlignSettings
+        How the common rows are found.
+    forest : dict
+        Parameters of the estimator by name, unchecked.
+    mpi : dict of str to TableSource
+        For MPI, the table of each party.
+
+    """
+
+    job: JobSettings
+    coordinator: Address | None = None
+    identity: Path = Path("identity")
+    align: AlignSettings = AlignSettings()
+    forest: dict[str, Any] = msgspec.field(default_factory=dict)
+    mpi: dict[str, TableSource] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
+        """Check settings; either a coordinator or tables for MPI must be there. See the base class."""
+        raw, tables = _without_tables(cls, raw, "mpi", folder, origin)
+        config = super().parse(raw, folder=folder, origin=origin)
+        if tables:
+            if (holder := _party_of("y", config.job.y)) not in tables:
+                raise ConfigError(f"{origin}: job.y is at {holder!r}, but there is no section [mpi.{holder}]; add it")
+        elif config.coordinator is None:
+            refuse_missing(origin, "coordinator")
+        elif not config.job.tables:
+            refuse_missing(origin, "job.tables")
+        return msgspec.structs.replace(config, mpi=tables)
+
+
+class _TableSettings(Section, frozen=True, kw_only=True):
+    """A section ``[tables.NAME]`` or ``[mpi.NAME]``."""
+
+    id: str
+    columns: str | tuple[str, ...]
+    path: Path | None = None
+    sql: str | None = None
+    url: str | None = None
+    password_env: str | None = None
+    password_file: Path | None = None
+
+
+def _without_tables(
+    kind: type[msgspec.Struct], raw: Mapping[str, Any], section: str, folder: Path, origin: str
+) -> tuple[dict[str, Any], dict[str, TableSource]]:
+    """Other settings, and the tables, which are read one by one so that errors can name them."""
+    sections = raw.get(section, {})
+    if not isinstance(sections, dict) or not all(isinstance(fields, dict) for fields in sections.values()):
+        raise ConfigError(f"{origin}: {section} must be sections such as [{section}.customers]")
+    tables = {}
+    for name, fields in sections.items():
+        settings = convert(_TableSettings, fields, origin, prefix=f"{section}.{name}.", whole=kind)
+        if isinstance(settings.columns, str) and settings.columns != "*":
+            raise ConfigError(f'{origin}: {section}.{name}.columns must be a list of names, or "*" for all columns')
+        columns = None if isinstance(settings.columns, str) else settings.columns
+        others = {field: getattr(settings, field) for field in ("id", "path", "sql", "url")}
+        passwords = {field: getattr(settings, field) for field in ("password_env", "password_file")}
+        try:
+            tables[name] = TableSource(name, columns=columns, folder=folder, **others, **passwords)
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: [{section}.{name}]: {error}") from None
+    return {key: value for key, value in raw.items() if key != section}, tables
+
+
+def _party_of(setting: str, column: str) -> str:
+    party, dot, name = column.partition(".")
+    if not (party and dot and name):
+        raise ValueError(f"{setting} must be written 'party.column', not {column!r}")
+    return party

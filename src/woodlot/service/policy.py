@@ -1,0 +1,226 @@
+"""What a party lets others do with its data: checked at the party, whatever the coordinator says.
+
+The refusals travel to whoever gave the order. They name the setting that forbids it, and nothing of the data.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Literal, NoReturn, Self, get_args
+
+import msgspec
+
+from woodlot.exceptions import JournalError, PolicyError
+
+Order = Literal["align", "train", "predict"]
+"""What a user can order."""
+
+EVERYBODY = "*"
+"""Stands for every user whose certificate the federation has signed."""
+
+BUDGET_FILE = "predictions.sqlite"
+"""Name of the record of predictions in a party's state folder."""
+
+_AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The section ``[policy]`` of a party's configuration. Without it nobody may do anything.
+
+    Attributes
+    ----------
+    protocols : tuple of {"align", "train", "predict"}
+        What may be ordered at all.
+    train, predict : tuple of str
+        Users who may order it; ``"*"`` is everybody. Whoever may do one of them may also align.
+    min_rows : int
+        The fewest common rows that this party takes part with.
+    min_samples_leaf : int
+        The smallest leaf that a training may ask for.
+    share_model : bool
+        Whether the coordinator may keep this party's part of a model.
+    predictions_per_day : int or None
+        Rows that are predicted in one day (UTC), for all users together; None: any number.
+
+    """
+
+    protocols: tuple[Order, ...] = get_args(Order)
+    train: tuple[str, ...] = ()
+    predict: tuple[str, ...] = ()
+    min_rows: _AtLeastOne = 1
+    min_samples_leaf: _AtLeastOne = 1
+    share_model: bool = False
+    predictions_per_day: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def check_order(self, kind: str, user: str) -> None:
+        """Refuse a user's order.
+
+        Parameters
+        ----------
+        kind : {"align", "train", "predict"}
+            What is ordered.
+        user : str
+            The name in the certificate of whoever gave the order.
+
+        Raises
+        ------
+        PolicyError
+            The message says which line of the configuration would allow it.
+
+        """
+        if kind not in get_args(Order):
+            raise PolicyError(f"this party knows no order {kind!r}; it knows {', '.join(get_args(Order))}")
+        if kind not in self.protocols:
+            raise PolicyError(
+                f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
+                f"not list {kind!r}; its operator can add it there"
+            )
+        allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[kind]
+        if user in allowed or EVERYBODY in allowed:
+            return
+        setting = "train" if kind == "align" else kind
+        name = msgspec.json.encode(user).decode()  # as TOML writes it
+        raise PolicyError(
+            f"this party lets nobody {kind}; its operator can add the line {setting} = [{name}] to the section "
+            "[policy] of its configuration"
+            if not allowed
+            else f"this party does not let {user!r} {kind}; its operator can add {name} to the setting {setting} in "
+            "the section [policy] of its configuration"
+        )
+
+    def check_rows(self, n: int) -> None:
+        """Refuse to work on fewer rows than the policy allows."""
+        if n < self.min_rows:
+            raise PolicyError(
+                f"there are fewer common rows than this party's policy asks for (min_rows = {self.min_rows})"
+            )
+
+    def check_leaf(self, min_samples_leaf: int) -> None:
+        """Refuse to grow leaves that are smaller than the policy allows."""
+        if min_samples_leaf < self.min_samples_leaf:
+            raise PolicyError(
+                f"leaves of {min_samples_leaf} rows are too small for this party's policy; "
+                f"train with min_samples_leaf={self.min_samples_leaf} or more"
+            )
+
+
+class PredictionBudget:
+    """How many rows a party has predicted on which day, kept on disk.
+
+    A day ends at midnight UTC. It never comes back: where the clock has been set back, the last day that was seen
+    goes on.
+
+    Parameters
+    ----------
+    state : Path
+        The party's state folder.
+    limit : int or None
+        ``Policy.predictions_per_day``. Without a limit predictions are still counted, so that one can be set later.
+
+    """
+
+    def __init__(self, state: Path, limit: int | None) -> None:
+        self._limit = limit
+        self._path = state / BUDGET_FILE
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        try:
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # before SQLite, which would let others read
+            self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS spent (job TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, "
+                "rows INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY (job, day)) STRICT"
+            )
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            self._fail(error)
+
+    def spend(self, job: str, user: str, rows: int, now: datetime) -> None:
+        """Take rows from the budget of the day, or refuse and take nothing.
+
+        A job that comes again pays only for rows that it has not paid for.
+
+        Parameters
+        ----------
+        job : str
+            The job that predicts.
+        user : str
+            Who ordered it.
+        rows : int
+            All rows that the job predicts.
+        now : datetime
+            The present, with a time zone.
+
+        Raises
+        ------
+        PolicyError
+            The budget does not allow it; the message says how many rows are left and until when.
+        JournalError
+            The record cannot be written, so that nothing may be predicted.
+
+        """
+        if rows < 0 or now.tzinfo is None:
+            raise ValueError("rows must not be negative, and now needs a time zone")
+        with self._lock:
+            if self._db is None:
+                raise JournalError(f"the record of predictions {self._path} is closed")
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    self._spend(self._db, job, user, rows, now.astimezone(UTC))
+                    self._db.execute("COMMIT")
+                except BaseException:
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                self._fail(error)
+
+    def _spend(self, db: sqlite3.Connection, job: str, user: str, rows: int, now: datetime) -> None:
+        (last,) = db.execute("SELECT max(day) FROM spent").fetchone()
+        day = max(now.date().isoformat(), last or "")
+        paid, known = db.execute("SELECT coalesce(sum(rows), 0), count(*) FROM spent WHERE job = ?", (job,)).fetchone()
+        due = rows - paid
+        if known and due <= 0:
+            return
+        (used,) = db.execute("SELECT coalesce(sum(rows), 0) FROM spent WHERE day = ?", (day,)).fetchone()
+        if self._limit is not None and used + due > self._limit:
+            turns = datetime.combine(date.fromisoformat(day) + timedelta(days=1), time(), UTC)
+            raise PolicyError(
+                f"this party predicts {self._limit:,} rows per day (predictions_per_day); "
+                f"{max(0, self._limit - used):,} are left until {turns:%Y-%m-%d %H:%M} UTC"
+            )
+        db.execute(
+            "INSERT INTO spent VALUES (:job, :day, :user, :due, :at) ON CONFLICT (job, day) DO UPDATE "
+            "SET rows = rows + :due, at = :at",
+            {"job": job, "user": user, "day": day, "due": due, "at": now.isoformat()},
+        )
+
+    def _fail(self, error: Exception) -> NoReturn:
+        raise JournalError(
+            f"the record of predictions {self._path} cannot be used ({error}); "
+            "make room on the disk, let this user write there, or restore the file"
+        ) from error
+
+    def close(self) -> None:
+        """Close the file. Closing twice does nothing."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
+from woodlot.runtime.frames import HEADER_SIZE, Assembler, Kind, Label, Parcel, job_bytes, split
+
+JOB = "0123456789abcdef" * 2
+LABEL = Label(Kind.request, JOB, 7)
+SMALL = HEADER_SIZE + 10
+
+
+def frame(
+    magic: bytes = b"WLF\x01", kind: int = 2, job: str = JOB, number: int = 7, part: int = 0, total: int = 3
+) -> bytes:
+    return struct.pack("<4sB16sQIQ", magic, kind, bytes.fromhex(job), number, part, total) + b"abc"
+
+
+def feed_all(assembler: Assembler, frames: list[bytes]) -> list[Parcel]:
+    return [parcel for each in frames if (parcel := assembler.feed(each)) is not None]
+
+
+labels = st.builds(
+    Label,
+    st.sampled_from(Kind),
+    st.binary(min_size=16, max_size=16).map(bytes.hex),
+    st.integers(0, 2**64 - 1),
+)
+
+
+@given(label=labels, data=st.binary(max_size=200), step=st.integers(1, 50))
+def test_a_message_survives(label: Label, data: bytes, step: int) -> None:
+    frames = list(split(label, data, frame_limit=HEADER_SIZE + step))
+    assert len(frames) == max(1, -(-len(data) // step))
+    assert all(len(each) <= HEADER_SIZE + step for each in frames)
+    assembler = Assembler(limit=200, frame_limit=HEADER_SIZE + step)
+    assert [assembler.feed(each) for each in frames[:-1]] == [None] * (len(frames) - 1)
+    parcel = assembler.feed(frames[-1])
+    assert parcel == Parcel(label, data)
+    assert type(parcel.data) is bytes
+
+
+@given(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=8), seed=st.integers(0, 1000))
+def test_messages_may_alternate(sizes: list[int], seed: int) -> None:
+    parcels = {Parcel(LABEL._replace(number=i), bytes([i]) * size) for i, size in enumerate(sizes)}
+    waiting = [list(split(*parcel, frame_limit=SMALL)) for parcel in parcels]
+    rng, assembler = random.Random(seed), Assembler(limit=100, frame_limit=SMALL)
+    received = []
+    while waiting:
+        turn = rng.choice(waiting)
+        received.append(assembler.feed(turn.pop(0)))
+        waiting = [frames for frames in waiting if frames]
+    assert {parcel for parcel in received if parcel is not None} == parcels
+
+
+def test_the_same_label_can_be_used_again() -> None:
+    assembler = Assembler(limit=100, frame_limit=SMALL)
+    frames = [*split(LABEL, b"x" * 25, frame_limit=SMALL), *split(LABEL, b"y" * 25, frame_limit=SMALL)]
+    assert [parcel.data for parcel in feed_all(assembler, frames)] == [b"x" * 25, b"y" * 25]
+
+
+def test_frames_are_made_when_they_are_asked_for() -> None:
+    frames = split(LABEL, bytes(100 << 20))
+    assert len(next(frames)) == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (b"", "shorter than its header"),
+        (frame()[: HEADER_SIZE - 1], "shorter than its header"),
+        (frame(magic=b"WLF\x02"), "not a frame of this version"),
+        (b"GET / HTTP/1.1\r\n" * 10, "not a frame of this version"),
+        (frame(kind=0), "unknown kind 0"),
+        (frame(kind=200), "unknown kind 200"),
+        (frame(part=1), "first part is missing"),
+        (frame(total=2), "does not fit"),
+        (frame(total=0), "does not fit"),
+        (frame(total=10)[:HEADER_SIZE], "does not fit"),
+        (frame(total=101), "a message of 101 bytes; the limit is 100"),
+        (frame(total=2**64 - 1), "the limit is 100"),
+        (frame() + bytes(1000), "the limit is 500"),
+    ],
+)
+def test_a_malformed_frame(bad: bytes, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        Assembler(limit=100, frame_limit=500).feed(bad)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        frame(part=0, total=9),
+        frame(part=2, total=9),
+        frame(part=1, total=8),
+        frame(part=1, total=9) + bytes(10),
+        frame(part=1, total=9)[:HEADER_SIZE],
+    ],
+)
+def test_a_part_that_does_not_belong(second: bytes) -> None:
+    assembler = Assembler(limit=100)
+    assert assembler.feed(frame(part=0, total=9)) is None
+    with pytest.raises(RemoteProtocolError):
+        assembler.feed(second)
+    assert assembler.feed(frame(part=1, total=9)) is None
+    parcel = assembler.feed(frame(part=2, total=9))
+    assert parcel is not None
+    assert parcel.data == b"abc" * 3
+
+
+def test_too_many_unfinished_messages() -> None:
+    assembler = Assembler(limit=100, max_unfinished=2)
+    for number in (1, 2):
+        assert assembler.feed(frame(number=number, total=9)) is None
+    assert assembler.feed(frame(number=3)) is not None
+    with pytest.raises(RemoteProtocolError, match="more than 2"):
+        assembler.feed(frame(number=3, total=9))
+
+
+def test_a_message_out_of_place_is_refused_by_its_first_frame() -> None:
+    def accept(label: Label) -> None:
+        if label.number != 7:
+            raise RemoteProtocolError("not now")
+
+    assembler = Assembler(limit=100, accept=accept)
+    with pytest.raises(RemoteProtocolError, match="not now"):
+        assembler.feed(frame(number=8, total=9))
+    assert assembler.feed(frame(number=7)) is not None
+
+
+@given(st.lists(st.one_of(st.binary(max_size=80), st.just(frame()), st.just(frame(total=6)))))
+def test_only_the_protocol_error_escapes(frames: list[bytes]) -> None:
+    assembler = Assembler(limit=50)
+    for each in frames:
+        try:
+            assembler.feed(each)
+        except RemoteProtocolError:
+            continue
+
+
+@pytest.mark.parametrize("job", ["", "ab", JOB.upper(), JOB[:-1] + "g", JOB[:-2] + "  ", JOB + "00"])
+def test_a_job_has_a_name_of_32_digits(job: str) -> None:
+    with pytest.raises(LocalProtocolError, match="32 hexadecimal digits"):
+        job_bytes(job)

@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from woodlot.exceptions import IdentityError, LocalProtocolError, PartyAwayError
+from woodlot.runtime.drivers.grpc_hub import Cancelled
+from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
+from woodlot.runtime.drivers.grpc_wire import grpc
+from woodlot.runtime.frames import FRAME_LIMIT, Kind, Label, split
+from woodlot.runtime.peers import Credentials, Peer
+
+from .certificates import Authority
+from .driver_contract import PATIENCE
+from .grpc_world import Asking, World, ask, eventually, new_job
+
+LOST = 20.0  # seconds that a real process may take to be missed, to start and to connect on a busy machine
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+class Waits:
+    """Remembers for whom a carrier says that it waits."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+
+    def __call__(self, missing: tuple[str, ...]) -> None:
+        self.told.append(missing)
+
+
+def test_a_party_that_is_killed_at_work_is_asked_again_when_it_is_back(world: World) -> None:
+    hub, waits = world.hub(), Waits()
+    world.party("b")
+    first = world.process("party", "a")
+    eventually(lambda: "a" in hub.connected(), LOST)
+    carrier = hub.carrier(new_job(), wait_seconds=LOST, on_waiting=waits)
+    asking = Asking(carrier, 1, {"a": b"sleep 1", "b": b"x"})
+    time.sleep(0.3)
+    first.kill()
+    assert eventually(lambda: "a" not in hub.connected()) < 3
+    eventually(lambda: waits.told == [("a",)])
+    world.process("party", "a")
+    assert asking.result(LOST) == {"a": b"sleep 1", "b": b"x"}
+    assert waits.told == [("a",), ()]
+
+
+def test_frozen_processes_are_missed_on_both_sides_and_go_on_when_they_wake(world: World) -> None:
+    hub = world.hub()
+    party = world.process("party", "a")
+    eventually(lambda: "a" in hub.connected(), LOST)
+    elsewhere = World(world.folder)
+    elsewhere.authority = world.authority
+    try:
+        coordinator = elsewhere.process("coordinator", "c")
+        assert coordinator.stdout is not None
+        elsewhere.port = int(coordinator.stdout.readline())
+        line = elsewhere.party("a")
+        for process in (party, coordinator):
+            process.send_signal(signal.SIGSTOP)
+        asking = Asking(hub.carrier(new_job(), wait_seconds=LOST), 1, {"a": b"pid"})
+        assert 1 < eventually(lambda: "a" not in hub.connected() or not line.connected) < 9
+        assert eventually(lambda: "a" not in hub.connected() and not line.connected) < 4
+        for process in (party, coordinator):
+            process.send_signal(signal.SIGCONT)
+        assert asking.result(LOST) == {"a": str(party.pid).encode()}
+        assert line.wait_connected(LOST)
+    finally:
+        elsewhere.close()
+
+
+def test_a_coordinator_that_returns_finds_everyone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    first = world.hub()
+    party, user = world.party("a"), world.user()
+    assert user.ask(b"x", PATIENCE) == b"x"
+    first.close()
+    eventually(lambda: not party.connected)
+    assert first.connected() == {}
+    time.sleep(0.5)
+    second = world.hub()
+    assert party.wait_connected(PATIENCE)
+    assert ask(second.carrier(new_job(), wait_seconds=PATIENCE), 1, {"a": b"x"}) == {"a": b"x"}
+    assert user.ask(b"x", PATIENCE) == b"x"
+    lines = [record.message for record in caplog.records if record.name.endswith("grpc_line")]
+    assert lines[0] == lines[-1] == f"connected to the coordinator at {world.address}"
+    assert lines[1].startswith(f"not connected to the coordinator at {world.address}: the coordinator is stopping")
+    assert len(lines) <= 5
+
+
+def test_a_coordinator_that_stops_ends_every_wait(world: World) -> None:
+    hub = world.hub()
+    asking = Asking(hub.carrier(new_job(), wait_seconds=LOST), 1, {"a": b""})
+    time.sleep(0.1)
+    hub.close()
+    with pytest.raises(LocalProtocolError, match="closed"):
+        asking.result(1.0)
+
+
+def test_a_carrier_that_is_closed_ends_its_wait_and_no_other(world: World) -> None:
+    hub = world.hub()
+    carriers = [hub.carrier(new_job(), wait_seconds=LOST) for _ in "xy"]
+    asking = [Asking(carrier, 1, {"a": b"x"}) for carrier in carriers]
+    carriers[0].close()
+    with pytest.raises(LocalProtocolError, match="closed"):
+        asking[0].result(1.0)
+    with pytest.raises(LocalProtocolError, match="closed"):
+        ask(carriers[0], 2, {"a": b"x"})
+    world.party("a")
+    assert asking[1].result() == {"a": b"x"}
+
+
+def test_the_wait_for_a_party_has_a_limit(world: World) -> None:
+    hub, waits = world.hub(), Waits()
+    world.party("b")
+    carrier = hub.carrier(new_job(), wait_seconds=0.6, on_waiting=waits)
+    started = time.monotonic()
+    with pytest.raises(PartyAwayError, match=r"party 'a' was not connected for 0\.\d s, and the limit is 0\.6 s"):
+        ask(carrier, 1, {"b": b"", "a": b"", "c": b""})
+    assert 0.6 <= time.monotonic() - started < 2
+    assert waits.told[-1] == ("a", "c")
+    for name in "ac":
+        world.party(name)
+    assert ask(carrier, 1, dict.fromkeys("abc", b"x")) == dict.fromkeys("abc", b"x")
+
+
+def slowly(job: str, number: int, request: bytes) -> bytes:
+    time.sleep(1)
+    return request
+
+
+def test_the_time_in_which_a_party_works_does_not_count(world: World) -> None:
+    hub = world.hub()
+    world.party("a", slowly)
+    eventually(lambda: hub.connected())
+    assert ask(hub.carrier(new_job(), wait_seconds=0.2), 1, {"a": b"x"}) == {"a": b"x"}
+
+
+def test_cancelling_ends_the_wait_at_once(world: World) -> None:
+    cancelled = threading.Event()
+    carrier = world.hub().carrier(new_job(), wait_seconds=LOST, cancelled=cancelled)
+    asking = Asking(carrier, 1, {"a": b""})
+    time.sleep(0.1)
+    cancelled.set()
+    with pytest.raises(Cancelled, match="was cancelled"):
+        asking.result(1.0)
+    asked: list[bytes] = []
+    world.party("a", lambda job, number, request: asked.append(request) or request)  # type: ignore[func-returns-value]
+    time.sleep(0.2)
+    assert asked == []
+
+
+def test_a_request_at_work_is_not_begun_twice(world: World) -> None:
+    begun, release = [], threading.Event()
+
+    def answer(job: str, number: int, request: bytes) -> bytes:
+        begun.append(number)
+        release.wait(PATIENCE)
+        return request
+
+    first = world.hub()
+    job = new_job()
+    party = world.party("a", answer)
+    asking = Asking(first.carrier(job, wait_seconds=PATIENCE), 1, {"a": b"x"})
+    eventually(lambda: begun)
+    first.close()
+    with pytest.raises(LocalProtocolError):
+        asking.result()
+    second = world.hub()
+    assert party.wait_connected(PATIENCE)
+    asking = Asking(second.carrier(job, wait_seconds=PATIENCE), 1, {"a": b"x"})
+    time.sleep(0.3)
+    release.set()
+    assert asking.result() == {"a": b"x"}
+    assert begun == [1]
+
+
+def test_a_round_that_was_given_up_can_be_repeated_while_the_party_works_on_it(world: World) -> None:
+    release, cancelled = threading.Event(), threading.Event()
+    hub, job, begun = world.hub(), new_job(), []
+
+    def answer(job: str, number: int, request: bytes) -> bytes:
+        begun.append(number)
+        release.wait(PATIENCE)
+        return request
+
+    party = world.party("a", answer)
+    asking = Asking(hub.carrier(job, wait_seconds=PATIENCE, cancelled=cancelled), 1, {"a": b"x"})
+    eventually(lambda: begun)
+    cancelled.set()
+    with pytest.raises(Cancelled):
+        asking.result()
+    carrier = hub.carrier(job, wait_seconds=PATIENCE)
+    asking = Asking(carrier, 1, {"a": b"x"})
+    time.sleep(0.2)
+    release.set()
+    assert asking.result() == {"a": b"x"}
+    assert ask(carrier, 2, {"a": b"y"}) == {"a": b"y"}
+    assert begun == [1, 2]
+    assert party.connected
+
+
+def test_a_second_connection_of_a_party_replaces_the_first(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    hub, at_work, release = world.hub(), threading.Event(), threading.Event()
+
+    def never(job: str, number: int, request: bytes) -> bytes:
+        at_work.set()
+        release.wait(PATIENCE)
+        return b"ghost"
+
+    ghost = world.party("a", never)
+    asking = Asking(hub.carrier(new_job(), wait_seconds=PATIENCE), 1, {"a": b"x"})
+    assert at_work.wait(PATIENCE)
+    world.party("a", lambda job, number, request: b"second")
+    assert asking.result() == {"a": b"second"}
+    eventually(lambda: not ghost.connected)
+    assert set(hub.connected()) == {"a"}
+    assert "party 'a' has opened another connection" in caplog.text
+    release.set()
+
+
+@pytest.mark.parametrize("role", ["party", "user"])
+def test_a_certificate_that_is_revoked_loses_its_connection(
+    world: World, role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+
+    def serve(peer: Peer, data: bytes) -> bytes:
+        if data == b"slow":
+            release.wait(PATIENCE)
+        return data
+
+    hub = world.hub(serve_user=serve)
+    other = world.party("b")
+    party, user = world.party("a"), world.user("a")
+    assert user.ask(b"x", PATIENCE) == b"x"
+    started = time.monotonic()
+    world.authority.revoked.add("a")
+    if role == "party":
+        eventually(lambda: not party.connected and "a" not in hub.connected(), 3)
+        assert "refuse each other: the certificate of 'a' is revoked" in caplog.text
+        with pytest.raises(PartyAwayError):
+            ask(hub.carrier(new_job(), wait_seconds=0.5), 1, {"a": b""})
+    else:
+        with pytest.raises(IdentityError, match=rf"{world.address} .* the certificate of 'a' is revoked"):
+            user.ask(b"slow", PATIENCE)
+        assert time.monotonic() - started < 3
+        with pytest.raises(IdentityError, match="revoked"):
+            user.ask(b"x", PATIENCE)
+    release.set()
+    assert other.connected
+    assert ask(hub.carrier(new_job(), wait_seconds=1), 1, {"b": b"x"}) == {"b": b"x"}
+
+
+def test_a_refused_party_returns_when_it_is_accepted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.authority.revoked.add("a")
+    world.hub()
+    party = world.party("a", wait=False, slowest_delay=0.3)
+    eventually(lambda: "revoked" in caplog.text)
+    assert not party.connected
+    world.authority.revoked.clear()
+    assert party.wait_connected(PATIENCE)
+
+
+def test_a_check_that_fails_lets_nobody_in(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    broken = threading.Event()
+
+    def admit(certificate: bytes) -> Peer:
+        if broken.is_set():
+            raise OSError("the list of revoked certificates cannot be read")
+        return world.authority.admit(certificate)
+
+    begun: list[bytes] = []
+
+    def serve(peer: Peer, data: bytes) -> bytes:
+        begun.append(data)
+        time.sleep(2.5)
+        return data
+
+    hub = world.hub(admit=admit, serve_user=serve)
+    world.party("a")
+    user, answers = world.user(), list[bytes]()
+    asking = threading.Thread(target=lambda: answers.append(user.ask(b"x", PATIENCE)))
+    asking.start()
+    eventually(lambda: begun)
+    broken.set()
+    eventually(lambda: not hub.connected(), 3)
+    assert "a certificate could not be checked" in caplog.text
+    broken.clear()
+    eventually(lambda: hub.connected())
+    # The user's request outlives the connection on which it came, and its repeat does not begin it again.
+    asking.join()
+    assert answers == begun == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("method", "role", "words"),
+    [
+        ("Party", "user", "is for the role 'user', and 'party' is needed"),
+        ("User", "party", "is for the role 'party', and 'user' is needed"),
+        ("Party", "coordinator", "is for the role 'coordinator', and 'party' is needed"),
+    ],
+)
+def test_the_wrong_role_is_refused(
+    world: World, method: str, role: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = world.hub()
+    code, details = call(world, [], method, credentials=world.authority.issue(role, "mallory"))
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert words in details
+    assert words in caplog.text
+    assert hub.connected() == {}
+
+
+def call(
+    world: World, frames: list[bytes], method: str = "Party", *, credentials: Credentials, secure: bool = True
+) -> tuple[grpc.StatusCode, str]:
+    """Send frames as a stranger's program might, and tell how the coordinator ended it."""
+    if secure:
+        shown = (credentials.authority, credentials.key or None, credentials.certificate or None)
+        name = [("grpc.ssl_target_name_override", "coordinator.woodlot")]
+        channel: Any = grpc.secure_channel(world.address, grpc.ssl_channel_credentials(*shown), name)
+    else:
+        channel = grpc.insecure_channel(world.address)
+    with channel:
+        stay = threading.Event()
+
+        def send() -> Iterator[bytes]:
+            yield from frames
+            stay.wait(PATIENCE)
+
+        try:
+            list(channel.stream_stream(f"/woodlot.Coordinator/{method}")(send(), timeout=PATIENCE))
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+        finally:
+            stay.set()
+    return grpc.StatusCode.OK, ""
+
+
+@pytest.mark.parametrize("stranger", ["other authority", "no certificate", "plaintext"])
+@pytest.mark.parametrize("method", ["Party", "User"])
+def test_strangers_are_refused(world: World, stranger: str, method: str) -> None:
+    admitted: list[bytes] = []
+
+    def admit(certificate: bytes) -> Peer:
+        admitted.append(certificate)
+        return world.authority.admit(certificate)
+
+    world.hub(admit=admit)
+    theirs = Authority().issue("party" if method == "Party" else "user", "a")
+    if stranger == "no certificate":
+        theirs = replace(theirs, key=b"", certificate=b"")
+    credentials = replace(theirs, authority=world.authority.certificate)
+    code, _ = call(world, [], method, credentials=credentials, secure=stranger != "plaintext")
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert admitted == []
+
+
+def test_only_the_coordinators_certificate_makes_a_coordinator(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.hub(credentials=world.authority.issue("party", "mallory"))
+    with pytest.raises(IdentityError, match=rf"coordinator at {world.address} and this user refuse each other"):
+        world.user().ask(b"secret", PATIENCE)
+    party = world.party("a", wait=False)
+    eventually(lambda: "refuse each other" in caplog.text)
+    assert not party.connected
+
+
+def test_a_coordinator_of_another_authority(world: World) -> None:
+    world.hub()
+    with pytest.raises(IdentityError, match="refuse each other"):
+        world.user(credentials=Authority().issue("user", "alice")).ask(b"secret", PATIENCE)
+
+
+def test_a_user_whom_the_coordinator_does_not_know(world: World) -> None:
+    world.hub()
+    stranger = replace(Authority().issue("user", "alice"), authority=world.authority.certificate)
+    with pytest.raises(CoordinatorAwayError, match=rf"{world.address}.* certificate may have expired or be of another"):
+        world.user(credentials=stranger, patience=1.0).ask(b"secret", PATIENCE)
+
+
+def test_no_coordinator_but_something_else(world: World) -> None:
+    def hang_up() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hang_up, daemon=True).start()
+        world.port = server.getsockname()[1]
+        with pytest.raises(CoordinatorAwayError, match="does not speak TLS"):
+            world.user(patience=0.2).ask(b"secret", PATIENCE)
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_nobody_at_the_address(world: World) -> None:
+    world.hub().close()
+    user = world.user(patience=0.5)
+    started = time.monotonic()
+    with pytest.raises(CoordinatorAwayError, match=rf"{world.address}.*check that the address is right"):
+        user.ask(b"x")
+    assert time.monotonic() - started < 5
+    world.hub()
+    assert user.ask(b"x", PATIENCE) == b"x"
+
+
+JOB = "ab" * 16
+REQUEST = next(split(Label(Kind.request, JOB, 1), b"x"))
+REPLY = next(split(Label(Kind.reply, JOB, 1), b"x"))
+HUGE = REPLY[:33] + struct.pack("<Q", 1 << 60) + b"x"
+
+
+@pytest.mark.parametrize(
+    ("method", "frame", "words"),
+    [
+        ("Party", b"", "shorter than its header"),
+        ("Party", REPLY[:20], "shorter than its header"),
+        ("Party", b"GET / HTTP/1.1\r\n" * 4, "not a frame of this version"),
+        ("Party", REPLY, "that nobody has asked for"),
+        ("Party", REQUEST, "that nobody has asked for"),
+        ("Party", HUGE, "the limit is"),
+        ("Party", bytes(FRAME_LIMIT + 1), f"a frame of {FRAME_LIMIT + 1:,} bytes"),
+        ("Party", bytes(2 * FRAME_LIMIT), "larger than max"),
+        ("User", REPLY, "users only send requests"),
+        ("User", REQUEST[:-1], "does not fit"),
+        ("User", b"x" * 100, "not a frame of this version"),
+    ],
+)
+def test_a_malformed_frame_ends_that_connection_and_no_other(
+    world: World, method: str, frame: bytes, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = world.hub()
+    world.party("b")
+    role = method.lower()
+    code, details = call(world, [frame], method, credentials=world.authority.issue(role, "mallory"))
+    if "larger than max" in words:
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    else:
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert f"closed the connection of {role} 'mallory'" in caplog.text
+    assert words in details
+    eventually(lambda: set(hub.connected()) == {"b"})
+    assert ask(hub.carrier(new_job(), wait_seconds=1), 1, {"b": b"x"}) == {"b": b"x"}
+    assert world.user().ask(b"x", PATIENCE) == b"x"
+
+
+def test_a_reply_to_another_request_is_refused(world: World) -> None:
+    """What one party was asked, another cannot answer, and no party can answer what is not its turn."""
+    hub = world.hub()
+    asking = Asking(hub.carrier(JOB, wait_seconds=2), 1, {"a": b"x"})
+    for name, frame in (("b", REPLY), ("a", next(split(Label(Kind.reply, JOB, 2), b"x")))):
+        code, _ = call(world, [frame], credentials=world.authority.issue("party", name))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert not asking.replies
+    world.party("a")
+    assert asking.result() == {"a": b"x"}

@@ -1,0 +1,268 @@
+"""What a party's policy refuses, in which words, and that no crash or clock gives predictions away."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from woodlot.exceptions import JournalError, PolicyError
+from woodlot.service.policy import BUDGET_FILE, Policy, PredictionBudget
+
+NOON = datetime(2025, 3, 9, 12, tzinfo=UTC)
+NAMES = st.text("abc", min_size=1, max_size=2)
+
+
+class TestOrders:
+    @pytest.mark.parametrize("kind", ["train", "predict", "align"])
+    def test_by_default_nobody_may_and_the_line_to_add_is_told(self, kind: str) -> None:
+        with pytest.raises(PolicyError) as caught:
+            Policy().check_order(kind, "alice")
+        line = 'predict = ["alice"]' if kind == "predict" else 'train = ["alice"]'
+        assert f"lets nobody {kind}; its operator can add the line {line} to the section [policy]" in str(caught.value)
+
+    def test_following_the_advice_helps(self) -> None:
+        policy = msgspec.convert({"train": ["alice"]}, Policy)
+        policy.check_order("train", "alice")
+        policy.check_order("align", "alice")
+        with pytest.raises(PolicyError, match="nobody predict"):
+            policy.check_order("predict", "alice")
+
+    def test_others_are_refused_without_saying_who_is_allowed(self) -> None:
+        with pytest.raises(
+            PolicyError, match=r"does not let 'bob' train; .* add \"bob\" to the setting train"
+        ) as caught:
+            Policy(train=("alice",)).check_order("train", "bob")
+        assert "alice" not in str(caught.value)
+
+    @settings(max_examples=200)
+    @given(st.lists(NAMES, max_size=3), st.lists(NAMES, max_size=3), NAMES, st.booleans())
+    def test_exactly_those_named_are_let_in(self, train: list[str], predict: list[str], user: str, star: bool) -> None:
+        policy = Policy(train=(*train, "*") if star else tuple(train), predict=tuple(predict))
+        allowed = {"train": star or user in train, "predict": user in predict}
+        allowed["align"] = allowed["train"] or allowed["predict"]
+        for kind, may in allowed.items():
+            if may:
+                policy.check_order(kind, user)
+            else:
+                with pytest.raises(PolicyError, match=rf"\b{kind}\b"):
+                    policy.check_order(kind, user)
+
+    def test_a_protocol_that_is_not_listed_is_refused_to_everybody(self) -> None:
+        policy = Policy(protocols=("align", "predict"), train=("*",), predict=("*",))
+        policy.check_order("predict", "alice")
+        with pytest.raises(PolicyError, match=r"the setting protocols .* does not list 'train'"):
+            policy.check_order("train", "alice")
+
+    @pytest.mark.parametrize("kind", ["", "revoke", "TRAIN", "*"])
+    def test_an_unknown_order_is_refused(self, kind: str) -> None:
+        with pytest.raises(PolicyError, match="this party knows no order"):
+            Policy(train=("*",), predict=("*",)).check_order(kind, "alice")
+
+    def test_a_user_who_calls_himself_everybody_is_not(self) -> None:
+        with pytest.raises(PolicyError):
+            Policy(train=("alice",)).check_order("train", "*")
+
+
+class TestLimits:
+    @given(st.integers(1, 1000), st.integers(0, 2000))
+    def test_rows(self, least: int, n: int) -> None:
+        policy = Policy(min_rows=least)
+        if n >= least:
+            policy.check_rows(n)
+        else:
+            with pytest.raises(PolicyError, match=rf"\(min_rows = {least}\)"):
+                policy.check_rows(n)
+
+    @given(st.integers(1, 1000), st.integers(1, 2000))
+    def test_leaves(self, least: int, asked: int) -> None:
+        policy = Policy(min_samples_leaf=least)
+        if asked >= least:
+            policy.check_leaf(asked)
+        else:
+            with pytest.raises(PolicyError, match=rf"train with min_samples_leaf={least} or more"):
+                policy.check_leaf(asked)
+
+    def test_defaults(self) -> None:
+        policy = Policy()
+        assert policy.protocols == ("align", "train", "predict")
+        assert not policy.share_model
+        assert policy.predictions_per_day is None
+        policy.check_rows(1)
+        policy.check_leaf(1)
+
+
+class TestBudget:
+    def test_up_to_the_limit_and_no_further(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 100) as budget:
+            budget.spend("a", "alice", 60, NOON)
+            with pytest.raises(PolicyError) as caught:
+                budget.spend("b", "bob", 41, NOON)
+            assert str(caught.value) == (
+                "this party predicts 100 rows per day (predictions_per_day); 40 are left until 2025-03-10 00:00 UTC"
+            )
+            budget.spend("b", "bob", 40, NOON)
+            with pytest.raises(PolicyError, match="; 0 are left"):
+                budget.spend("c", "alice", 1, NOON)
+
+    def test_a_repeated_job_pays_only_for_what_is_new(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 100) as budget:
+            for rows in (70, 70, 10, 70):
+                budget.spend("a", "alice", rows, NOON)
+            budget.spend("a", "alice", 90, NOON)
+            with pytest.raises(PolicyError, match="; 10 are left"):
+                budget.spend("a", "alice", 101, NOON)
+            budget.spend("b", "alice", 10, NOON)
+            budget.spend("a", "alice", 90, NOON + timedelta(days=1))
+            budget.spend("a", "alice", 190, NOON + timedelta(days=1))
+            with pytest.raises(PolicyError, match="; 0 are left until 2025-03-11"):
+                budget.spend("c", "alice", 1, NOON + timedelta(days=1))
+
+    def test_the_day_turns_at_midnight_utc(self, tmp_path: Path) -> None:
+        east = timezone(timedelta(hours=14))
+        with PredictionBudget(tmp_path, 10) as budget:
+            budget.spend("a", "alice", 10, datetime(2025, 3, 9, 23, 59, 59, tzinfo=UTC))
+            with pytest.raises(PolicyError):
+                budget.spend("b", "alice", 1, datetime(2025, 3, 10, 13, 59, tzinfo=east))
+            budget.spend("b", "alice", 10, datetime(2025, 3, 10, 14, 0, tzinfo=east))
+
+    def test_setting_the_clock_back_gives_nothing(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 10) as budget:
+            budget.spend("a", "alice", 4, NOON - timedelta(days=1))
+            budget.spend("b", "alice", 7, NOON)
+            for days in (1, 2, 400):
+                with pytest.raises(PolicyError, match="; 3 are left until 2025-03-10"):
+                    budget.spend("c", "alice", 4, NOON - timedelta(days=days))
+            budget.spend("c", "alice", 3, NOON - timedelta(days=2))
+            with pytest.raises(PolicyError, match="; 0 are left"):
+                budget.spend("d", "alice", 1, NOON)
+
+    def test_it_outlives_the_process(self, tmp_path: Path) -> None:
+        script = (
+            "import os, signal, sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
+            "from woodlot.service.policy import PredictionBudget\n"
+            "PredictionBudget(Path(sys.argv[1]), 100).spend('a', 'alice', 60, datetime(2025, 3, 9, 12, tzinfo=UTC))\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, check=False)
+        assert ended.returncode == -9, ended.stderr
+        with PredictionBudget(tmp_path, 100) as budget:
+            budget.spend("a", "alice", 60, NOON)
+            with pytest.raises(PolicyError, match="; 40 are left"):
+                budget.spend("b", "alice", 41, NOON)
+
+    def test_predictions_count_before_there_is_a_limit(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, None) as budget:
+            budget.spend("a", "alice", 10**12, NOON)
+        with PredictionBudget(tmp_path, 100) as budget, pytest.raises(PolicyError, match="; 0 are left"):
+            budget.spend("b", "alice", 1, NOON)
+
+    def test_none_at_all(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 0) as budget, pytest.raises(PolicyError, match="predicts 0 rows per day"):
+            budget.spend("a", "alice", 1, NOON)
+
+    def test_many_at_once_do_not_overspend(self, tmp_path: Path) -> None:
+        done: list[str] = []
+
+        def work(budget: PredictionBudget, worker: int) -> None:
+            for at in range(10):
+                try:
+                    budget.spend(f"{worker}-{at}", "alice", 3, NOON)
+                except PolicyError:
+                    continue
+                done.append(f"{worker}-{at}")
+
+        with PredictionBudget(tmp_path, 50) as one, PredictionBudget(tmp_path, 50) as other:
+            threads = [threading.Thread(target=work, args=(one if i % 2 else other, i)) for i in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(done) == 16
+
+    def test_only_the_owner_may_read_it(self, tmp_path: Path) -> None:
+        state = tmp_path / "deep" / "state"
+        before = os.umask(0)
+        try:
+            with PredictionBudget(state, 5) as budget:
+                budget.spend("a", "alice", 1, NOON)
+                modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in state.iterdir()}
+        finally:
+            os.umask(before)
+        assert modes[BUDGET_FILE] == 0o600
+        assert set(modes.values()) == {0o600}
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+    def test_every_spend_is_on_disk_before_it_is_granted(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 5) as budget:
+            assert budget._db is not None
+            assert budget._db.execute("PRAGMA synchronous").fetchone() == (2,)
+            assert budget._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+    def test_a_record_that_cannot_be_written_grants_nothing(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 5) as budget:
+            with closing(sqlite3.connect(tmp_path / BUDGET_FILE)) as db:
+                (pages,) = db.execute("PRAGMA page_count").fetchone()
+            assert budget._db is not None
+            budget._db.execute(f"PRAGMA max_page_count = {pages}")
+            long = "a" * 100_000  # a name that needs more pages than there are
+            with pytest.raises(JournalError, match="make room on the disk"):
+                budget.spend(long, "alice", 5, NOON)
+            budget._db.execute("PRAGMA max_page_count = 10000")
+            budget.spend(long, "alice", 5, NOON)  # the failed one took nothing, and can be repeated
+
+    def test_a_damaged_record_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / BUDGET_FILE).write_bytes(b"not a database" * 1000)
+        with pytest.raises(JournalError, match=r"predictions\.sqlite cannot be used .*restore the file"):
+            PredictionBudget(tmp_path, 5)
+
+    def test_a_folder_that_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "state").touch()
+        with pytest.raises(JournalError, match="cannot be used"):
+            PredictionBudget(tmp_path / "state", 5)
+
+    def test_misuse(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 5) as budget:
+            with pytest.raises(ValueError, match="time zone"):
+                budget.spend("a", "alice", 1, NOON.replace(tzinfo=None))
+            with pytest.raises(ValueError, match="negative"):
+                budget.spend("a", "alice", -1, NOON)
+        budget.close()
+        with pytest.raises(JournalError, match="is closed"):
+            budget.spend("a", "alice", 1, NOON)
+
+    @settings(max_examples=25, deadline=None)
+    @given(
+        st.integers(0, 20),
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 12), st.integers(-3, 5)), max_size=20),
+    )
+    def test_no_sequence_of_jobs_and_clocks_overspends_a_day(
+        self, limit: int, orders: list[tuple[str, int, int]]
+    ) -> None:
+        paid: dict[str, int] = {}
+        spent: dict[int, int] = {}
+        with TemporaryDirectory() as folder, PredictionBudget(Path(folder), limit) as budget:
+            for job, rows, day in orders:
+                today = max([day, *spent])
+                due = rows - paid.get(job, 0)
+                try:
+                    budget.spend(job, "alice", rows, NOON + timedelta(days=day))
+                except PolicyError:
+                    assert spent.get(today, 0) + due > limit
+                    continue
+                if job not in paid or due > 0:
+                    spent[today] = spent.get(today, 0) + due
+                    paid[job] = rows
+                assert spent.get(today, 0) <= limit
