@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from woodlot.connected import connect
     from woodlot.estimators.complete import CompleteForest
     from woodlot.estimators.forest import (
         FederatedForestClassifier,
@@ -24,6 +25,7 @@ _HOMES = {
     "FederatedForestRegressor": "woodlot.estimators.forest",
     "Federation": "woodlot.federation",
     "UncertainPredictionWarning": "woodlot.estimators.forest",
+    "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",
 }
 
@@ -33,6 +35,7 @@ __all__ = [
     "FederatedForestRegressor",
     "Federation",
     "UncertainPredictionWarning",
+    "connect",
     "load",
 ]
 

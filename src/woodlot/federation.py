@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.alignment import align_rows
+from woodlot.data.labels import check_weights
 from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values, is_null, natural_type
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.predict import score_out_of_bag
-from woodlot.protocols.vertical.reveal import categories_of, codings_of, reveal_splits, splitting_parties
+from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.reveal import forget_values, reveal_splits, splitting_parties
 from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
-from woodlot.runtime.audit import Cost, Disclosures, Ledger
+from woodlot.runtime.audit import Account, Cost, Disclosures, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.predict import Vote
 
-R = TypeVar("R")
+Route = Literal["one-round", "classical"]
+Answer = tuple[NDArray[np.float64], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Where the labels of a training are, and what they are, where the caller may see them.
+
+    Attributes
+    ----------
+    holder : str
+        The party that has them.
+    column, weight : str or None
+        Its columns with labels and with weights of rows; they are not learnt from.
+    target : Target or None
+        The labels, checked.
+    """
+
+    holder: str
+    column: str | None = None
+    weight: str | None = None
+    target: Target | None = None
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns of the holder that are not features."""
+        return tuple(name for name in (self.column, self.weight) if name is not None)
 
 
 @dataclass
@@ -58,6 +87,8 @@ class GrownForest:
         Quantiles of the out-of-bag residuals (regression).
     memo : Memo
         What predictions leave behind.
+    model : str or None
+        Its name at the coordinator that has grown it, on a connected federation.
     """
 
     coordinator: CoordinatorForest
@@ -68,6 +99,7 @@ class GrownForest:
     oob_score: float | None = None
     residuals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     memo: Memo = field(default_factory=Memo)
+    model: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"memo": Memo()}
@@ -229,28 +261,45 @@ class Federation:
             )
         return natural_type(values)
 
+    def find_labels(self, y: str, sample_weight: str | None) -> Labels:
+        """Where the labels and weights are; weights must be at the label holder."""
+        holder, column = self.locate(y)
+        weight = None
+        if sample_weight is not None:
+            party, weight = self.locate(sample_weight)
+            if party != holder:
+                raise DataError(f"weights must be at the label holder {holder}, not at {party}")
+        return Labels(holder, column, weight)
+
+    def label_values(self, labels: Labels) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+        """The label holder's own view of its labels and weights."""
+        weights = None if labels.weight is None else self.weight_values(f"{labels.holder}.{labels.weight}")
+        return self.labels(f"{labels.holder}.{labels.column}"), weights
+
+    def weight_values(self, column: str) -> NDArray[np.float64] | None:
+        """A party's own view of the weights of its rows, checked."""
+        values = self.labels(column, what="sample_weight")
+        return check_weights(values, values)
+
     def fit(
         self,
         plan: ForestPlan,
-        holder: str,
-        target: Target,
+        labels: Labels,
         *,
-        not_features: Mapping[str, Sequence[str]] | None = None,
+        settings: Mapping[str, Any] | None = None,
         n_jobs: int = 1,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> tuple[GrownForest, Ledger]:
+    ) -> tuple[GrownForest, Account]:
         """Grow a forest; used by the estimators.
 
         Parameters
         ----------
         plan : ForestPlan
             What to grow.
-        holder : str
-            The party that has the labels.
-        target : Target
-            The labels, which only that party sees.
-        not_features : mapping, optional
-            Columns of each party that must not be learnt from, such as the label itself.
+        labels : Labels
+            The labels, which only their holder sees.
+        settings : mapping, optional
+            The estimator's; not needed here.
         n_jobs : int
             Threads.
         on_progress : callable, optional
@@ -258,9 +307,10 @@ class Federation:
 
         Returns
         -------
-        GrownForest, Ledger
+        GrownForest, Account
             The forest in its parts, and who saw what while it grew.
         """
+        holder = labels.holder
         lacking = [p for p, m in self._members.items() if m.known is not None]
         if lacking:
             raise DataError(f"training needs every row at every party; {lacking} lack some: use join='inner'")
@@ -269,8 +319,8 @@ class Federation:
         handlers = {
             name: VerticalParty(
                 name,
-                member.table.select([c for c in member.table.names if c not in (not_features or {}).get(name, ())]),
-                target=target if name == holder else None,
+                member.table.select([c for c in member.table.names if name != holder or c not in labels.hidden]),
+                target=labels.target if name == holder else None,
                 key_by_party=self._key_by_party,
                 shares_model=member.shares_model,
                 n_jobs=threads,
@@ -286,43 +336,58 @@ class Federation:
                 protocol = score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs)
                 outputs, verdict = run(protocol, driver, ledger=ledger)
                 score, residuals = verdict.score, verdict.residuals.copy()
-            unwilling = tuple(p for p in splitting_parties(forest) if not self._members[p].shares_model)
+            unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
             shared: dict[str, PartyForest] = {}
             if self._key_by_party and not unwilling:
                 shared = run(reveal_splits(forest), driver, ledger=ledger)
         active = {p for p, h in handlers.items() if p == holder or len(h.feature_keys)}
-        parts = {name: _lean(handler.grown_forest()) for name, handler in handlers.items() if name in active}
+        parts = {name: forget_values(handler.grown_forest()) for name, handler in handlers.items() if name in active}
         if not self._key_by_party:  # dealt from one table: everything is in one hand from the start
             shared = parts
-        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals), ledger
+        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals), ledger.account()
 
     def _threads_of_a_party(self, n_jobs: int) -> int:
         """Parties work at the same time, each in a thread of its own: they share what was asked for."""
         return max(1, n_jobs // max(1, sum(len(member.table.names) > 0 for member in self._members.values())))
 
-    def ask(
+    def present(self, forest: GrownForest) -> list[str]:
+        """The parties here that have a part of the forest."""
+        return [p for p in self.parties if p in forest.parts]
+
+    def predict(
         self,
-        protocol: Generator[Round, dict[str, Message], R],
-        parts: Mapping[str, PartyForest],
+        forest: GrownForest,
+        method: Route,
+        wire: Wire,
+        vote: Vote,
         *,
+        shuffled: tuple[int, int] | None = None,
         n_jobs: int = 1,
-    ) -> tuple[R, Ledger]:
-        """Run a prediction protocol over the parties that have both rows and a part of the forest."""
+    ) -> tuple[Answer, Account]:
+        """Predict with the parties that have both rows and a part of the forest; used by the estimators."""
+        if self.n_rows == 0:
+            raise DataError(
+                "Found array with 0 sample(s) while a minimum of 1 is required: there are no rows to predict"
+            )
+        grown, present = forest.coordinator, self.present(forest)
+        if method == "classical":
+            protocol = predict_node_by_node(grown, present, self.n_rows, vote)
+        else:
+            protocol = predict_in_one_round(grown, present, self.n_rows, wire, vote, n_jobs, shuffled)
         ledger = Ledger()
         handlers = {
             name: VerticalParty(
                 name,
-                member.table,
-                forest=parts[name],
-                known=member.known,
+                self._members[name].table,
+                forest=forest.parts[name],
+                known=self._members[name].known,
                 key_by_party=self._key_by_party,
                 n_jobs=self._threads_of_a_party(n_jobs),
             )
-            for name, member in self._members.items()
-            if name in parts
+            for name in present
         }
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            return run(protocol, driver, ledger=ledger), ledger
+            return run(protocol, driver, ledger=ledger), ledger.account()
 
 
 def check_party_names(names: Iterable[object]) -> None:
@@ -361,8 +426,3 @@ def _refuse_shared_columns(tables: Mapping[str, Table]) -> None:
                     f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}"
                 )
             holder[column] = name
-
-
-def _lean(part: PartyForest) -> PartyForest:
-    """A party's part without the training's values: prediction needs the thresholds only."""
-    return replace(part, codings=codings_of(categories_of(part.codings)))

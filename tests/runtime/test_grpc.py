@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -313,6 +316,23 @@ def test_tls_1_3_and_nothing_older(world: World, tmp_path: Path) -> None:
     assert tls_version(world, tmp_path, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
     with pytest.raises((ssl.SSLError, ConnectionError)):
         tls_version(world, tmp_path, ssl.TLSVersion.TLSv1_2)
+
+
+def test_a_program_in_which_tls_1_2_is_on_does_not_listen(tmp_path: Path) -> None:
+    script = """
+import grpc
+from woodlot.exceptions import LocalProtocolError
+from woodlot.runtime.drivers.grpc_hub import Hub
+from woodlot.runtime.peers import Credentials
+hub = Hub("127.0.0.1:0", Credentials(b"", b"", b""), admit=None, serve_user=None)
+try:
+    hub.start()
+except LocalProtocolError as error:
+    print(error)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_SSL_CIPHER_SUITES"}
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert "too late to turn TLS 1.2 off" in run.stdout
 
 
 def test_a_key_is_not_shown(world: World) -> None:

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,60 @@ def test_frozen_processes_are_missed_on_both_sides_and_go_on_when_they_wake(worl
         assert line.wait_connected(LOST)
     finally:
         elsewhere.close()
+
+
+class SlowRelay:
+    """Passes bytes on, so many in a second."""
+
+    def __init__(self, port: int, rate: int) -> None:
+        self._rate = rate
+        self._target = port
+        self._sockets = [socket.create_server(("127.0.0.1", 0))]
+        self.port = self._sockets[0].getsockname()[1]
+        self.n_connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                ends = self._sockets[0].accept()[0], socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                return
+            self.n_connections += 1
+            self._sockets += ends
+            for source, target in (ends, ends[::-1]):
+                threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(4096):
+                target.sendall(data)
+                time.sleep(len(data) / self._rate)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+def test_a_slow_line_is_not_taken_for_a_dead_one(world: World) -> None:
+    """A message takes longer than silence may last, in which no ping gets through beside it."""
+    hub = world.hub()
+    relay = SlowRelay(world.port, rate=250_000)
+    world.port = relay.port
+    party = world.party("a", lambda job, number, request: request[:1])
+    try:
+        asking = Asking(hub.carrier(new_job(), wait_seconds=1), 1, {"a": bytes(1_800_000)})
+        started = time.monotonic()
+        assert asking.result(LOST) == {"a": b"\0"}
+        assert time.monotonic() - started > 6
+        assert relay.n_connections == 1
+    finally:
+        party.stop()
+        relay.close()
 
 
 def test_a_coordinator_that_returns_finds_everyone(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,20 +15,23 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from woodlot.connected import ConnectedFederation
+from woodlot.data.labels import check_weights
 from woodlot.data.tables import read_table
-from woodlot.estimators.checks import check_parameters, check_weights, require
+from woodlot.estimators.checks import check_parameters, require
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.dealing import deal_columns
 from woodlot.estimators.labels import ClassWeights
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
-from woodlot.federation import Federation, GrownForest
+from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
+from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Cost, Disclosures
@@ -35,6 +39,7 @@ from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.predict import Vote
 
 Method = Literal["local", "one-round", "classical"]
+AnyFederation = Federation | ConnectedFederation
 Outputs = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
@@ -46,6 +51,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
     """A random forest over columns that lie at different parties."""
 
     _criteria: tuple[str, ...]
+    _task: Task
     _origin: Origin
     n_jobs: int | None
     random_state: Any
@@ -74,7 +80,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         check_parameters(self.get_params(deep=False), self._criteria)
         grown = copy.copy(self)
         _forget(grown)
-        if isinstance(X, Federation):
+        if isinstance(X, AnyFederation):
             grown._fit_federation(X, y, sample_weight)
         else:
             grown._fit_table(X, y, sample_weight)
@@ -89,36 +95,34 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         dealing = deal_columns(table, self.parties)
         federation = Federation.dealt(table, dealing)
         self._origin = Origin(table.names, dealing, None, self.criterion)
-        self._grow(federation, next(iter(dealing)), target, {})
+        self._grow(federation, Labels(next(iter(dealing)), target=target))
 
-    def _fit_federation(self, federation: Federation, y: Any, sample_weight: Any) -> None:
+    def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
         if not isinstance(y, str):
             raise DataError("on a federation y names the labels: 'party.column', such as y='bank.default'")
-        holder, column = federation.locate(y)
-        hidden, weights = {column}, None
-        labels = federation.labels(y)
-        if sample_weight is not None:
-            weights, weight_column = _weights_of(federation, sample_weight, holder)
-            hidden.add(weight_column)
-        target = self._make_target(labels, weights)
+        if sample_weight is not None and not isinstance(sample_weight, str):
+            raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
+        labels = federation.find_labels(y, sample_weight)
+        if isinstance(federation, Federation):
+            labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
         self._origin = Origin((), None, y, self.criterion)
-        self._grow(federation, holder, target, {holder: sorted(hidden)})
+        self._grow(federation, labels)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
 
-    def _grow(self, federation: Federation, holder: str, target: Target, hidden: Mapping[str, Sequence[str]]) -> None:
+    def _grow(self, federation: AnyFederation, labels: Labels) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        plan = plan_of(self.get_params(deep=False), seed, self._class_weights(target), bool(target.classes))
+        params = self.get_params(deep=False)
+        plan = plan_of(params, seed, self._class_weights(labels.target), self._task)
         with progress_bar(self.verbose, "growing trees") as show:
-            forest, ledger = federation.fit(
+            forest, account = federation.fit(
                 plan,
-                holder,
-                target,
-                not_features=hidden,
+                labels,
+                settings=settings_of(self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )
-        self.disclosure_: Disclosures = ledger.disclosure()
-        self.cost_: Cost = ledger.cost()
+        self.disclosure_: Disclosures = account.disclosure
+        self.cost_: Cost = account.cost
         self._set_forest(forest)
         if forest.oob_outputs is not None and np.isnan(forest.oob_outputs).any():
             warnings.warn(
@@ -143,7 +147,8 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             "method", method, "'local', 'one-round' or 'classical'",
         )  # fmt: skip
         require(wire in ("decisions", "leaves", "ranks"), "wire", wire, "'decisions', 'leaves' or 'ranks'")
-        if isinstance(X, Federation):
+        federation: AnyFederation
+        if isinstance(X, AnyFederation):
             if method == "local":
                 raise ValueError("method='local' needs all columns in one table; use 'one-round' on a federation")
             federation = X
@@ -153,9 +158,10 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             return outputs, np.zeros(table.n_rows, np.bool_)
         else:
             federation = self._deal_again(X)
-        outputs, uncertain = self._ask(federation, method or "one-round", wire)
+        outputs, uncertain = self._ask(federation, "classical" if method == "classical" else "one-round", wire)
         if uncertain.any():
-            absent = [p for p in splitting_parties(self.forest_.coordinator) if p not in self._present(federation)]
+            present = federation.present(self.forest_)
+            absent = [p for p in splitting_parties(self.forest_.coordinator) if p not in present]
             reason = f"{absent} are absent" if absent else "a party does not have them"
             warnings.warn(
                 f"{int(uncertain.sum())} of {len(uncertain)} rows were predicted without all parties ({reason}): they "
@@ -176,31 +182,21 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             raise ValueError("this model was grown on a federation; give a federation, or combine() its parts")
         return Federation.dealt(self._check_again(X), self._origin.dealing)
 
-    def _present(self, federation: Federation) -> list[str]:
-        return [p for p in federation.parties if p in self.forest_.parts]
-
     def _ask(
-        self, federation: Federation, method: Method, wire: Wire, shuffled: tuple[int, int] | None = None
+        self, federation: AnyFederation, method: Route, wire: Wire, shuffled: tuple[int, int] | None = None
     ) -> Outputs:
         """Predict with the parties of a federation that have a part of the forest."""
-        forest, n_jobs = self.forest_.coordinator, effective_jobs(self.n_jobs)
-        present = self._present(federation)
-        if not present:
+        forest = self.forest_.coordinator
+        if not federation.present(self.forest_):
             raise DataError(
                 f"none of the parties {list(federation.parties)} has a part of this forest; "
                 f"its parties are {list(forest.parties)}"
             )
-        if federation.n_rows == 0:
-            raise DataError(
-                "Found array with 0 sample(s) while a minimum of 1 is required: there are no rows to predict"
-            )
-        if method == "classical":
-            protocol = predict_node_by_node(forest, present, federation.n_rows, self._vote)
-        else:
-            protocol = predict_in_one_round(forest, present, federation.n_rows, wire, self._vote, n_jobs, shuffled)
-        answer, ledger = federation.ask(protocol, self.forest_.parts, n_jobs=n_jobs)
+        answer, account = federation.predict(
+            self.forest_, method, wire, self._vote, shuffled=shuffled, n_jobs=effective_jobs(self.n_jobs)
+        )
         memo = self.forest_.memo
-        memo.cost, memo.disclosure = ledger.cost(), ledger.disclosure()
+        memo.cost, memo.disclosure = account.cost, account.disclosure
         return answer
 
     def apply(self, X: Any) -> NDArray[np.int32]:
@@ -232,34 +228,50 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             features in the order of ``feature_importances_``.
         """
         check_is_fitted(self, "forest_")
-        federation = X if isinstance(X, Federation) else self._deal_again(X)
-        labels = self._labels_of(X, y)
+        federation = X if isinstance(X, AnyFederation) else self._deal_again(X)
+        score = self._scorer(federation, X, y)
         rng = check_random_state(random_state)
-        baseline = self._score_outputs(self._ask(federation, "one-round", "decisions")[0], labels)
+        baseline = score(None)
         n_features = len(self.forest_.coordinator.feature_keys)
         falls = np.empty((n_features, n_repeats))
         for feature in range(n_features):
             for repeat in range(n_repeats):
                 seed = int(rng.randint(np.iinfo(np.int32).max))
-                outputs, _ = self._ask(federation, "one-round", "decisions", (feature, seed))
-                falls[feature, repeat] = baseline - self._score_outputs(outputs, labels)
+                falls[feature, repeat] = baseline - score((feature, seed))
         falls = self._origin.reorder(falls)
         return Bunch(importances=falls, importances_mean=falls.mean(axis=1), importances_std=falls.std(axis=1))
 
+    def _scorer(self, federation: AnyFederation, X: Any, y: Any) -> Callable[[tuple[int, int] | None], float]:
+        """Score of the predictions, perhaps with one feature shuffled: here, or where the labels are."""
+        if isinstance(federation, ConnectedFederation):
+            where = self._label_column(y)
+            return lambda shuffled: federation.score(self.forest_, where, self._vote, shuffled)
+        labels = self._labels_of(X, y)
+        return lambda shuffled: self._score_outputs(
+            self._ask(federation, "one-round", "decisions", shuffled)[0], labels
+        )
+
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         check_is_fitted(self, "forest_")
+        if isinstance(X, ConnectedFederation):
+            if sample_weight is not None:
+                raise DataError("weights of rows are not known outside their party; score without sample_weight")
+            return X.score(self.forest_, self._label_column(y), self._vote, None)
         labels = self._labels_of(X, y)
         if isinstance(X, Federation) and isinstance(sample_weight, str):
-            sample_weight, _ = _weights_of(X, sample_weight, X.locate(sample_weight)[0])
+            sample_weight = X.weight_values(sample_weight)
         return self._score_outputs(self._outputs(X, None, "decisions")[0], labels, sample_weight)
 
     def _labels_of(self, X: Any, y: Any) -> Any:
         if not isinstance(X, Federation) or (y is not None and not isinstance(y, str)):
             return y
+        return X.labels(self._label_column(y))
+
+    def _label_column(self, y: str | None) -> str:
         where = self._origin.label if y is None else y
         if where is None:
             raise DataError("this model was not fitted on a federation; say where the labels are: y='party.column'")
-        return X.labels(where)
+        return where
 
     # --- what is known about the forest ---
 
@@ -370,7 +382,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
     def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
         raise TypeError("a forest learns as a classifier or a regressor")
 
-    def _class_weights(self, target: Target) -> ClassWeights:
+    def _class_weights(self, target: Target | None) -> ClassWeights:
         return None
 
     def __sklearn_tags__(self) -> Any:
@@ -383,13 +395,3 @@ def _forget(model: FederatedForest) -> None:
     """Remove what a fit has left: all that scikit-learn takes for a fitted attribute."""
     for name in [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]:
         delattr(model, name)
-
-
-def _weights_of(federation: Federation, column: Any, holder: str) -> tuple[NDArray[np.float64] | None, str]:
-    if not isinstance(column, str):
-        raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
-    party, name = federation.locate(column)
-    if party != holder:
-        raise DataError(f"weights must be at the label holder {holder}, not at {party}")
-    values = federation.labels(column, what="sample_weight")
-    return check_weights(values, values), name

@@ -1,4 +1,4 @@
-"""Checks of constructor parameters and weights: each error names the parameter, what it was, and what it may be."""
+"""Checks of constructor parameters: each error names the parameter, what it was, and what it may be."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils.validation import check_array, check_consistent_length
 
 
 def require(condition: bool, name: str, value: object, allowed: str) -> None:
@@ -109,26 +107,3 @@ def check_class_weight(class_weight: Any) -> None:
         class_weight is None or named or isinstance(class_weight, Mapping),
         "class_weight", class_weight, "None, 'balanced', 'balanced_subsample' or a mapping of class to weight",
     )  # fmt: skip
-
-
-def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64] | None:
-    """Weights as an array: one per label, finite, none negative, not all zero."""
-    if sample_weight is None:
-        return None
-    if is_real(sample_weight):
-        sample_weight = np.full(len(y), sample_weight)
-    if isinstance(sample_weight, str):
-        raise ValueError("sample_weight must be an array of weights; only on a federation it names a column")
-    weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
-    if weights.ndim != 1:
-        raise ValueError("Sample weights must be 1D array or scalar")
-    check_consistent_length(y, weights)
-    if (weights < 0).any():
-        raise ValueError("Negative values in data passed to `sample_weight`.")
-    if not (weights > 0).any():
-        raise ValueError("Sample weights must contain at least one non-zero number.")
-    with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if not np.finfo(np.float64).tiny <= total < np.inf:
-        raise ValueError(f"Sample weights add up to {total}, which is out of range; scale them.")
-    return np.asarray(weights)

@@ -11,9 +11,10 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import FederatedForest, Method, UncertainPredictionWarning
 from woodlot.estimators.checks import check_class_weight, is_real, require
-from woodlot.estimators.labels import ClassWeights, check_classes, check_targets, class_array, name_class_weights
+from woodlot.estimators.labels import ClassWeights, class_array, name_class_weights
 from woodlot.federation import GrownForest
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.target import Target
@@ -85,6 +86,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
     """
 
     _criteria = ("gini", "entropy", "log_loss")
+    _task = "classes"
 
     def __init__(
         self,
@@ -140,11 +142,11 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         y = check_classes(y)
         target = Target.of_classes(y, weights)
         self.classes_: NDArray[Any] = class_array(target.classes, y.dtype)
-        self.n_classes_ = len(target.classes)
         return target
 
-    def _class_weights(self, target: Target) -> ClassWeights:
-        return name_class_weights(self.class_weight, target.classes)
+    def _class_weights(self, target: Target | None) -> ClassWeights:
+        check_class_weight(self.class_weight)
+        return name_class_weights(self.class_weight, None if target is None else target.classes)
 
     @property
     def _vote(self) -> Vote:
@@ -152,6 +154,9 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
 
     def _set_forest(self, forest: GrownForest) -> None:
         super()._set_forest(forest)
+        if not hasattr(self, "classes_"):  # the labels were seen by their holder only
+            self.classes_ = class_array(forest.coordinator.classes)
+        self.n_classes_ = len(self.classes_)
         if forest.oob_outputs is not None:
             self.oob_decision_function_ = forest.oob_outputs
 
@@ -238,6 +243,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
     """
 
     _criteria = ("squared_error",)
+    _task = "targets"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.origin import Origin
-from woodlot.estimators.settings import from_json, to_json
+from woodlot.estimators.settings import from_json, settings_of
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.protocols.vertical.files import StoredForest, load_parts
@@ -50,8 +50,8 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
         raise ModelFileError(f"only {' and '.join(ESTIMATORS)} can be saved, not {type(model).__name__}")
     forest, origin = model.forest_, model._origin
     return {
-        "estimator": type(model).__name__,
-        "params": to_json(model.get_params(deep=False)),
+        **settings_of(model),
+        "model": forest.model,
         "origin": {
             "names": list(origin.names),
             "dealing": origin.dealing,
@@ -89,6 +89,7 @@ def _restore(
         tuple(notes["unwilling"]),
         oob_score=None if notes["oob_score"] is None else float(notes["oob_score"]),
         residuals=np.array(notes["residuals"], np.float64),
+        model=notes.get("model"),
     )
     model._set_forest(forest)
     return model

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from woodlot.estimators.labels import ClassWeights
-from woodlot.protocols.vertical.plan import DEFAULT_MEMORY, ForestPlan
+from woodlot.protocols.vertical.plan import DEFAULT_MEMORY, ForestPlan, Task
 
 
-def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, classes: bool) -> ForestPlan:
+def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, task: Task) -> ForestPlan:
     """What is to be grown; numbers of any library become Python's own."""
     p = params
     features = p["max_features"]
     return ForestPlan(
-        task="classes" if classes else "targets",
+        task=task,
         n_estimators=int(p["n_estimators"]),
         entropy=p["criterion"] in ("entropy", "log_loss"),
         max_depth=None if p["max_depth"] is None else int(p["max_depth"]),

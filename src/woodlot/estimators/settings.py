@@ -20,6 +20,11 @@ def to_json(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain(value, name) for name, value in params.items()}
 
 
+def settings_of(estimator: Any) -> dict[str, Any]:
+    """What kind of estimator it is, and its parameters: enough to make it again."""
+    return {"estimator": type(estimator).__name__, "params": to_json(estimator.get_params(deep=False))}
+
+
 def from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as they were."""
     return {name: _restored(value) for name, value in stored.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -148,6 +149,24 @@ def _readable_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
+@dataclass(frozen=True)
+class Account:
+    """Who saw what in a run, and what it cost."""
+
+    disclosure: Disclosures
+    cost: Cost
+
+    def to_json(self) -> dict[str, str]:
+        """Both as JSON texts."""
+        return {"disclosure": json.dumps(self.disclosure.to_dicts()), "cost": json.dumps(asdict(self.cost))}
+
+    @classmethod
+    def from_json(cls, disclosure: str, cost: str) -> Account:
+        """What `to_json` has written."""
+        rows = tuple(DisclosureRow(**row) for row in json.loads(disclosure))
+        return cls(Disclosures(rows), Cost(**json.loads(cost)))
+
+
 class Ledger:
     """Counts every message of a run: drivers record messages, `woodlot.runtime.run.run` rounds and time.
 
@@ -239,3 +258,7 @@ class Ledger:
                 seconds=dict(self._seconds),
                 total_seconds=sum(self._seconds.values()),
             )
+
+    def account(self) -> Account:
+        """Return both, as they stand."""
+        return Account(self.disclosure(), self.cost())

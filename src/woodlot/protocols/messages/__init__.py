@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from woodlot.protocols.messages import align, base, vertical
+from woodlot.protocols.messages import align, base, jobs, vertical
 
-__all__ = ["align", "base", "vertical"]
+__all__ = ["align", "base", "jobs", "vertical"]

@@ -46,6 +46,7 @@ class Role(StrEnum):
     coordinator = "coordinator"
     party = "party"
     label_holder = "label holder"
+    user = "user"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import ModelFileError
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.reveal import categories_of, codings_of
-from woodlot.protocols.vertical.soundness import check_coordinator, check_splits
+from woodlot.protocols.vertical.soundness import check_coordinator, check_splits, check_structure
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 FORMAT = "woodlot-vertical-forest"
@@ -67,7 +67,7 @@ def save_parts(folder: str | os.PathLike[str], forest: StoredForest) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        forest_id = _forest_id(forest.coordinator)
+        forest_id = forest_id_of(forest.coordinator)
         _write(staging / COORDINATOR, forest_id, COORDINATOR, _pack_coordinator(forest.coordinator, forest.extra))
         _write_parties(staging / COORDINATOR / SHARED, forest_id, forest.shared)
         _write_parties(staging, forest_id, forest.parts)
@@ -99,7 +99,7 @@ def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -
     """Read one party's part, which must belong to the coordinator's forest."""
     path = Path(folder)
     header, arrays = _read(path)
-    if header["forest"] != _forest_id(coordinator):
+    if header["forest"] != forest_id_of(coordinator):
         raise ModelFileError(f"{path} belongs to another forest")
     name = header["role"]
     if name not in coordinator.parties:
@@ -108,6 +108,54 @@ def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -
         )
     part: PartyForest = _guarded(path, _unpack_party, header, arrays, coordinator, coordinator.parties.index(name))
     return name, part
+
+
+def save_own_part(folder: Path, party: str, forest: str, part: PartyForest) -> str:
+    """Write a party's part where it is, for a forest whose fingerprint is ``forest``; returns the part's fingerprint.
+
+    What is there already is replaced at once or not at all.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    packed = _pack_party(part)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write(staging / "part", forest, party, packed)
+        if folder.exists():
+            folder.rename(staging / "old")
+        (staging / "part").rename(folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return _digest_of(packed)
+
+
+def load_own_part(folder: Path, party: str, forest: str) -> PartyForest:
+    """Read what ``save_own_part`` has written; another party's or another forest's is refused."""
+    header, arrays = _read(folder)
+    if header["forest"] != forest or header["role"] != party:
+        raise ModelFileError(f"{folder} belongs to another forest or party")
+    part: PartyForest = _guarded(folder, _unpack_own, header, arrays)
+    return part
+
+
+def _unpack_own(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PartyForest:
+    structure = Structure(arrays["offset"], arrays["right"])
+    check_structure(structure)
+    node = arrays["node"]
+    if node.ndim != 1 or (len(node) and not 0 <= node.min() <= node.max() < structure.n_nodes):
+        raise ValueError("a split is at no node")
+    if (structure.right[node] < 0).any():
+        raise ValueError("a leaf is split")
+    return _party_part(header, arrays, structure, node)
+
+
+def _digest_of(packed: _Packed) -> str:
+    """Fingerprint of a part, whatever the version of the library that compresses the arrays."""
+    header, arrays = packed
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _write_parties(root: Path, forest_id: str, parts: Mapping[str, PartyForest]) -> None:
@@ -120,7 +168,7 @@ def _read_parties(root: Path, coordinator: CoordinatorForest) -> dict[str, Party
     return dict(load_party(folder, coordinator) for folder in sorted(root.glob(f"{PARTY}*")))
 
 
-def _forest_id(forest: CoordinatorForest) -> str:
+def forest_id_of(forest: CoordinatorForest) -> str:
     """Two forests of the same shape are not the same: owners, gains and answers count too."""
     digest = hashlib.sha256()
     for array in _pack_coordinator(forest, {})[1].values():
@@ -262,10 +310,16 @@ def _unpack_party(
     ):
         if mine.dtype != theirs.dtype or not np.array_equal(mine, theirs):
             raise ValueError("its trees have another shape")
+    return _party_part(header, arrays, coordinator.structure, np.flatnonzero(coordinator.owner == number))
+
+
+def _party_part(
+    header: dict[str, Any], arrays: dict[str, NDArray[Any]], structure: Structure, nodes: NDArray[Any]
+) -> PartyForest:
     splits = Splits(*(arrays[k] for k in ("node", "feature", "threshold", "missing_left", "set_start", "sets")))
     codings = codings_of(header["categories"])
     names = tuple(header["names"])
     if len(names) != len(codings) or len(set(names)) != len(names):
         raise ValueError("its columns are not named one by one")
-    check_splits(splits, np.flatnonzero(coordinator.owner == number), codings)
-    return PartyForest(coordinator.structure, splits, names, codings)
+    check_splits(splits, nodes, codings)
+    return PartyForest(structure, splits, names, codings)

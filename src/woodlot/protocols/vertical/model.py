@@ -35,6 +35,8 @@ class CoordinatorForest:
     n_rows: int
     sampling: Bootstrap | None
     """How training rows were drawn: only while the training's data are at hand."""
+    sharing: frozenset[str] = frozenset()
+    """Parties that let the coordinator keep the complete model: as they said in the training."""
 
     def importances(self) -> NDArray[np.float64]:
         """Mean decrease of impurity per feature, normalised within each tree and over all, as scikit-learn does."""

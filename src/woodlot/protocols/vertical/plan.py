@@ -20,12 +20,14 @@ BYTES_PER_ROW = 8
 """Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag per level."""
 DEFAULT_MEMORY = 2 * 1024**3
 
+Task = Literal["classes", "targets"]
+
 
 @dataclass(frozen=True)
 class ForestPlan:
     """Parameters of a training in scikit-learn's terms; ``out_of_bag``: how trees vote on rows they have not seen."""
 
-    task: Literal["classes", "targets"]
+    task: Task
     n_estimators: int
     entropy: bool
     max_depth: int | None

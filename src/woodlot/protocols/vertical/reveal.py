@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,6 +35,11 @@ def codings_of(categories: Sequence[Sequence[str] | None]) -> tuple[Coding, ...]
 def categories_of(codings: Sequence[Coding]) -> tuple[tuple[str, ...] | None, ...]:
     """The categories of each column, None for numbers."""
     return tuple(coding.categories if isinstance(coding, CategoryCoding) else None for coding in codings)
+
+
+def forget_values(part: PartyForest) -> PartyForest:
+    """A party's part without the training's values: prediction needs the thresholds only."""
+    return replace(part, codings=codings_of(categories_of(part.codings)))
 
 
 def reveal_splits(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, PartyForest]]:

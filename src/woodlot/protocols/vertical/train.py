@@ -106,6 +106,7 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
         classes=answer.classes,
         sampling=sampling_of(start),
         n_rows=n_rows,
+        sharing=frozenset(p for p, summary in summaries.items() if summary.shares_model),
     )
 
 

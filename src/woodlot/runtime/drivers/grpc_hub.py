@@ -221,7 +221,7 @@ class Hub:
             await context.send_initial_metadata(())
             self._visits.add(visit)
             try:
-                await _first_to_end(self._hear(visit, hear), self._watch(visit), visit.ended)
+                await _first_to_end(self._hear(visit, hear), self._watch(certificate, role), visit.ended)
             finally:
                 self._visits.discard(visit)
         except _EndError as end:
@@ -244,11 +244,11 @@ class Hub:
             raise _EndError(grpc.StatusCode.PERMISSION_DENIED, reason)
         return peer
 
-    async def _watch(self, visit: _Visit) -> None:
+    async def _watch(self, certificate: bytes, role: str) -> None:
         """End when the certificate is good no more."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            await self._check(visit.peer.certificate, visit.peer.role)
+            await self._check(certificate, role)
 
     async def _hear(self, visit: _Visit, hear: Callable[[_Visit], Awaitable[None]]) -> None:
         try:

@@ -35,6 +35,14 @@ SILENCE_MS: Final = 5_000
 """A peer that does not answer a ping for so long is taken for dead. A frozen one would go unnoticed otherwise."""
 
 PING_EVERY_MS: Final = 1_500
+"""A peer that has sent nothing for so long is sent a ping."""
+
+IN_FLIGHT: Final = 256 << 10
+"""The bytes that are sent ahead of the peer's reading, and the longest frame that is sent.
+
+A ping waits behind them: on a line of less than 100 kB/s more would look like a dead peer, for ever.
+"""
+
 _SLACK = 1 << 10  # bytes of a gRPC message beyond our frame
 
 BROKEN: Final = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
@@ -61,6 +69,9 @@ def options(frame_limit: int = FRAME_LIMIT) -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", PING_EVERY_MS),
         ("grpc.keepalive_timeout_ms", SILENCE_MS),
         ("grpc.http2.ping_timeout_ms", SILENCE_MS),
+        ("grpc.http2.lookahead_bytes", IN_FLIGHT),
+        # It would send pings in the middle of long messages, and let far more than the above be in flight.
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.max_ping_strikes", 0),
@@ -77,13 +88,13 @@ class Writer:
     write : callable
         Sends one frame and returns when there is room for another.
     frame_limit : int
-        The longest frame, in bytes.
+        The longest frame that the peer takes, in bytes.
 
     """
 
     def __init__(self, write: Callable[[bytes], Coroutine[Any, Any, None]], *, frame_limit: int = FRAME_LIMIT) -> None:
         self._write = write
-        self._frame_limit = frame_limit
+        self._frame_limit = min(frame_limit, IN_FLIGHT)
         self._turn = asyncio.Lock()
 
     async def send(self, label: Label, data: bytes) -> None:

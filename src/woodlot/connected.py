@@ -1,0 +1,273 @@
+"""A real federation: parties elsewhere, reached through a coordinator."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import DataError, ModelFileError
+from woodlot.federation import Answer, GrownForest, Labels, Route
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.messages.vertical import Wire
+from woodlot.protocols.vertical.bits import unpack
+from woodlot.protocols.vertical.files import load_parts
+from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.runtime.audit import Account
+from woodlot.trees.predict import Vote
+
+if TYPE_CHECKING:
+    from woodlot.protocols.messages.jobs import JobFacts, ModelPart
+    from woodlot.service.client import Client
+    from woodlot.service.orders import AlignOrder, PredictOrder, TrainOrder
+
+
+def connect(
+    address: str,
+    identity: str | os.PathLike[str],
+    *,
+    tables: str | Mapping[str, str],
+    parties: Sequence[str] | None = None,
+    align: Literal["keyed-hash", "psi"] = "keyed-hash",
+    join: Literal["inner", "outer"] = "inner",
+) -> ConnectedFederation:
+    """Reach the parties of a federation through its coordinator.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port`` of the coordinator.
+    identity : path
+        Folder of the user's key and certificate; see ``woodlot identity``.
+    tables : str or mapping of str to str
+        Which table each party uses, by the name that it has there: one name for all, or by party.
+    parties : sequence of str, optional
+        Who takes part; by default those that ``tables`` names, or all parties of the federation.
+    align : {"keyed-hash", "psi"}
+        How the common rows are found.
+    join : {"inner", "outer"}
+        The rows that all parties have, or every row of any party; "outer" is for prediction only.
+
+    Returns
+    -------
+    ConnectedFederation
+        What an estimator is fitted on.
+    """
+    from woodlot.service.client import Client
+
+    client = Client(address, identity)
+    try:
+        if parties is None:
+            parties = tuple(client.parties() if isinstance(tables, str) else tables)
+        names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
+        if not parties or set(names) != set(parties):
+            raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
+        return ConnectedFederation(client, {p: names[p] for p in parties}, align, join)
+    except BaseException:
+        client.close()
+        raise
+
+
+class ConnectedFederation:
+    """Parties that are reached through a coordinator. Make one with :func:`woodlot.connect`.
+
+    Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
+    them beside the answers that are delivered to it; this side does not.
+
+    Attributes
+    ----------
+    parties : tuple of str
+        Who takes part.
+    client : Client
+        The line to the coordinator.
+    """
+
+    ids = None
+
+    def __init__(self, client: Client, tables: Mapping[str, str], align: str, join: str) -> None:
+        self.client = client
+        self.parties = tuple(tables)
+        self._tables = dict(tables)
+        self._fields = {"method": align, "join": join}
+        self._alignment: JobFacts | None = None
+
+    def __repr__(self) -> str:
+        connected = self.client.parties()
+        width = max(len(p) for p in self.parties)
+        rows = "" if self._alignment is None else f", {self._alignment.n_rows:,} rows"
+        lines = [f"Federation of {len(self.parties)} parties at {self.client.address}{rows}"]
+        lines += [f"  {p:<{width}}  {'connected' if connected.get(p) else 'away'}" for p in self.parties]
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Hang up; jobs go on."""
+        self.client.close()
+
+    def __enter__(self) -> ConnectedFederation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # --- rows ---
+
+    def align(self) -> JobFacts:
+        """Find the common rows now, and use them in what follows; without it every job finds them anew.
+
+        Returns
+        -------
+        JobFacts
+            Among others ``n_rows``, and by party ``rows`` and how many of them are ``common``.
+        """
+        facts = self.client.submit(self.align_order())
+        self._alignment = self.client.finish(facts.job)
+        return self._alignment
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the parties have in common; asks them the first time."""
+        facts = self._alignment or self.align()
+        return int(facts.n_rows or 0)
+
+    def find_labels(self, y: str, sample_weight: str | None) -> Labels:
+        """Where the labels and weights are; only their holder knows whether it has such columns."""
+        holder, column = self._locate(y)
+        weight = None
+        if sample_weight is not None:
+            party, weight = self._locate(sample_weight)
+            if party != holder:
+                raise DataError(f"weights must be at the label holder {holder}, not at {party}")
+        return Labels(holder, column, weight)
+
+    def _locate(self, column: str) -> tuple[str, str]:
+        party, dot, name = column.partition(".")
+        if not (dot and name) or party not in self.parties:
+            raise DataError(f"{column!r} must be written party.column, with a party of {list(self.parties)}")
+        return party, name
+
+    # --- orders ---
+
+    def _common(self, labels: Labels | None = None) -> dict[str, Any]:
+        from woodlot.service.orders import Part
+
+        parts = {
+            party: Part(
+                table=table,
+                label=labels.column if labels is not None and labels.holder == party else None,
+                weight=labels.weight if labels is not None and labels.holder == party else None,
+            )
+            for party, table in self._tables.items()
+        }
+        alignment = None if self._alignment is None else self._alignment.job
+        return self.client.order_fields(parts) | self._fields | {"alignment": alignment}
+
+    def align_order(self) -> AlignOrder:
+        """An order to find the common rows and keep them."""
+        from woodlot.service.orders import AlignOrder
+
+        return AlignOrder(**(self._common() | {"alignment": None}))
+
+    def train_order(self, plan: ForestPlan, labels: Labels, settings: Mapping[str, Any], name: str = "") -> TrainOrder:
+        """An order to grow a forest."""
+        from woodlot.service.orders import TrainOrder
+
+        if self._fields["join"] != "inner":
+            raise DataError("training needs every row at every party: connect with join='inner'")
+        return TrainOrder(
+            **self._common(labels), holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name
+        )
+
+    def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
+        """An order to predict; ``label``, ``"party.column"``: its party scores the answers."""
+        from woodlot.service.orders import PredictOrder
+
+        labels = None if label is None else self.find_labels(label, None)
+        return PredictOrder(
+            **self._common(labels), model=model, score_at=None if labels is None else labels.holder, **options
+        )
+
+    # --- for the estimators ---
+
+    def fit(
+        self,
+        plan: ForestPlan,
+        labels: Labels,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        n_jobs: int = 1,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> tuple[GrownForest, Account]:
+        """Have a forest grown; used by the estimators. Parameters as for ``Federation.fit``."""
+        facts = self.client.submit(self.train_order(plan, labels, settings or {}))
+
+        def show(facts: JobFacts) -> None:
+            if on_progress is not None and facts.total:
+                waiting = f"waiting for {', '.join(facts.waiting_for)}" if facts.waiting_for else facts.note
+                on_progress(Progress(facts.done, facts.total, waiting))
+
+        self.client.finish(facts.job, show)
+        return grown_forest(self.client.model(facts.job))
+
+    def present(self, forest: GrownForest) -> list[str]:
+        """The parties here that have a part of the forest."""
+        return [p for p in self.parties if p in forest.coordinator.parties]
+
+    def predict(
+        self,
+        forest: GrownForest,
+        method: Route,
+        wire: Wire,
+        vote: Vote,
+        *,
+        shuffled: tuple[int, int] | None = None,
+        n_jobs: int = 1,
+    ) -> tuple[Answer, Account]:
+        """Have rows predicted; used by the estimators."""
+        order = self.predict_order(_model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
+        self.client.finish(self.client.submit(order).job)
+        reply = self.client.predictions(order.job)
+        uncertain: NDArray[np.bool_] = unpack(reply.uncertain, len(reply.outputs), "uncertain rows").astype(bool)
+        return (np.array(reply.outputs), uncertain), Account.from_json(reply.disclosure, reply.cost)
+
+    def score(self, forest: GrownForest, label: str, vote: Vote, shuffled: tuple[int, int] | None) -> float:
+        """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
+        order = self.predict_order(_model_of(forest), label, vote=vote, shuffled=shuffled, give_answers=False)
+        facts = self.client.finish(self.client.submit(order).job)
+        return float("nan") if facts.score is None else facts.score
+
+
+def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
+    """The coordinator's part of a model as the estimators have it, and the account of its growth."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name, data in part.files.items():
+            path = folder / name
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise ModelFileError(f"the coordinator sent a file that leads out of its folder: {name!r}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data.tobytes())
+        stored = load_parts(folder)
+    facts = part.facts
+    forest = GrownForest(
+        stored.coordinator,
+        {},
+        stored.shared,
+        facts.unwilling,
+        None if part.oob_outputs is None else np.array(part.oob_outputs),
+        facts.oob_score,
+        np.array(part.residuals),
+        model=facts.model,
+    )
+    return forest, Account.from_json(facts.disclosure, facts.cost)
+
+
+def _model_of(forest: GrownForest) -> str:
+    if forest.model is None:
+        raise DataError("this model was not grown on a connected federation: its parties keep no part of it")
+    return forest.model

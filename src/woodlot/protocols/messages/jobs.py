@@ -1,0 +1,349 @@
+"""Messages around a job: its order, the models and alignments that stay behind, and what users ask the coordinator.
+
+A user's order is signed, and each party checks the signature by itself: the coordinator passes it on and cannot make
+one up. What only one party needs (the names of its table and columns) is sealed to that party.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from woodlot.protocols.messages.base import F64, U8, Disclosure, F64x2, Message, Role
+
+TO_PARTY = (Role.coordinator, Role.party)
+FROM_PARTY = (Role.party, Role.coordinator)
+FROM_USER = (Role.user, Role.coordinator)
+TO_USER = (Role.coordinator, Role.user)
+
+
+# --- between coordinator and parties ---
+
+
+class OpenJob(Message):
+    """Begins a job at a party: the user's signed order."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "who ordered what, and with whom: kind of job, parties, settings; sealed to this party alone: which of its "
+        "tables and which label",
+        "clear",
+    )
+    order: bytes
+    signature: bytes
+    certificate: bytes
+
+
+class JobOpened(Message):
+    """The party takes part."""
+
+    discloses: ClassVar = Disclosure(
+        *FROM_PARTY, "that the party's policy allows the job; the number of rows aligned before, where they are used",
+        "clear",
+    )  # fmt: skip
+    n_aligned: int | None
+
+
+class KeepAlignment(Message):
+    """Asks a party to keep the common rows for later jobs."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "that the common rows will be used again", "clear")
+
+
+class AlignmentKept(Message):
+    """The party has stored which of its rows are the common ones."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it is stored", "clear")
+
+
+class KeepModel(Message):
+    """Asks a party to store its part of the forest for predictions."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "the fingerprint of the forest", "clear")
+    forest: str
+
+
+class ModelKept(Message):
+    """The party has stored its part."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "a keyed fingerprint of the party's part of the forest", "encoded")
+    digest: str
+
+
+class UseModel(Message):
+    """Asks a party to get its part of a forest ready, for the rows of this job."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "which forest is to be used, and for how many rows", "clear")
+    model: str
+    forest: str
+    n_rows: int
+
+
+class ModelReady(Message):
+    """The party has its part and its rows ready."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it is ready", "clear")
+
+
+class TakeAnswers(Message):
+    """Brings the forest's answers to a party: to keep them with its ids, to score them with its labels, or both."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "the forest's answer for each row", "clear")
+    outputs: F64x2
+    classes: tuple[str | int | float | bool, ...]
+    keep: bool
+    score: bool
+
+
+class AnswersTaken(Message):
+    """The party has the answers."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "accuracy or R2 of the answers, where it was asked for", "clear")
+    score: float | None
+
+
+class ForgetJob(Message):
+    """Tells a party that a job has ended, so that it can let go of its work space."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "that a job has ended", "clear")
+    job: str
+
+
+class JobForgotten(Message):
+    """The party has let go."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it has", "clear")
+
+
+# --- between users and coordinator ---
+
+
+class Declined(Message):
+    """What the coordinator answers a user instead of a result."""
+
+    discloses: ClassVar = Disclosure(*TO_USER, "why the coordinator does not do what was asked", "clear")
+    kind: Literal["data", "protocol", "policy", "internal"]
+    reason: str
+
+
+class SubmitJob(Message):
+    """A user's signed order."""
+
+    discloses: ClassVar = Disclosure(
+        *FROM_USER,
+        "kind of job, parties and settings; names of tables and columns are sealed to their parties",
+        "clear",
+    )
+    order: bytes
+    signature: bytes
+
+
+class AskJob(Message):
+    """Asks how a job stands, and waits a while for news."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
+    job: str
+    seen: int
+    wait: float
+
+
+class ListJobs(Message):
+    """Asks for the user's jobs."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "nothing", "clear")
+
+
+class CancelJob(Message):
+    """Asks to end a job."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which job is to end", "clear")
+    job: str
+
+
+class ResumeJob(Message):
+    """Asks to go on with a job that gave up waiting or failed for a reason that has gone."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which job is to go on", "clear")
+    job: str
+
+
+class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a job stands, for its user.
+
+    Attributes
+    ----------
+    state : str
+        "queued", "running", "stopped" (can be resumed), "failed", "cancelled" or "done".
+    version : int
+        Grows with every change of what is told here.
+    waiting_for : tuple of str
+        Parties that are away and needed now.
+
+    """
+
+    job: str
+    kind: str
+    user: str
+    state: str
+    version: int
+    created: float
+    started: float | None = None
+    ended: float | None = None
+    parties: tuple[str, ...] = ()
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    note: str = ""
+    rounds: int = 0
+    bytes_by_party: dict[str, int] = {}
+    waiting_for: tuple[str, ...] = ()
+    error: str = ""
+    model: str = ""
+    name: str = ""
+    n_rows: int | None = None
+    common: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    score: float | None = None
+
+
+class JobStatus(Message):
+    """How one job stands."""
+
+    discloses: ClassVar = Disclosure(*TO_USER, "progress, bytes and outcome of the user's own job", "clear")
+    facts: JobFacts
+
+
+class JobList(Message):
+    """The user's jobs."""
+
+    discloses: ClassVar = Disclosure(*TO_USER, "progress, bytes and outcome of the user's own jobs", "clear")
+    jobs: tuple[JobFacts, ...]
+
+
+class AskFederation(Message):
+    """Asks who belongs to the federation."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "nothing", "clear")
+
+
+class PartyFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A party that has connected before: since when it is connected now, and its certificate."""
+
+    name: str
+    since: float | None
+    certificate: bytes
+
+
+class FederationFacts(Message):
+    """The parties of the federation."""
+
+    discloses: ClassVar = Disclosure(*TO_USER, "names and certificates of the parties, and who is connected", "clear")
+    parties: tuple[PartyFacts, ...]
+
+
+class ListModels(Message):
+    """Asks for the models that the coordinator keeps."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "nothing", "clear")
+
+
+class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the coordinator tells of a model.
+
+    Attributes
+    ----------
+    settings : str
+        The estimator and its parameters, as JSON.
+    disclosure : str
+        Who saw what while it grew, as JSON.
+    cost : str
+        What it cost, as JSON.
+
+    """
+
+    model: str
+    name: str
+    user: str
+    created: float
+    forest: str
+    parties: tuple[str, ...]
+    holder: str
+    n_rows: int
+    n_trees: int
+    n_nodes: int
+    splits: dict[str, int]
+    classes: tuple[str | int | float | bool, ...]
+    complete: bool
+    unwilling: tuple[str, ...]
+    oob_score: float | None
+    settings: str
+    disclosure: str
+    cost: str
+
+
+class ModelList(Message):
+    """The models that the coordinator keeps."""
+
+    discloses: ClassVar = Disclosure(*TO_USER, "names, sizes, settings and costs of the models", "clear")
+    models: tuple[ModelFacts, ...]
+
+
+class AskModel(Message):
+    """Asks for the coordinator's part of a model."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which model the user looks at", "clear")
+    model: str
+
+
+class ModelPart(Message):
+    """The coordinator's part of a model, as the files in which it is kept; and the out-of-bag answers."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_USER,
+        "to the user who ordered it: structure, answers of the leaves, gains, and whose coded feature splits each "
+        "node; the splits themselves only where all parties share them",
+        "clear",
+    )
+    facts: ModelFacts
+    files: dict[str, U8]
+    oob_outputs: F64x2 | None
+    residuals: F64
+
+
+class AskPredictions(Message):
+    """Asks for the answers of a prediction."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
+    job: str
+
+
+class Predictions(Message):
+    """The answers of a prediction, row by row in the common order; ids stay with the parties."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_USER, "the forest's answer for each row, and which rows are uncertain", "clear"
+    )
+    outputs: F64x2
+    uncertain: U8
+    classes: tuple[str | int | float | bool, ...]
+    score: float | None
+    disclosure: str
+    cost: str
+
+
+class AskAudit(Message):
+    """Asks for the record of a job."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
+    job: str
+
+
+class AuditReport(Message):
+    """Who was sent what in a job, and whether the chain of records is whole."""
+
+    discloses: ClassVar = Disclosure(*TO_USER, "kinds, numbers and sizes of the job's messages", "clear")
+    rows: str
+    records: int
+    head: str
+    problem: str

@@ -1,0 +1,180 @@
+"""A user's side of the coordinator: orders are signed and sent, jobs are followed, results are fetched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from woodlot.exceptions import (
+    DataError,
+    IdentityError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+    WoodlotError,
+)
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
+from woodlot.runtime.drivers.grpc_line import UserLine
+from woodlot.service.certificates import REVOKED
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.orders import AnyOrder, Part, common_fields, sign_order
+
+M = TypeVar("M", bound=Message)
+
+ENDED = ("done", "failed", "cancelled", "stopped")
+"""States in which a job does not move by itself."""
+_WAIT = 10.0
+
+
+class JobFailed(WoodlotError):  # noqa: N818 - what has happened, not what it is
+    """A job ended without a result; the message says why."""
+
+
+class Client:
+    """A user at a coordinator.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port`` of the coordinator.
+    identity : path
+        Folder of the user's key and certificate.
+    message_limit : int
+        The largest message that is sent or accepted.
+
+    """
+
+    def __init__(self, address: str, identity: str | os.PathLike[str], *, message_limit: int = DEFAULT_LIMIT) -> None:
+        folder = Path(identity)
+        self.address = address
+        self.identity = Identity.load(folder)
+        if self.identity.role != "user":
+            raise IdentityError(f"{folder} is the identity of a {self.identity.role}; a user needs its own")
+        revoked = folder / REVOKED
+        self._trust = Trust(self.identity.authority, revoked if revoked.exists() else None)
+        self._limit = message_limit
+        self._line = UserLine(address, self.identity.credentials, message_limit=message_limit)
+
+    def close(self) -> None:
+        """Hang up; jobs go on."""
+        self._line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, request: Message, kind: type[M]) -> M:
+        """Ask the coordinator; what it declines is raised."""
+        reply = decode(self._line.ask(encode(request, limit=self._limit)), limit=self._limit)
+        if isinstance(reply, msg.Declined):
+            raise _error_of(reply)
+        if not isinstance(reply, kind):
+            raise RemoteProtocolError(f"the coordinator answered with {type(reply).__name__}")
+        return reply
+
+    # --- the federation ---
+
+    def parties(self) -> dict[str, float | None]:
+        """All parties, and since when each is connected; None: it is away."""
+        return {party.name: party.since for party in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
+
+    def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """The fields of an order for these parties; each part is sealed to the party's checked certificate."""
+        known = {p.name: p.certificate for p in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
+        strangers = [party for party in parts if party not in known]
+        if strangers:
+            raise DataError(f"{', '.join(strangers)} never joined this federation; its parties are {sorted(known)}")
+        for party in parts:
+            # the coordinator passes certificates on; one that is not the party's would read what is sealed to it
+            if self._trust.admit(known[party], role="party").name != party:
+                raise RemoteProtocolError(f"the coordinator passed another's certificate on as that of {party!r}")
+        return common_fields(parts, known)
+
+    # --- jobs ---
+
+    def submit(self, order: AnyOrder) -> msg.JobFacts:
+        """Sign and send an order. The job goes on whether this user listens or not."""
+        data, signature = sign_order(order, self.identity)
+        return self.ask(msg.SubmitJob(order=data, signature=signature), msg.JobStatus).facts
+
+    def follow(self, job: str, on_facts: Callable[[msg.JobFacts], None] | None = None) -> msg.JobFacts:
+        """Wait until a job does not move any more; ``on_facts`` is told of all news."""
+        seen = 0
+        while True:
+            facts = self.ask(msg.AskJob(job=job, seen=seen, wait=_WAIT), msg.JobStatus).facts
+            if on_facts is not None and facts.version > seen:
+                on_facts(facts)
+            if facts.state in ENDED:
+                return facts
+            seen = facts.version
+
+    def finish(self, job: str, on_facts: Callable[[msg.JobFacts], None] | None = None) -> msg.JobFacts:
+        """Wait for a job to be done; raise `JobFailed` if it ends otherwise."""
+        facts = self.follow(job, on_facts)
+        if facts.state != "done":
+            again = f"; when the cause is gone: woodlot jobs resume {job}" if facts.state == "stopped" else ""
+            raise JobFailed(f"job {job} is {facts.state}{': ' if facts.error else ''}{facts.error}{again}")
+        return facts
+
+    def job(self, job: str) -> msg.JobFacts:
+        """How a job stands."""
+        return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts
+
+    def jobs(self) -> Sequence[msg.JobFacts]:
+        """The user's jobs, the youngest first."""
+        return self.ask(msg.ListJobs(), msg.JobList).jobs
+
+    def cancel(self, job: str) -> msg.JobFacts:
+        """End a job."""
+        return self.ask(msg.CancelJob(job=job), msg.JobStatus).facts
+
+    def resume(self, job: str) -> msg.JobFacts:
+        """Go on with a job that stopped."""
+        return self.ask(msg.ResumeJob(job=job), msg.JobStatus).facts
+
+    def audit(self, job: str) -> msg.AuditReport:
+        """The coordinator's record of a job."""
+        return self.ask(msg.AskAudit(job=job), msg.AuditReport)
+
+    def predictions(self, job: str) -> msg.Predictions:
+        """The answers of a prediction."""
+        return self.ask(msg.AskPredictions(job=job), msg.Predictions)
+
+    # --- models ---
+
+    def models(self) -> Sequence[msg.ModelFacts]:
+        """All models, the youngest first."""
+        return self.ask(msg.ListModels(), msg.ModelList).models
+
+    def find_model(self, name: str) -> msg.ModelFacts:
+        """A model by its id, by the beginning of its id, or by the name that its user gave it (the youngest such)."""
+        models = self.models()
+        found = [m for m in models if name in (m.model, m.name)] or [m for m in models if m.model.startswith(name)]
+        if not found:
+            raise DataError(f"there is no model {name!r}; `woodlot models list` shows those there are")
+        return found[0]
+
+    def model(self, model: str) -> msg.ModelPart:
+        """The coordinator's part of a model."""
+        return self.ask(msg.AskModel(model=model), msg.ModelPart)
+
+
+def _error_of(reply: msg.Declined) -> WoodlotError:
+    match reply.kind:
+        case "data":
+            return DataError(reply.reason)
+        case "policy":
+            return PolicyError(reply.reason)
+        case "protocol":
+            return LocalProtocolError(f"the coordinator does not take that: {reply.reason}")
+        case "internal":
+            return RemoteProtocolError(f"the coordinator failed: {reply.reason}; its log says why")

@@ -1,0 +1,316 @@
+"""The coordinator's process: it listens, runs jobs side by side, and goes on with them after a restart."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from woodlot.exceptions import JournalError, PartyAwayError, WoodlotError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.drivers.carried import CarriedDriver
+from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.peers import Peer
+from woodlot.runtime.run import run
+from woodlot.service.config import CoordinatorConfig
+from woodlot.service.coordinator_jobs import CommonRows, Predicted, Trained, align_job, predict_job, train_job
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.job_store import ENDED, JobStore
+from woodlot.service.orders import AlignOrder, AnyOrder, PredictOrder, TrainOrder, read_order
+from woodlot.service.party_jobs import housekeeping_job
+from woodlot.service.user_desk import UserDesk
+from woodlot.trees.parallel import effective_jobs
+
+logger = logging.getLogger(__name__)
+
+JOURNAL = "journal.sqlite"
+HOUSEKEEPING_SECONDS = 5.0
+_GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just been there
+
+
+class LiveJob:
+    """A job that is queued or running now: its facts change, and those who wait for news are told."""
+
+    def __init__(self, facts: msg.JobFacts) -> None:
+        self.facts = facts
+        self.cancelled = threading.Event()
+        self._news = threading.Condition()
+
+    def change(self, **fields: Any) -> msg.JobFacts:
+        """Change some of the facts."""
+        with self._news:
+            self.facts = msgspec.structs.replace(self.facts, version=self.facts.version + 1, **fields)
+            self._news.notify_all()
+            return self.facts
+
+    def wait(self, seen: int, seconds: float) -> msg.JobFacts:
+        """The facts, as soon as they are newer than ``seen`` or the time is over."""
+        with self._news:
+            self._news.wait_for(lambda: self.facts.version > seen, seconds)
+            return self.facts
+
+
+class Coordinator:
+    """The coordinator of a federation.
+
+    Parameters
+    ----------
+    config : CoordinatorConfig
+        Where to listen, what to keep where, and the limits.
+
+    """
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        self.config = config
+        identity = Identity.load(config.identity)
+        if identity.role != "coordinator":
+            raise WoodlotError(f"{config.identity} is the identity of a {identity.role}; the coordinator needs its own")
+        file = config.revocation_file
+        self.trust = Trust(identity.authority, file if config.revocations is not None or file.exists() else None)
+        self.store = JobStore(config.state)
+        try:
+            self.journal = Journal(config.state / JOURNAL, durable=False)
+        except BaseException:
+            self.store.close()
+            raise
+        self.live: dict[str, LiveJob] = {}
+        self._known: dict[str, bytes] = self.store.parties()
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._threads: list[threading.Thread] = []
+        desk = UserDesk(self)
+        self.hub = Hub(
+            str(config.listen),
+            identity.credentials,
+            admit=self._admit,
+            serve_user=desk.serve,
+            greet=lambda peer: self.trust.revocation_list(),
+            message_limit=config.message_limit,
+        )
+
+    # --- life ---
+
+    def start(self) -> int:
+        """Listen, and take up all jobs that were not finished; returns the port."""
+        port = self.hub.start()
+        for number in range(self.config.max_running_jobs):
+            self._spawn(self._work, f"woodlot-job-{number}")
+        self._spawn(self._keep_house, "woodlot-housekeeping")
+        for job in self.store.unfinished():
+            self.enqueue(job)
+        logger.info("listening on %s, port %d", self.config.listen.host, port)
+        return port
+
+    def _spawn(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def close(self) -> None:
+        """Stop listening. Jobs that run are left as they are, and go on at the next start."""
+        self._closing.set()
+        self.hub.close()
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self.journal.close()
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _admit(self, certificate: bytes) -> Peer:
+        peer = self.trust.admit(certificate)
+        if peer.role == "party" and self._known.get(peer.name) != certificate:
+            self.store.remember_party(peer.name, certificate)
+            self._known[peer.name] = certificate
+        return peer
+
+    # --- jobs ---
+
+    def enqueue(self, job: str) -> LiveJob | None:
+        """Have a stored job run as soon as there is room; None if it cannot run any more."""
+        stored = self.store.job(job)
+        if stored is None or stored.facts.state in ENDED:
+            return None
+        with self._lock:
+            if job in self.live:
+                return self.live[job]
+            live = self.live[job] = LiveJob(stored.facts)
+        self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
+        self._queue.put(job)
+        return live
+
+    def cancel(self, job: str) -> None:
+        """End a job for good."""
+        live = self.live.get(job)
+        if live is not None:
+            live.cancelled.set()
+            return
+        stored = self.store.job(job)
+        if stored is not None and stored.facts.state not in ENDED:
+            version = stored.facts.version + 1
+            self.store.update(
+                msgspec.structs.replace(stored.facts, state="cancelled", ended=time.time(), version=version)
+            )
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None and not self._closing.is_set():
+            live = self.live[job]
+            try:
+                ended = self._run(job, live)
+            except Exception as error:
+                logger.exception("job %s failed", job)
+                ended = {"state": "failed", "error": f"internal error ({type(error).__name__}); see the log"}
+            if self._closing.is_set() and ended["state"] != "done":
+                return  # as it was: it goes on at the next start
+            self._finish(job, live, ended)
+
+    def _finish(self, job: str, live: LiveJob, ended: dict[str, Any]) -> None:
+        try:
+            self.store.update(live.change(ended=time.time(), waiting_for=(), **ended))
+        except JournalError:
+            logger.exception("the end of job %s cannot be recorded; it runs again at the next start", job)
+        logger.info("job %s is %s%s", job, ended["state"], f": {ended['error']}" if ended.get("error") else "")
+        with self._lock:
+            self.live.pop(job, None)
+
+    def _run(self, job: str, live: LiveJob) -> dict[str, Any]:
+        """Run a job to its end, or as far as it goes; returns what is to be recorded."""
+        if live.cancelled.is_set():
+            return {"state": "cancelled"}
+        stored = self.store.job(job)
+        if stored is None:
+            return {"state": "failed", "error": "the job is not recorded"}
+        order = read_order(stored.order)
+        opening = msg.OpenJob(order=stored.order, signature=stored.signature, certificate=stored.certificate)
+        self.store.update(live.change(state="running", started=live.facts.started or time.time()))
+        ledger = Ledger()
+        watch = _Watch(live, ledger)
+        carrier = self.hub.carrier(
+            job, wait_seconds=self.config.wait_for_parties, on_waiting=watch.waiting, cancelled=live.cancelled
+        )
+        try:
+            with CarriedDriver(
+                carrier, order.parties, ledger=ledger, journal=self.journal.job(job), limit=self.config.message_limit
+            ) as driver:
+                outcome = run(self._protocol(order, opening), driver, ledger=ledger, on_progress=watch.progress)
+            return self._keep(order, live, outcome, ledger)
+        except Cancelled:
+            return {"state": "cancelled"}
+        except (PartyAwayError, JournalError) as error:
+            return {"state": "stopped", "error": str(error)}
+        except WoodlotError as error:
+            return {"state": "failed", "error": str(error)}
+
+    def _protocol(self, order: AnyOrder, opening: msg.OpenJob) -> Any:
+        n_jobs = effective_jobs(-1)
+        if isinstance(order, AlignOrder):
+            return align_job(order, opening)
+        if isinstance(order, TrainOrder):
+            return train_job(order, opening, n_jobs)
+        return predict_job(order, opening, self.store.forest(order.model).coordinator, n_jobs)
+
+    def _keep(self, order: AnyOrder, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
+        aligned: CommonRows = outcome if isinstance(outcome, CommonRows) else outcome.aligned
+        ended: dict[str, Any] = {
+            "state": "done", "n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common,
+            "rounds": ledger.rounds, "bytes_by_party": ledger.cost().bytes_by_party,
+        }  # fmt: skip
+        account = ledger.account().to_json()
+        if isinstance(order, TrainOrder) and isinstance(outcome, Trained):
+            facts = _model_facts(order, live.facts, outcome, account)
+            forest = StoredForest(outcome.forest, {}, outcome.shared, {})
+            self.store.keep_model(facts, forest, outcome.oob_outputs, outcome.residuals)
+            ended |= {"model": order.job, "name": order.name, "score": outcome.oob_score}
+        elif isinstance(order, PredictOrder) and isinstance(outcome, Predicted):
+            ended |= {"model": order.model, "score": outcome.score}
+            if order.give_answers:
+                self.store.keep_answers(order.job, outcome.outputs, outcome.uncertain, account)
+        return ended
+
+    # --- housekeeping ---
+
+    def _keep_house(self) -> None:
+        """Tell parties of jobs that have ended, when they are there, and drop what is no longer needed here."""
+        while not self._closing.wait(HOUSEKEEPING_SECONDS):
+            try:
+                connected = self.hub.connected()
+                for job, untold in self.store.ended_untold():
+                    self._tell(job, untold, [party for party in untold if party in connected])
+            except WoodlotError as error:
+                if not self._closing.is_set():
+                    logger.warning("housekeeping is put off: %s", error)
+
+    def _tell(self, job: str, untold: tuple[str, ...], reachable: list[str]) -> None:
+        journal = self.journal.job(job)
+        if not journal.ended:
+            journal.drop_bodies()
+        if not reachable:
+            return
+        carrier = self.hub.carrier(housekeeping_job(job), wait_seconds=_GONE_SECONDS, cancelled=self._closing)
+        with CarriedDriver(carrier, reachable) as driver:
+            driver.ask(dict.fromkeys(reachable, msg.ForgetJob(job=job)))
+        self.store.told(job, tuple(party for party in untold if party not in reachable))
+
+
+class _Watch:
+    """Turns what a run tells of itself into facts for its user."""
+
+    def __init__(self, live: LiveJob, ledger: Ledger) -> None:
+        self._live = live
+        self._ledger = ledger
+
+    def progress(self, progress: Progress) -> None:
+        cost = self._ledger.cost()
+        self._live.change(
+            done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
+            bytes_by_party=cost.bytes_by_party,
+        )  # fmt: skip
+
+    def waiting(self, parties: tuple[str, ...]) -> None:
+        if parties:
+            logger.info("job %s waits for %s", self._live.facts.job, ", ".join(parties))
+        self._live.change(waiting_for=parties)
+
+
+def _model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
+    forest = outcome.forest
+    splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
+    return msg.ModelFacts(
+        model=order.job,
+        name=order.name,
+        user=facts.user,
+        created=facts.created,
+        forest=forest_id_of(forest),
+        parties=forest.parties,
+        holder=order.holder,
+        n_rows=forest.n_rows,
+        n_trees=forest.structure.n_trees,
+        n_nodes=forest.structure.n_nodes,
+        splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
+        classes=forest.classes,
+        complete=not outcome.unwilling,
+        unwilling=outcome.unwilling,
+        oob_score=outcome.oob_score,
+        settings=order.settings,
+        **account,
+    )

@@ -1,0 +1,251 @@
+"""The coordinator's jobs and what became of them, on disk: a restart finds everything as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import DataError, JournalError
+from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.protocols.vertical.files import StoredForest, load_parts, save_parts
+
+UNFINISHED = ("queued", "running")
+ENDED = ("done", "failed", "cancelled")
+"""States that a job never leaves. "stopped" is neither: it can be resumed."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    job TEXT PRIMARY KEY, user TEXT NOT NULL, state TEXT NOT NULL, created REAL NOT NULL,
+    order_data BLOB NOT NULL, signature BLOB NOT NULL, certificate BLOB NOT NULL,
+    facts BLOB NOT NULL, untold TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS jobs_by_user ON jobs (user, created);
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
+CREATE TABLE IF NOT EXISTS parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT;
+"""
+
+
+class StoredJob(NamedTuple):
+    """A job as it was ordered, how it stands, and which parties do not know yet that it has ended."""
+
+    order: bytes
+    signature: bytes
+    certificate: bytes
+    facts: JobFacts
+    untold: tuple[str, ...]
+
+
+class JobStore:
+    """The coordinator's state folder, without the journal.
+
+    ::
+
+        state/
+          jobs.sqlite          orders, states and outcomes; certificates of parties
+          models/JOB/          the coordinator's part of each model, and facts.json
+          answers/JOB.npz      answers of predictions
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there; only its owner may enter.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        path = folder / "jobs.sqlite"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise JournalError(f"{path} cannot be used ({error}); let this user write there, or restore it") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                yield self._db
+            except sqlite3.Error as error:
+                raise JournalError(f"the record of jobs cannot be used ({error}); make room on the disk") from error
+
+    # --- jobs ---
+
+    def add(self, order: bytes, signature: bytes, certificate: bytes, facts: JobFacts) -> None:
+        """Record a new job."""
+        with self._database() as db:
+            db.execute(
+                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    facts.job, facts.user, facts.state, facts.created, order, signature, certificate,
+                    msgspec.json.encode(facts), json.dumps(facts.parties),
+                ),
+            )  # fmt: skip
+
+    def update(self, facts: JobFacts) -> None:
+        """Record how a job stands."""
+        with self._database() as db:
+            db.execute(
+                "UPDATE jobs SET state = ?, facts = ? WHERE job = ?",
+                (facts.state, msgspec.json.encode(facts), facts.job),
+            )
+
+    def job(self, job: str) -> StoredJob | None:
+        """A job, None if it is unknown."""
+        with self._database() as db:
+            row = db.execute(
+                "SELECT order_data, signature, certificate, facts, untold FROM jobs WHERE job = ?", (job,)
+            ).fetchone()
+        if row is None:
+            return None
+        order, signature, certificate, facts, untold = row
+        return StoredJob(order, signature, certificate, _facts(facts), tuple(json.loads(untold)))
+
+    def of_user(self, user: str, limit: int) -> list[JobFacts]:
+        """The user's jobs, the youngest first."""
+        with self._database() as db:
+            rows = db.execute(
+                "SELECT facts FROM jobs WHERE user = ? ORDER BY created DESC LIMIT ?", (user, limit)
+            ).fetchall()
+        return [_facts(facts) for (facts,) in rows]
+
+    def unfinished(self) -> list[str]:
+        """Jobs that were queued or running, the oldest first."""
+        with self._database() as db:
+            rows = db.execute("SELECT job FROM jobs WHERE state IN (?, ?) ORDER BY created", UNFINISHED).fetchall()
+        return [job for (job,) in rows]
+
+    def ended_untold(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Jobs that have ended, with the parties that have not been told so."""
+        with self._database() as db:
+            rows = db.execute(
+                "SELECT job, untold FROM jobs WHERE state IN (?, ?, ?) AND untold != '[]'", ENDED
+            ).fetchall()
+        return [(job, tuple(json.loads(untold))) for job, untold in rows]
+
+    def told(self, job: str, untold: tuple[str, ...]) -> None:
+        """Record which parties still have to be told."""
+        with self._database() as db:
+            db.execute("UPDATE jobs SET untold = ? WHERE job = ?", (json.dumps(untold), job))
+
+    # --- parties ---
+
+    def remember_party(self, name: str, certificate: bytes) -> None:
+        """Keep the certificate that a party came with last."""
+        with self._database() as db:
+            db.execute(
+                "INSERT INTO parties VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET certificate = excluded.certificate",
+                (name, certificate),
+            )
+
+    def parties(self) -> dict[str, bytes]:
+        """Certificates of all parties that were ever connected."""
+        with self._database() as db:
+            return dict(db.execute("SELECT name, certificate FROM parties ORDER BY name").fetchall())
+
+    # --- models ---
+
+    def keep_model(
+        self,
+        facts: ModelFacts,
+        forest: StoredForest,
+        oob_outputs: NDArray[np.float64] | None,
+        residuals: NDArray[np.float64],
+    ) -> None:
+        """Store the coordinator's part of a model; what an interrupted run has left there is replaced."""
+
+        def fill(folder: Path) -> None:
+            save_parts(folder / "forest", forest)
+            outputs = np.empty((0, 0)) if oob_outputs is None else oob_outputs
+            np.savez(folder / "out_of_bag.npz", residuals=residuals, outputs=outputs)
+            (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
+
+        self._replace(self._model(facts.model), fill)
+
+    def models(self) -> list[ModelFacts]:
+        """All models, the youngest first."""
+        folders = sorted((self.folder / "models").glob("[!.]*/facts.json"))
+        facts = [msgspec.json.decode(path.read_bytes(), type=ModelFacts) for path in folders]
+        return sorted(facts, key=lambda model: -model.created)
+
+    def model_facts(self, model: str) -> ModelFacts:
+        """What is known of a model."""
+        path = self._model(model) / "facts.json"
+        if not path.is_file():
+            raise DataError(f"there is no model {model!r} here; `woodlot models list` shows those there are")
+        return msgspec.json.decode(path.read_bytes(), type=ModelFacts)
+
+    def forest(self, model: str) -> StoredForest:
+        """The coordinator's part of a model."""
+        self.model_facts(model)
+        return load_parts(self._model(model) / "forest" / "coordinator")
+
+    def model_files(self, model: str) -> tuple[dict[str, bytes], NDArray[np.float64] | None, NDArray[np.float64]]:
+        """The files of the coordinator's part, the out-of-bag answers, and the residuals."""
+        root = self._model(model) / "forest" / "coordinator"
+        files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+        with np.load(self._model(model) / "out_of_bag.npz", allow_pickle=False) as arrays:
+            outputs = arrays["outputs"]
+            return files, outputs if len(outputs) else None, arrays["residuals"]
+
+    def _model(self, model: str) -> Path:
+        return self.folder / "models" / model
+
+    # --- answers ---
+
+    def keep_answers(self, job: str, outputs: NDArray[np.float64], uncertain: NDArray[np.bool_], notes: Any) -> None:
+        """Store the answers of a prediction for its user."""
+
+        def fill(folder: Path) -> None:
+            np.savez(folder / "answers.npz", outputs=outputs, uncertain=uncertain)
+            (folder / "notes.json").write_text(json.dumps(notes))
+
+        self._replace(self.folder / "answers" / job, fill)
+
+    def answers(self, job: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], Any]:
+        """The answers of a prediction."""
+        folder = self.folder / "answers" / job
+        if not folder.is_dir():
+            raise DataError(f"job {job} has no answers here")
+        with np.load(folder / "answers.npz", allow_pickle=False) as arrays:
+            return arrays["outputs"], arrays["uncertain"], json.loads((folder / "notes.json").read_text())
+
+    def _replace(self, target: Path, fill: Callable[[Path], None]) -> None:
+        """Write a folder at once or not at all."""
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            try:
+                fill(staging)
+                shutil.rmtree(target, ignore_errors=True)
+                staging.rename(target)
+            except BaseException:
+                shutil.rmtree(staging, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise JournalError(f"{target} cannot be written ({error}); make room on the disk") from error
+
+
+def _facts(data: bytes) -> JobFacts:
+    return msgspec.json.decode(data, type=JobFacts)

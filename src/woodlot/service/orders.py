@@ -1,0 +1,208 @@
+"""A user's orders: what is to be done, signed by the user, with a part for each party that only it can read."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.x509 import load_pem_x509_certificate
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.messages.vertical import Wire
+from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.service.identity import Identity, Trust
+from woodlot.trees.predict import Vote
+
+PURPOSE = "job order"
+"""What a user's signature under an order is for."""
+
+JOB_ID = re.compile(r"[0-9a-f]{32}")
+_POINT = 65  # bytes of an uncompressed point of P-256
+_NONCE = bytes(12)  # every sealed part has a key of its own
+
+JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{JOB_ID.pattern}$")]
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What only one party is told: its table, and its columns with labels and weights, where it has them."""
+
+    table: str
+    label: str | None = None
+    weight: str | None = None
+
+
+class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """What all orders say.
+
+    Attributes
+    ----------
+    job : str
+        The job's name, drawn by the user: 32 hexadecimal digits.
+    created : float
+        When it was ordered, in seconds since 1970.
+    parties : tuple of str
+        Who takes part.
+    sealed : dict of str to bytes
+        A part for each of them; see `Part`.
+    method, join
+        How the common rows are found; see `woodlot.protocols.align`.
+    alignment : str or None
+        The job that has found them already.
+
+    """
+
+    job: JobId
+    created: float
+    parties: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    sealed: dict[str, bytes]
+    method: Literal["keyed-hash", "psi"] = "keyed-hash"
+    join: Literal["inner", "outer"] = "inner"
+    alignment: JobId | None = None
+
+    @property
+    def kind(self) -> str:
+        """What is ordered: "align", "train" or "predict"."""
+        return str(type(self).__struct_config__.tag)
+
+
+class AlignOrder(Order, frozen=True, tag="align"):
+    """Find the common rows, and keep them for later jobs."""
+
+
+class TrainOrder(Order, frozen=True, tag="train"):
+    """Grow a forest.
+
+    Attributes
+    ----------
+    holder : str
+        The party with the labels.
+    plan : ForestPlan
+        What to grow.
+    settings : str
+        The estimator and its parameters, as JSON: kept with the model for the user.
+    name : str
+        What the user calls the model.
+
+    """
+
+    holder: str
+    plan: ForestPlan
+    settings: str
+    name: str = ""
+
+
+class PredictOrder(Order, frozen=True, tag="predict"):
+    """Predict with a forest that was grown before.
+
+    Attributes
+    ----------
+    model : str
+        The job that has grown it.
+    score_at : str or None
+        The party that scores the answers with its labels.
+    deliver_to : str or None
+        The party that keeps the answers with its ids.
+    give_answers : bool
+        Whether the user gets the answers.
+    shuffled : (feature, seed), optional
+        For permutation importance.
+
+    """
+
+    model: JobId
+    how: Literal["one-round", "classical"] = "one-round"
+    wire: Wire = "decisions"
+    vote: Vote = "soft"
+    score_at: str | None = None
+    deliver_to: str | None = None
+    give_answers: bool = True
+    shuffled: tuple[int, int] | None = None
+
+
+AnyOrder: TypeAlias = AlignOrder | TrainOrder | PredictOrder
+
+
+def new_job() -> str:
+    """A name for a job that nobody else draws."""
+    return os.urandom(16).hex()
+
+
+def common_fields(parts: Mapping[str, Part], certificates: Mapping[str, bytes]) -> dict[str, Any]:
+    """The fields of an order that say who takes part; each party's part is sealed to its certificate."""
+    job = new_job()
+    return {
+        "job": job,
+        "created": time.time(),
+        "parties": tuple(parts),
+        "sealed": {p: _seal(part, certificates[p], job, p) for p, part in parts.items()},
+    }
+
+
+def sign_order(order: AnyOrder, identity: Identity) -> tuple[bytes, bytes]:
+    """The bytes of an order, and the user's signature under them."""
+    data = msgspec.json.encode(order)
+    return data, identity.sign(data, PURPOSE)
+
+
+def read_order(data: bytes) -> AnyOrder:
+    """An order from its bytes; anything else is a `RemoteProtocolError`."""
+    try:
+        order: AnyOrder = msgspec.json.decode(data, type=AlignOrder | TrainOrder | PredictOrder)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"this is no order: {error}") from None
+    if set(order.sealed) != set(order.parties) or len(set(order.parties)) != len(order.parties):
+        raise RemoteProtocolError("an order must have one sealed part for each of its parties")
+    named = {"train": ("holder",), "predict": ("score_at", "deliver_to")}.get(order.kind, ())
+    for field in named:
+        if (party := getattr(order, field)) is not None and party not in order.parties:
+            raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
+    if isinstance(order, TrainOrder) and order.join != "inner":
+        raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
+    return order
+
+
+def check_order(data: bytes, signature: bytes, certificate: bytes, trust: Trust) -> tuple[AnyOrder, str]:
+    """The order and the name of the user who has signed it."""
+    user = trust.verify(certificate, PURPOSE, data, signature, role="user")
+    return read_order(data), user.name
+
+
+def open_part(order: AnyOrder, identity: Identity) -> Part:
+    """The part of an order that is sealed to this party."""
+    sealed = order.sealed.get(identity.name, b"")
+    try:
+        share = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sealed[:_POINT])
+        key = serialization.load_pem_private_key(identity.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("not a key of this kind")
+        cipher = _cipher(key.exchange(ec.ECDH(), share), sealed[:_POINT], order.job, identity.name)
+        return msgspec.json.decode(cipher.decrypt(_NONCE, sealed[_POINT:], None), type=Part)
+    except (ValueError, InvalidTag, msgspec.MsgspecError):
+        raise RemoteProtocolError(
+            "the order has no part that this party can open; was its certificate renewed?"
+        ) from None
+
+
+def _seal(part: Part, certificate: bytes, job: str, party: str) -> bytes:
+    theirs = load_pem_x509_certificate(certificate).public_key()
+    if not isinstance(theirs, ec.EllipticCurvePublicKey):
+        raise RemoteProtocolError(f"the certificate of {party!r} has a key of another kind")
+    own = ec.generate_private_key(ec.SECP256R1())
+    share = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    return share + _cipher(own.exchange(ec.ECDH(), theirs), share, job, party).encrypt(
+        _NONCE, msgspec.json.encode(part), None
+    )
+
+
+def _cipher(secret: bytes, share: bytes, job: str, party: str) -> ChaCha20Poly1305:
+    info = b"woodlot order part\0" + share + f"{job}\0{party}".encode()
+    return ChaCha20Poly1305(HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(secret))

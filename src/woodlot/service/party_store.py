@@ -1,0 +1,173 @@
+"""What a party keeps between jobs: its secret, its parts of models, alignments, and the answers it was given."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.sources import LoadedTable, read_private
+from woodlot.exceptions import DataError, JournalError, ModelFileError
+from woodlot.protocols.vertical.files import load_own_part, save_own_part
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.service.policy import PredictionBudget
+
+SECRET_BYTES = 32
+
+
+class PartyStore:
+    """The state folder of a party.
+
+    ::
+
+        state/
+          secret              32 random bytes: the key of all codes that leave the party
+          predictions.sqlite  how many rows were predicted on which day
+          models/JOB/         the party's part of each model
+          alignments/JOB/     which rows were common, and of which table
+          answers/JOB.parquet answers that were delivered here, with the ids
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there; only its owner may enter.
+    party : str
+        The party's name.
+    predictions_per_day : int or None
+        The policy's limit.
+
+    """
+
+    def __init__(self, folder: Path, party: str, predictions_per_day: int | None) -> None:
+        self.folder = folder
+        self.party = party
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._secret = _read_or_make_secret(folder / "secret")
+        except OSError as error:
+            raise JournalError(
+                f"the state folder {folder} cannot be used: {error}; let this user write there"
+            ) from None
+        self._budget = PredictionBudget(folder, predictions_per_day)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._budget.close()
+
+    def secret_for(self, scope: str, purpose: str) -> bytes:
+        """Secret bytes, always the same for this party, scope and purpose."""
+        return hmac.new(self._secret, f"{scope}\0{purpose}".encode(), hashlib.sha256).digest()
+
+    def spend_predictions(self, job: str, user: str, rows: int, now: datetime) -> None:
+        """Take rows from the day's budget; see `PredictionBudget.spend`."""
+        self._budget.spend(job, user, rows, now)
+
+    # --- models ---
+
+    def keep_model(self, job: str, forest: str, part: PartyForest) -> str:
+        """Store the party's part of a forest; returns its fingerprint."""
+        with _on_disk("its part of the model"):
+            return save_own_part(self.folder / "models" / job, self.party, forest, part)
+
+    def model(self, job: str, forest: str) -> PartyForest:
+        """The party's part of a forest."""
+        folder = self.folder / "models" / job
+        if not folder.is_dir():
+            raise DataError("it does not know this model; was it trained with another state folder?")
+        try:
+            return load_own_part(folder, self.party, forest)
+        except ModelFileError as error:
+            raise DataError(f"its part of the model cannot be used: {str(error).replace(str(folder), 'it')}") from None
+
+    # --- alignments ---
+
+    def keep_alignment(self, job: str, parties: Sequence[str], table: LoadedTable, rows: NDArray[np.int64]) -> None:
+        """Store which rows are the common ones."""
+        facts = {"parties": list(parties), "table": table.name, "digest": table.digest}
+        with _on_disk("the alignment"):
+            folder = self.folder / "alignments" / job
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(folder / "rows.npy", lambda file: np.save(file, rows, allow_pickle=False))
+            _write(folder / "facts.json", lambda file: file.write(json.dumps(facts).encode()))
+
+    def alignment(self, job: str, parties: Sequence[str], table: LoadedTable) -> NDArray[np.int64]:
+        """The common rows that were found before, unless the table has changed since."""
+        folder = self.folder / "alignments" / job
+        try:
+            facts = json.loads((folder / "facts.json").read_bytes())
+            rows: NDArray[np.int64] = np.load(folder / "rows.npy", allow_pickle=False)
+        except (OSError, ValueError):
+            raise DataError("it does not know this alignment; align again") from None
+        if not set(parties) <= set(facts["parties"]):
+            raise DataError("the alignment was made without some of these parties; align again")
+        if facts["table"] != table.name or facts["digest"] != table.digest:
+            raise DataError("its table has changed since it was aligned, or is another one; align again")
+        return rows
+
+    # --- answers ---
+
+    def keep_answers(
+        self,
+        job: str,
+        table: LoadedTable,
+        rows: NDArray[np.int64],
+        outputs: NDArray[np.float64],
+        classes: Sequence[Any],
+    ) -> None:
+        """Write the answers for this party's rows beside their ids."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        own = np.flatnonzero(rows >= 0)
+        columns: dict[str, Any] = {table.id: table.ids.take(pa.array(rows[own]))}
+        if classes:
+            columns["prediction"] = pa.array([classes[k] for k in outputs[own].argmax(axis=1)])
+            columns |= {f"probability_{c}": pa.array(outputs[own, k]) for k, c in enumerate(classes)}
+        else:
+            columns["prediction"] = pa.array(outputs[own, 0])
+        with _on_disk("the answers"):
+            folder = self.folder / "answers"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
+
+
+class _on_disk:  # noqa: N801 - reads as a statement
+    """Turns a failing disk into an error that may travel."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, OSError):
+            raise JournalError(f"{self._what} cannot be written: {error.strerror}") from error
+
+
+def _write(path: Path, fill: Any) -> None:
+    """Write a file at once or not at all."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _read_or_make_secret(path: Path) -> bytes:
+    if not path.exists():
+        _write(path, lambda file: file.write(os.urandom(SECRET_BYTES).hex().encode()))
+    return read_private(path, "the party's own secret")

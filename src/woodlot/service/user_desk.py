@@ -1,0 +1,192 @@
+"""What users may ask the coordinator, one answer per message. A user sees its own jobs and models only."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from woodlot.exceptions import DataError, JournalError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.bits import pack
+from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.peers import Peer
+from woodlot.service.job_store import ENDED, StoredJob
+from woodlot.service.orders import PredictOrder, check_order
+
+if TYPE_CHECKING:
+    from woodlot.service.coordinator import Coordinator
+
+logger = logging.getLogger(__name__)
+
+MAX_WAIT = 30.0
+"""The longest that a user's question waits for news, in seconds."""
+MAX_JOBS = 200
+"""Jobs in one list."""
+
+
+class UserDesk:
+    """Answers users.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+        Whose jobs and models they ask for.
+
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def serve(self, user: Peer, data: bytes) -> bytes:
+        """Answer one encoded request of a user."""
+        limit = self._coordinator.config.message_limit
+        kind = "unreadable message"
+        try:
+            request = decode(data, limit=limit)
+            kind = type(request).__name__
+            handler: Callable[[Peer, Any], Message] | None = getattr(self, f"_on_{kind}", None)
+            if handler is None:
+                raise RemoteProtocolError(f"the coordinator does not take {kind} from users")
+            return encode(handler(user, request), limit=limit)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
+            logger.warning("user %s: %s is declined: %s", user.name, kind, error)
+            return encode(_declined(error))
+
+    # --- jobs ---
+
+    def _on_SubmitJob(self, user: Peer, request: msg.SubmitJob) -> Message:
+        here = self._coordinator
+        order, name = check_order(request.order, request.signature, user.certificate, here.trust)
+        known = here.store.job(order.job)
+        if known is not None:
+            if known.order != request.order or known.facts.user != name:
+                raise PolicyError("there is another job of this name")
+            return self._status(order.job)
+        strangers = [party for party in order.parties if party not in here.store.parties()]
+        if strangers:
+            raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
+        if isinstance(order, PredictOrder):
+            self._check_model(order)
+        facts = msg.JobFacts(
+            job=order.job, kind=order.kind, user=name, state="queued", version=1, created=time.time(),
+            parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
+        )  # fmt: skip
+        here.store.add(request.order, request.signature, user.certificate, facts)
+        logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), name)
+        here.enqueue(order.job)
+        return self._status(order.job)
+
+    def _check_model(self, order: PredictOrder) -> None:
+        facts = self._coordinator.store.model_facts(order.model)
+        if not set(order.parties) & set(facts.parties):
+            raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
+
+    def _on_AskJob(self, user: Peer, request: msg.AskJob) -> Message:
+        self._own(user, request.job)
+        live = self._coordinator.live.get(request.job)
+        if live is None:
+            return self._status(request.job)
+        return msg.JobStatus(facts=live.wait(request.seen, min(max(request.wait, 0.0), MAX_WAIT)))
+
+    def _on_ListJobs(self, user: Peer, request: msg.ListJobs) -> Message:
+        stored = self._coordinator.store.of_user(user.name, MAX_JOBS)
+        live = self._coordinator.live
+        return msg.JobList(jobs=tuple(live[f.job].facts if f.job in live else f for f in stored))
+
+    def _on_CancelJob(self, user: Peer, request: msg.CancelJob) -> Message:
+        if self._own(user, request.job).facts.state in ENDED:
+            raise DataError(f"job {request.job} has ended already")
+        self._coordinator.cancel(request.job)
+        return self._status(request.job)
+
+    def _on_ResumeJob(self, user: Peer, request: msg.ResumeJob) -> Message:
+        stored = self._own(user, request.job)
+        if self._coordinator.enqueue(request.job) is None:
+            raise DataError(f"job {request.job} is {stored.facts.state}; only a stopped job can be resumed")
+        return self._status(request.job)
+
+    def _status(self, job: str) -> Message:
+        live = self._coordinator.live.get(job)
+        if live is not None:
+            return msg.JobStatus(facts=live.facts)
+        stored = self._coordinator.store.job(job)
+        if stored is None:
+            raise _unknown(job)
+        return msg.JobStatus(facts=stored.facts)
+
+    def _own(self, user: Peer, job: str) -> StoredJob:
+        """A job of this user; others' are as unknown as those that never were."""
+        stored = self._coordinator.store.job(job)
+        if stored is None or stored.facts.user != user.name:
+            raise _unknown(job)
+        return stored
+
+    def _on_AskPredictions(self, user: Peer, request: msg.AskPredictions) -> Message:
+        stored = self._own(user, request.job)
+        if stored.facts.state != "done" or stored.facts.kind != "predict":
+            raise DataError(f"job {request.job} is {stored.facts.state}: it has no answers")
+        facts = self._coordinator.store.model_facts(stored.facts.model)
+        outputs, uncertain, account = self._coordinator.store.answers(request.job)
+        return msg.Predictions(
+            outputs=outputs, uncertain=pack(uncertain), classes=facts.classes, score=stored.facts.score, **account
+        )
+
+    def _on_AskAudit(self, user: Peer, request: msg.AskAudit) -> Message:
+        self._own(user, request.job)
+        journal = self._coordinator.journal.job(request.job)
+        problem = ""
+        try:
+            journal.verify()
+        except JournalError as error:
+            problem = str(error)
+        rows = msgspec.json.encode(journal.disclosures().to_dicts()).decode()
+        records, head = journal.head
+        return msg.AuditReport(rows=rows, records=records, head=head, problem=problem)
+
+    # --- the federation and its models ---
+
+    def _on_AskFederation(self, user: Peer, request: msg.AskFederation) -> Message:
+        connected = self._coordinator.hub.connected()
+        return msg.FederationFacts(
+            parties=tuple(
+                msg.PartyFacts(name=name, since=connected.get(name), certificate=certificate)
+                for name, certificate in self._coordinator.store.parties().items()
+            )
+        )
+
+    def _on_ListModels(self, user: Peer, request: msg.ListModels) -> Message:
+        return msg.ModelList(models=tuple(self._coordinator.store.models()))
+
+    def _on_AskModel(self, user: Peer, request: msg.AskModel) -> Message:
+        facts = self._coordinator.store.model_facts(request.model)
+        if facts.user != user.name:
+            raise PolicyError(f"model {request.model} was ordered by {facts.user}; only {facts.user} may take it out")
+        files, outputs, residuals = self._coordinator.store.model_files(request.model)
+        return msg.ModelPart(
+            facts=facts,
+            files={name: np.frombuffer(data, np.uint8) for name, data in files.items()},
+            oob_outputs=outputs,
+            residuals=residuals,
+        )
+
+
+def _unknown(job: str) -> DataError:
+    return DataError(f"you have no job {job!r} here; `woodlot jobs` shows those you have")
+
+
+def _declined(error: Exception) -> msg.Declined:
+    match error:
+        case DataError():
+            return msg.Declined(kind="data", reason=str(error))
+        case RemoteProtocolError():
+            return msg.Declined(kind="protocol", reason=str(error))
+        case PolicyError():
+            return msg.Declined(kind="policy", reason=str(error))
+        case _:
+            return msg.Declined(kind="internal", reason=type(error).__name__)

@@ -1,0 +1,103 @@
+"""A whole federation on localhost: fresh identities, a coordinator and parties, in this process or in their own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from woodlot.service.authority import Authority
+from woodlot.service.config import CoordinatorConfig, PartyConfig
+from woodlot.service.coordinator import Coordinator
+from woodlot.service.identity import install, request
+from woodlot.service.party import Party
+
+POLICY = {"train": ["alice"], "predict": ["alice", "bob"]}
+
+
+class World:
+    """Folders of everybody, and the processes that run."""
+
+    def __init__(self, root: Path, tables: Mapping[str, Mapping[str, pa.Table]], *, id: str = "id") -> None:
+        self.root = root
+        self.authority = Authority.create(root / "authority", "test", days=30)
+        self.member("coordinator", "coordinator")
+        for user in ("alice", "bob"):
+            self.member("user", user)
+        self.settings: dict[str, dict[str, Any]] = {}
+        for party, held in tables.items():
+            self.member("party", party)
+            sections = {}
+            for name, table in held.items():
+                path = root / party / f"{name}.parquet"
+                pq.write_table(table, path)
+                sections[name] = {"path": str(path), "id": id, "columns": "*"}
+            self.settings[party] = {"n_jobs": 1, "tables": sections, "policy": dict(POLICY)}
+        self.port = 0
+        self.coordinator_settings: dict[str, Any] = {"wait_for_parties": 60}
+        self.coordinator: Coordinator | None = None
+        self.parties: dict[str, Party] = {}
+
+    def member(self, role: str, name: str) -> Path:
+        """A new identity, signed and installed; returns its folder."""
+        folder = self.root / name / "identity"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        bundle = self.root / name / "bundle.pem"
+        bundle.write_bytes(self.authority.sign(request(folder, role, name), days=10))
+        install(folder, bundle)
+        return folder
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    def coordinator_config(self) -> CoordinatorConfig:
+        raw = {"listen": f"127.0.0.1:{self.port}", **self.coordinator_settings}
+        return CoordinatorConfig.parse(raw, folder=self.root / "coordinator", origin="coordinator.toml")
+
+    def party_config(self, party: str) -> PartyConfig:
+        raw = {"coordinator": self.address, **self.settings[party]}
+        return PartyConfig.parse(raw, folder=self.root / party, origin="party.toml")
+
+    def start_coordinator(self) -> None:
+        self.coordinator = Coordinator(self.coordinator_config())
+        self.port = self.coordinator.start()
+
+    def stop_coordinator(self) -> None:
+        if self.coordinator is not None:
+            self.coordinator.close()
+            self.coordinator = None
+
+    def start_party(self, name: str) -> None:
+        party = self.parties[name] = Party(self.party_config(name))
+        party.start()
+
+    def stop_party(self, name: str) -> None:
+        self.parties.pop(name).close()
+
+    def start(self) -> None:
+        """Start everybody, and wait until all are connected."""
+        self.start_coordinator()
+        for name in self.settings:
+            self.start_party(name)
+        for party in self.parties.values():
+            assert party.wait_connected(20)
+
+    def close(self) -> None:
+        for name in list(self.parties):
+            self.stop_party(name)
+        self.stop_coordinator()
+
+
+@contextlib.contextmanager
+def running(world: World) -> Iterator[World]:
+    """The world, started, and closed at the end."""
+    try:
+        world.start()
+        yield world
+    finally:
+        world.close()
