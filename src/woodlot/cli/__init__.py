@@ -8,7 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 from woodlot import __version__
+from woodlot.cli.coordinator import coordinator
 from woodlot.cli.demo import demo
+from woodlot.cli.identity import identity
+from woodlot.cli.party import party
 from woodlot.exceptions import WoodlotError
 
 INTERRUPTED = 130
@@ -55,4 +58,6 @@ def main(
     """Random forests across organisations that cannot pool their data."""
 
 
-app.command()(demo)
+for command in (demo, coordinator, party):
+    app.command()(command)
+app.add_typer(identity)

@@ -148,6 +148,7 @@ class PartyJob:
                 home.identity.name,
                 self._table().ids,
                 entropy=lambda purpose: home.store.secret_for(self.job, purpose),
+                lasting=lambda purpose: home.store.secret_for("alignment", purpose),
                 shared_secret=home.shared_secret,
                 signer=home,
                 job=self.job,

@@ -79,8 +79,8 @@ class KeyAgreement:
         The job, as all parties know it.
     id_kind : IdKind
         What its ids are.
-    entropy : callable
-        See `Entropy`.
+    entropy, lasting : callable
+        See `Entropy`: for this job, and for all jobs of this party.
     table_digest : bytes
         Of the ids. It enters all secret bytes, so that no key is ever used for two tables.
     shared_secret : bytes, optional
@@ -97,6 +97,7 @@ class KeyAgreement:
         job: str,
         id_kind: IdKind,
         entropy: Entropy,
+        lasting: Entropy,
         table_digest: bytes,
         shared_secret: bytes | None,
         signer: Signer | None,
@@ -115,14 +116,22 @@ class KeyAgreement:
         self._job = job
         self._id_kind = id_kind
         self._entropy = entropy
+        self._lasting = lasting
         self._table_digest = table_digest
         self._shared_secret = shared_secret
         self._signer = signer
         self._private = X25519PrivateKey.from_private_bytes(self.own_bytes("share"))
 
     def own_bytes(self, purpose: str, *info: bytes, length: int = KEY_BYTES) -> bytes:
-        """Secret bytes that this party can always make again and nobody else can."""
-        secret = self._entropy(f"{PURPOSE} {purpose}")
+        """Secret bytes that this party can always make again and nobody else can, for this job."""
+        return self._bytes_from(self._entropy, purpose, info, length)
+
+    def lasting_bytes(self, purpose: str, *info: str) -> bytes:
+        """Secret bytes that this party can always make again and nobody else can, the same in all jobs."""
+        return self._bytes_from(self._lasting, purpose, info, KEY_BYTES)
+
+    def _bytes_from(self, source: Entropy, purpose: str, info: tuple[bytes | str, ...], length: int) -> bytes:
+        secret = source(f"{PURPOSE} {purpose}")
         if len(secret) < MIN_SECRET:
             raise LocalProtocolError(f"entropy gave {len(secret)} bytes where {MIN_SECRET} are the least")
         return derive(secret, purpose, *info, salt=self._table_digest, length=length)
@@ -262,6 +271,10 @@ class JobKeys:
                 "configure the same secret at every party"
             )
         raise RemoteProtocolError(f"the confirmation does not fit the secret of party {self.leader!r}")
+
+    def order_key(self, secret: bytes) -> bytes:
+        """The key under which the common rows are put in order, in all jobs under this secret."""
+        return derive(secret, "order")
 
     def matching_key(self, secret: bytes) -> bytes:
         """The key that turns ids into tokens, in this job only."""

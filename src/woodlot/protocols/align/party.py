@@ -68,6 +68,9 @@ class AlignParty:
     entropy : callable
         From a purpose to secret bytes, always the same for this party and job. A party that is restarted so repeats
         its messages byte for byte.
+    lasting : callable, optional
+        As ``entropy``, but the same in all jobs of this party: then the common order of rows (inner join) is the same in
+        every job over the same tables.
     shared_secret : bytes, optional
         From the configuration, the same at every party; at least 16 random bytes. Without it the parties agree on a
         secret for this job.
@@ -91,6 +94,7 @@ class AlignParty:
         ids: Any,
         *,
         entropy: Entropy,
+        lasting: Entropy | None = None,
         shared_secret: bytes | None = None,
         signer: Signer | None = None,
         job: str = "",
@@ -103,6 +107,7 @@ class AlignParty:
             job=job,
             id_kind=self._ids.kind,
             entropy=entropy,
+            lasting=lasting or entropy,
             table_digest=self._ids.digest(),
             shared_secret=shared_secret,
             signer=signer,
@@ -113,6 +118,7 @@ class AlignParty:
         self._keys: JobKeys | None = None
         self._order: NDArray[np.int64] = np.empty(0, np.int64)
         self._tokens: NDArray[np.uint8] = np.empty((0, 0), np.uint8)
+        self._order_key = b""
         self._rows: NDArray[np.int64] | None = None
 
     @property
@@ -163,7 +169,7 @@ class AlignParty:
         keys = self._accept(message.introductions)
         secret, sealed = self._shared_secret, {}
         if secret is None:
-            secret = self._agreement.own_bytes("secret", keys.transcript)
+            secret = self._agreement.lasting_bytes("secret", *sorted((keys.leader, *keys.exchanged)))
             sealed = {name: keys.seal(name, "secret", secret) for name in keys.exchanged}
         reply = msg.SealedSecret(confirmation=keys.confirmation(secret), sealed=sealed)
         self._take(keys, secret)
@@ -189,6 +195,7 @@ class AlignParty:
         if not are_ascending(tokens):
             raise LocalProtocolError("two ids have the same token; run the alignment as a new job")
         self._keys, self._tokens, self._order = keys, tokens, order
+        self._order_key = keys.order_key(secret)
         self.state = State.keyed
 
     # --- keyed hash ---
@@ -216,6 +223,10 @@ class AlignParty:
         return len(self._ids) if is_inner else n_rows
 
     def _finish(self, rows: NDArray[np.int64]) -> msg.RowsTaken:
+        if self._opening is not None and self._opening.join == "inner":
+            # the same order in every job over the same rows, so that the same seed gives the same forest
+            _, order = make_tokens(self._order_key, [self._ids.values[row] for row in rows.tolist()])
+            rows = rows[order]
         self._rows = rows
         self.state = State.aligned
         return msg.RowsTaken(n_rows=len(rows))

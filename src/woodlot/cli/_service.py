@@ -1,0 +1,42 @@
+"""What the long-running commands share: logging, and a clean end on SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from contextlib import AbstractContextManager
+from typing import Any
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def start_logging(form: str, level: str) -> None:
+    """Log to standard error: lines for people or JSON for machines."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
+    handler.setFormatter(_JsonLines() if form == "json" else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def serve(service: AbstractContextManager[Any]) -> None:
+    """Keep a started service alive until it is told to end; the end is clean."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    with service:
+        told.wait()
+        logging.getLogger("woodlot").info("ending")

@@ -1,0 +1,24 @@
+"""``woodlot party``: one organisation's agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def party(
+    config: Annotated[Path, typer.Argument(help="The party's configuration, a TOML file.")],
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run a party: dial the coordinator, and answer what the party's policy allows."""
+    from woodlot.cli._service import serve, start_logging
+    from woodlot.service.config import PartyConfig
+    from woodlot.service.party import Party
+
+    settings = PartyConfig.load(config)
+    start_logging(settings.log_format, log_level)
+    service = Party(settings)
+    service.start()
+    serve(service)
