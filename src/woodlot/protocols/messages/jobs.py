@@ -151,7 +151,7 @@ class AskJob(Message):
 class ListJobs(Message):
     """Asks for the user's jobs."""
 
-    discloses: ClassVar = Disclosure(*FROM_USER, "nothing", "clear")
+    discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at its jobs", "clear")
 
 
 class CancelJob(Message):
@@ -224,7 +224,7 @@ class JobList(Message):
 class AskFederation(Message):
     """Asks who belongs to the federation."""
 
-    discloses: ClassVar = Disclosure(*FROM_USER, "nothing", "clear")
+    discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at the parties", "clear")
 
 
 class PartyFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -245,7 +245,7 @@ class FederationFacts(Message):
 class ListModels(Message):
     """Asks for the models that the coordinator keeps."""
 
-    discloses: ClassVar = Disclosure(*FROM_USER, "nothing", "clear")
+    discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at the models", "clear")
 
 
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
