@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import event
+from numba.core.caching import FunctionCache
 
 
 class _SayOnce(event.Listener):  # type: ignore[misc]
@@ -29,7 +32,33 @@ class _SayOnce(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _SayOnce())
 
 
+class _SharedCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk, written by one process at a time: two that number their files at once would mix them up."""
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        with _alone(Path(self.cache_path)):
+            super().save_overload(signature, compiled)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, where the system and the disk have such a thing."""
+    try:
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "woodlot.lock").open("ab")
+    except (ImportError, OSError):  # numba then goes without a cache, or with one that nobody else writes
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile lazily, once per signature, and keep the machine code on disk beside the source."""
-    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")(function)
-    return compiled
+    compiled: Any = numba.njit(nogil=True, boundscheck=False, error_model="numpy")(function)
+    compiled._cache = _SharedCache(function)
+    typed: Callable[..., Any] = compiled
+    return typed
