@@ -13,6 +13,12 @@ if TYPE_CHECKING:
         FederatedForestRegressor,
         UncertainPredictionWarning,
     )
+    from woodlot.estimators.horizontal import (
+        CollaborativeForestClassifier,
+        CollaborativeForestRegressor,
+        LocalForestsClassifier,
+        LocalForestsRegressor,
+    )
     from woodlot.estimators.loading import load
     from woodlot.federation import Federation
 
@@ -20,20 +26,28 @@ __version__ = "0.1.0"
 
 # imported on first use: `import woodlot` must not wait for scikit-learn and numba
 _HOMES = {
+    "CollaborativeForestClassifier": "woodlot.estimators.horizontal",
+    "CollaborativeForestRegressor": "woodlot.estimators.horizontal",
     "CompleteForest": "woodlot.estimators.complete",
     "FederatedForestClassifier": "woodlot.estimators.forest",
     "FederatedForestRegressor": "woodlot.estimators.forest",
     "Federation": "woodlot.federation",
+    "LocalForestsClassifier": "woodlot.estimators.horizontal",
+    "LocalForestsRegressor": "woodlot.estimators.horizontal",
     "UncertainPredictionWarning": "woodlot.estimators.forest",
     "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",
 }
 
 __all__ = [
+    "CollaborativeForestClassifier",
+    "CollaborativeForestRegressor",
     "CompleteForest",
     "FederatedForestClassifier",
     "FederatedForestRegressor",
     "Federation",
+    "LocalForestsClassifier",
+    "LocalForestsRegressor",
     "UncertainPredictionWarning",
     "connect",
     "load",

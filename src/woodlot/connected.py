@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import DataError, ModelFileError
+from woodlot.exceptions import DataError, ModelFileError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
@@ -98,7 +98,10 @@ class ConnectedFederation:
         self._alignment: JobFacts | None = None
 
     def __repr__(self) -> str:
-        connected = self.client.parties()
+        try:
+            connected = self.client.parties()
+        except WoodlotError:
+            connected = {}  # to be shown must never fail
         width = max(len(p) for p in self.parties)
         rows = "" if self._alignment is None else f", {self._alignment.n_rows:,} rows"
         lines = [f"Federation of {len(self.parties)} parties at {self.client.address}{rows}"]

@@ -44,4 +44,15 @@ class JournalError(WoodlotError):
 
 
 class PartyAwayError(WoodlotError):
-    """A party did not come back within the time that the run waits for it. The run can be resumed."""
+    """A party did not come back within the time that the run waits for it. The run can be resumed.
+
+    Attributes
+    ----------
+    parties : tuple of str
+        Who is away, where it is known.
+
+    """
+
+    def __init__(self, message: str, parties: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.parties = parties

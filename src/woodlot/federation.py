@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class GrownForest:
 
 
 @dataclass(frozen=True, eq=False)
-class _Member:
+class Member:
     """One party: its columns in the common order of rows, and where they came from."""
 
     table: Table
@@ -140,6 +140,8 @@ class Federation:
 
     Attributes
     ----------
+    layout : {"columns", "rows"}
+        What the parties hold of one table: different columns of the same rows, or different rows of the same columns.
     parties : tuple of str
         Names of the parties.
     n_rows : int
@@ -148,7 +150,9 @@ class Federation:
         Id of each row, in the order of predictions: that of the first party.
     """
 
-    def __init__(self, members: Mapping[str, _Member], ids: NDArray[Any] | None, key_by_party: bool) -> None:
+    layout: ClassVar[Literal["columns", "rows"]] = "columns"
+
+    def __init__(self, members: Mapping[str, Member], ids: NDArray[Any] | None, key_by_party: bool) -> None:
         self._members = dict(members)
         self._key_by_party = key_by_party
         self.ids = ids
@@ -163,6 +167,7 @@ class Federation:
         id: str | None = None,
         join: str = "inner",
         shares_model: bool | Sequence[str] = False,
+        layout: Literal["columns", "rows"] = "columns",
     ) -> Federation:
         """Parties in this process, one table each.
 
@@ -178,13 +183,21 @@ class Federation:
             follows both branches at that party's nodes; it is for prediction only.
         shares_model : bool or sequence of str
             Parties that let the coordinator keep the complete model. It does so only if all that split a node agree.
+        layout : {"columns", "rows"}
+            Whether the tables have different columns of the same rows, or different rows of the same columns, labels
+            among them. With "rows", ``id`` names a column that is not learnt from, and the models are whole: everybody
+            has all of them.
 
         """
         if not isinstance(tables, Mapping) or not tables:
             raise DataError("a federation needs at least one party; give a mapping of party name to table")
         if join not in ("inner", "outer"):
             raise ValueError(f"join must be 'inner' or 'outer', not {join!r}")
+        if layout not in ("columns", "rows"):
+            raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
         check_party_names(tables)
+        if layout == "rows":
+            return _with_same_columns(tables, id, join, shares_model)
         sharing = _sharing(tables, shares_model)
         read = {name: _read_named(data, name, id) for name, data in tables.items()}
         _refuse_shared_columns(read)
@@ -198,7 +211,7 @@ class Federation:
         for name, table in read.items():
             own = None if rows is None else rows[name]
             aligned = table if own is None else table.take_or_missing(own)
-            members[name] = _Member(aligned, tables[name], own, name in sharing)
+            members[name] = Member(aligned, tables[name], own, name in sharing)
         return cls(members, ids, key_by_party=True)
 
     @classmethod
@@ -206,7 +219,7 @@ class Federation:
         """One table whose columns are dealt to simulated parties: the forest does not depend on the dealing."""
         check_party_names(dealing)
         members = {
-            name: _Member(table.select(list(columns)), None, None, shares_model=True)
+            name: Member(table.select(list(columns)), None, None, shares_model=True)
             for name, columns in dealing.items()
         }
         return cls(members, None, key_by_party=False)
@@ -395,6 +408,16 @@ def check_party_names(names: Iterable[object]) -> None:
     for name in names:
         if not isinstance(name, str) or not name or "." in name or name == "coordinator":
             raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
+
+
+def _with_same_columns(tables: Mapping[str, Any], id: str | None, join: str, shares_model: object) -> Federation:
+    from woodlot.row_federation import RowFederation
+
+    if join != "inner" or shares_model is not False:
+        raise DataError("join and shares_model are for layout='columns'; clients with the same columns join no rows")
+    return RowFederation(
+        {name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()}
+    )
 
 
 def _sharing(tables: Mapping[str, Any], shares_model: bool | Sequence[str]) -> set[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from wire_search import captured, floats, found, integers, texts
 from woodlot import FederatedForestClassifier, FederatedForestRegressor, Federation
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message
@@ -18,17 +18,6 @@ from woodlot.runtime import codec
 N = 60
 CLASSES = ["defaulted-badly", "paid-in-full", "still-running"]
 Forest = FederatedForestClassifier | FederatedForestRegressor
-
-
-@contextmanager
-def captured() -> Iterator[list[bytes]]:
-    """Every message that is encoded inside."""
-    seen: list[bytes] = []
-    codec.listeners.append(seen.append)
-    try:
-        yield seen
-    finally:
-        codec.listeners.remove(seen.append)
 
 
 def numbers(rng: np.random.Generator, low: float, high: float) -> np.ndarray:
@@ -49,40 +38,7 @@ def tables(regression: bool) -> dict[str, pd.DataFrame]:
     return {"bank": bank, "shop": shop.sample(frac=1.0, random_state=1)}
 
 
-# --- secrets, and the forms in which each of them might travel ---
-
-
-def texts(values: Iterable[Any]) -> Iterator[bytes]:
-    for value in values:
-        for encoding in ("utf-8", "utf-16-le", "utf-16-be"):
-            yield str(value).encode(encoding)
-
-
-def floats(values: np.ndarray) -> Iterator[bytes]:
-    """As float64 and float32, of either byte order, rounded to float32 first, and as decimals."""
-    values = np.asarray(values, np.float64)
-    values = values[np.isfinite(values)]
-    for value in values:
-        single = np.float32(value)
-        for number in (value, single, np.float64(single)):
-            yield number.tobytes()
-            yield number.tobytes()[::-1]
-        yield repr(float(value)).encode()
-        yield repr(float(single)).encode()
-        yield f"{value:.6g}".encode()
-
-
-def integers(values: Iterable[int]) -> Iterator[bytes]:
-    for value in values:
-        for dtype in ("<u4", ">u4", "<u8", ">u8"):
-            yield np.array(value, dtype).tobytes()
-        yield str(value).encode()
-
-
-Secrets = dict[str, list[bytes]]
-
-
-def secrets_of(frames: dict[str, pd.DataFrame]) -> Secrets:
+def secrets_of(frames: dict[str, pd.DataFrame]) -> dict[str, list[bytes]]:
     """What no message may hold, by kind."""
     columns = [frame[c] for frame in frames.values() for c in frame.columns if c != "outcome"]
     number_columns = [c.to_numpy() for c in columns if c.dtype.kind == "f"]
@@ -95,22 +51,12 @@ def secrets_of(frames: dict[str, pd.DataFrame]) -> Secrets:
     }
 
 
-def found(secrets: Secrets, messages: Iterable[bytes]) -> dict[str, set[str]]:
-    """Which kinds of secrets stand in which kinds of messages."""
-    hits: dict[str, set[str]] = {}
-    for data in messages:
-        for kind, needles in secrets.items():
-            if any(needle in data for needle in needles):
-                hits.setdefault(kind, set()).add(type(codec.decode(data)).__name__)
-    return hits
-
-
 def forest_of(regression: bool) -> Forest:
     kind = FederatedForestRegressor if regression else FederatedForestClassifier
     return kind(25, random_state=3, oob_score=True, max_features=2)
 
 
-def run_everything(regression: bool, shares_model: bool = False) -> tuple[Forest, list[bytes], Secrets]:
+def run_everything(regression: bool, shares_model: bool = False) -> tuple[Forest, list[bytes], dict[str, list[bytes]]]:
     """Train, score, and predict in every way; returns the messages and the thresholds among the secrets."""
     frames = tables(regression)
     federation = Federation.local(frames, id="customer_number", shares_model=shares_model)

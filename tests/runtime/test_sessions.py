@@ -148,7 +148,7 @@ def test_a_party_that_answers_otherwise_after_a_restart_refuses_the_job(
 
     def changed(job: str) -> Adding:
         opened.append(job)
-        return Adding(100 if job == JOB else 0)
+        return Adding(100 if job == JOB and len(opened) < 4 else 0)
 
     second = Sessions("a", changed, journal=journal)
     before = journal.job(JOB).head
@@ -156,10 +156,11 @@ def test_a_party_that_answers_otherwise_after_a_restart_refuses_the_job(
         for _ in range(2):
             assert "answers request 1 otherwise than before" in reason(second.answer(JOB, 3, ask(3)))
     assert "answers request 1 otherwise" in caplog.text
-    assert opened == [JOB]
+    assert opened == [JOB, JOB]
     assert journal.job(JOB).head == before
     assert told(second.answer(OTHER, 3, ask(3))) == 6
-    assert Sessions("a", lambda job: Adding(), journal=journal).answer(JOB, 2, ask(2)) == replies[1]
+    assert second.answer(JOB, 2, ask(2)) == replies[1]
+    assert told(second.answer(JOB, 3, ask(3))) == 6  # what it has is what it had: it goes on
 
 
 def test_a_job_that_cannot_be_opened_is_refused_and_may_be_opened_later(maybe_journal: Journal | None) -> None:
@@ -222,6 +223,27 @@ def test_a_reply_that_cannot_be_journalled_does_not_leave(journal: Journal, capl
     assert told(sessions.answer(JOB, 2, large)) == 5
     assert [handler.asked for handler in handlers] == [[1, 4], [1, 4], [1, 4]]
     journal.verify()
+
+
+def test_a_handler_that_cannot_write_leaves_the_request_open(journal: Journal) -> None:
+    """As when the disk is full: that is no answer, and the job goes on when there is room again."""
+    full = True
+
+    class Writing(Adding):
+        def handle(self, message: Message) -> Message:
+            reply = super().handle(message)
+            if full and isinstance(message, Question) and message.number == 7:
+                raise JournalError("the disk is full at /secret/place")
+            return reply
+
+    sessions = Sessions("a", lambda job: Writing(), journal=journal)
+    assert told(sessions.answer(JOB, 1, ask(5))) == 5
+    before = journal.job(JOB).head
+    for _ in range(2):
+        assert "secret" not in reason(sessions.answer(JOB, 2, ask(7)))
+    assert journal.job(JOB).head == before
+    full = False
+    assert told(sessions.answer(JOB, 2, ask(7))) == 12
 
 
 def test_an_exit_inside_a_handler_loses_nothing_that_was_journalled(maybe_journal: Journal | None) -> None:

@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from members import NOW, Federation, pem_of, self_signed
 
 from woodlot.exceptions import IdentityError
+from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.peers import Credentials
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import COORDINATOR_HOST, Subject

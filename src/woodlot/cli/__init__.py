@@ -8,14 +8,20 @@ import typer
 from typer.core import TyperGroup
 
 from woodlot import __version__
+from woodlot.cli._client import INTERRUPTED, one_line
+from woodlot.cli.align import align
+from woodlot.cli.audit import audit
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.demo import demo
 from woodlot.cli.identity import identity
+from woodlot.cli.jobs import jobs
+from woodlot.cli.models import models
+from woodlot.cli.mpi import mpi
+from woodlot.cli.parties import parties
 from woodlot.cli.party import party
+from woodlot.cli.predict import predict
+from woodlot.cli.train import train
 from woodlot.exceptions import WoodlotError
-
-INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended, as shells have it."""
 
 
 class _Commands(TyperGroup):
@@ -25,7 +31,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except WoodlotError as error:
-            typer.echo(f"woodlot: {' '.join(str(error).split())}", err=True)
+            typer.echo(f"woodlot: {one_line(error)}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -58,6 +64,7 @@ def main(
     """Random forests across organisations that cannot pool their data."""
 
 
-for command in (demo, coordinator, party):
+for command in (demo, coordinator, party, train, predict, align, parties, audit, mpi):
     app.command()(command)
-app.add_typer(identity)
+for group in (identity, jobs, models):
+    app.add_typer(group)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import csv
 
 ID = "customer_id"
 LABEL = "default"
+TABLES = {"bank": "customers", "shop": "customers"}
+TEST_TABLES = {"bank": "newcomers", "shop": "customers"}
+"""What each company calls its tables, to learn from and to test on."""
 TEST_SHARE = 0.25
 ONLY_BANK, ONLY_SHOP = 0.25, 0.35
 """Customers of one company alone, as a share of the common ones."""
@@ -119,3 +125,14 @@ def make_companies(n_common: int, seed: int) -> Companies:
 
 def _with_gaps(values: NDArray[Any], share: float, rng: np.random.Generator) -> pa.Array:
     return pa.array(values, mask=rng.random(len(values)) < share)
+
+
+def write_companies(companies: Companies, bank: Path, shop: Path) -> dict[str, dict[str, str]]:
+    """Write each company's tables into its folder, in the format it likes; returns file names by party and table."""
+    pq.write_table(companies.bank_train, bank / "customers.parquet")
+    pq.write_table(companies.bank_test, bank / "newcomers.parquet")
+    csv.write_csv(companies.shop, shop / "customers.csv")
+    return {
+        "bank": {TABLES["bank"]: "customers.parquet", TEST_TABLES["bank"]: "newcomers.parquet"},
+        "shop": {TABLES["shop"]: "customers.csv"},
+    }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,20 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from woodlot import CompleteForest, FederatedForestClassifier, Federation
-from woodlot.cli._companies import ID, LABEL, Companies, make_companies
-from woodlot.runtime.audit import Cost, Disclosures
+from woodlot import FederatedForestClassifier, Federation, connect
+from woodlot.cli._companies import ID, LABEL, TABLES, TEST_TABLES, Companies, make_companies, write_companies
+from woodlot.cli._federation import LocalFederation, local_federation
+from woodlot.cli._one_place import OnePlace, same_forest
+from woodlot.connected import ConnectedFederation
+from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+from woodlot.trees.parallel import effective_jobs
 
 Y = f"bank.{LABEL}"
 WARM_UP_TREES = 2
 N_JOBS = -1
+
+Begin = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -55,124 +61,253 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class Alignment:
+    """How the common customers were found."""
+
+    n_rows: int
+    seconds: float
+    rounds: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The records of one job: the coordinator's, and each party's own.
+
+    Attributes
+    ----------
+    what : str
+        What the job did: align, train or predict.
+    job : str
+        Its name.
+    rows : Disclosures
+        Who was sent what, from the coordinator's records.
+    records : dict of str to int
+        Entries at the coordinator and at each party.
+    problem : str
+        What is wrong with a chain of records; empty: nothing is.
+    agree : bool
+        Whether each party's own records tell of the same messages as the coordinator's.
+
+    """
+
+    what: str
+    job: str
+    rows: Disclosures
+    records: dict[str, int]
+    problem: str
+    agree: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether every chain is whole and all of them tell the same."""
+        return not self.problem and self.agree
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What the bank found in its folder: answers beside its own ids."""
+
+    answers: pa.Table
+    score: float
+    """Accuracy as the bank has computed it."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything that the demonstration shows."""
 
     companies: Companies
+    address: str
     n_train: int
     n_test: int
     results: tuple[Result, ...]
     identity: Identity
+    alignment: Alignment
     prediction_cost: Cost
-    disclosure: Disclosures
+    audits: tuple[Audit, ...]
+    delivery: Delivery
+
+    @property
+    def holds(self) -> bool:
+        """Whether the federation has done what it should."""
+        return self.identity.holds and all(audit.holds for audit in self.audits)
 
 
 @dataclass(frozen=True)
-class _Joined:
-    """All columns in one place, which in reality nobody has: rows in the order of the federation."""
+class _Run:
+    """What the federation has done, as its user knows it."""
 
-    table: pa.Table
-    labels: NDArray[Any]
+    model: FederatedForestClassifier
+    fit_seconds: float
+    answers: NDArray[np.float64]
+    predict_seconds: float
+    train: JobFacts
+    test: JobFacts
+    """The alignments."""
+    delivery: JobFacts
+    jobs: dict[str, tuple[str, Any]]
+    """Job and the coordinator's audit, by what the job did."""
+
+    def result(self, truth: NDArray[Any]) -> Result:
+        """How the federation did, by labels that its user does not have."""
+        cost, quality = self.model.cost_, _quality(self.answers, self.model.classes_, truth)
+        n_bytes = cost.bytes_sent + cost.bytes_received
+        return Result("federated", *quality, self.fit_seconds, self.predict_seconds, cost.rounds, n_bytes)
 
 
-def compare(n_common: int, n_trees: int, seed: int, begin: Callable[[str], None]) -> Comparison:
-    """Make the tables, then grow and test every forest; ``begin`` is told of each step."""
-    begin("making the tables of a bank and a shop")
-    companies = make_companies(n_common, seed)
-    bank, shop = (
-        [f"{p}.{c}" for c in cs] for p, cs in (("bank", companies.bank_columns), ("shop", companies.shop_columns))
-    )
-    train = Federation.local({"bank": companies.bank_train, "shop": companies.shop}, id=ID)
-    test = Federation.local({"bank": companies.bank_test, "shop": companies.shop}, id=ID)
-    joined, asked = _join(train, companies.bank_train, companies), _join(test, companies.bank_test, companies)
+def compare(n_common: int, n_trees: int, seed: int, begin: Begin) -> Comparison:
+    """Run a federation of processes, then grow and test every forest; ``begin`` is told of each step."""
 
     def forest(trees: int = n_trees, **options: Any) -> FederatedForestClassifier:
         return FederatedForestClassifier(trees, random_state=seed, n_jobs=N_JOBS, **options)
 
-    begin("getting ready (the first run compiles its kernels)")
-    # on the real tables, for kernels are compiled for the types of their columns
-    forest(WARM_UP_TREES, parties=1).fit(joined.table, joined.labels).predict_proba(asked.table)
-    forest(WARM_UP_TREES).fit(train, y=Y).predict_proba(test)
+    growing = f"growing {n_trees:,} tree{'s' * (n_trees != 1)}"
+    begin("making tables, keys and certificates")
+    companies = make_companies(n_common, seed)
+    columns = {"bank": companies.bank_columns, "shop": companies.shop_columns}
+    with local_federation(tuple(columns)) as federation:
+        files = write_companies(companies, federation.root / "bank", federation.root / "shop")
+        begin("starting coordinator, bank and shop as processes")
+        federation.start(files, ID, n_jobs=max(1, effective_jobs(N_JOBS) // len(columns)))
+        begin("getting ready (a first run compiles its kernels)")
+        _warm_up(companies, forest)
+        done = _use(federation, forest, growing, begin)
+        begin("ending the processes")
+        federation.stop()  # so that the others are measured on a quiet machine, and all records are closed
 
-    results = []
-    for name, columns in (("bank alone", bank), ("shop alone", shop), ("one place", bank + shop)):
-        begin(f"growing {n_trees} trees: {name}")
-        model = forest(parties=1)
-        X, X_test = joined.table.select(columns), asked.table.select(columns)
-        results.append(_measure(name, model, X, joined.labels, X_test, asked.labels))
-    in_one_place = model
-
-    begin(f"growing {n_trees} trees: one place, scikit-learn")
-    results.append(_measure_sklearn(n_trees, seed, joined, asked))
-
-    begin(f"growing {n_trees} trees: federated")
-    federated = forest()
-    results.append(_measure("federated", federated, train, Y, test, asked.labels))
-
-    begin("comparing bit by bit")
-    answers = federated.predict_proba(test)
-    structure = in_one_place.forest_.coordinator.structure
-    identity = Identity(
-        same_forest=_same_forest(_put_together(federated), in_one_place.combine()),
-        n_trees=structure.n_trees,
-        n_nodes=structure.n_nodes,
-        same_answers=np.array_equal(answers, in_one_place.predict_proba(asked.table)),
-        n_answers=answers.size,
-    )
-    return Comparison(
-        companies=companies,
-        n_train=train.n_rows,
-        n_test=test.n_rows,
-        results=tuple(results),
-        identity=identity,
-        prediction_cost=federated.prediction_cost_,
-        disclosure=federated.disclosure_,
-    )
-
-
-def _join(federation: Federation, bank: pa.Table, companies: Companies) -> _Joined:
-    """Join the tables; a column's name says whose it was, as in the federation."""
-    labelled, shop = _rows(bank, federation.ids), _rows(companies.shop, federation.ids)
-    columns = {f"bank.{name}": labelled[name] for name in companies.bank_columns}
-    columns |= {f"shop.{name}": shop[name] for name in companies.shop_columns}
-    return _Joined(pa.table(columns), labelled[LABEL].to_numpy())
+        place = OnePlace(federation)
+        train, test = place.rows(done.train.job, TABLES), place.rows(done.test.job, TEST_TABLES)
+        truth = test[LABEL].to_numpy()
+        # by id: so these do not depend on the order of the common rows, which comes from the parties' secrets
+        sorted_train, sorted_test = train.sort_by(ID), test.sort_by(ID)
+        results = []
+        for party, own in columns.items():
+            begin(f"{growing}: {party} alone")
+            results.append(_measure(f"{party} alone", forest(parties=1), own, sorted_train, sorted_test))
+        begin(f"{growing}: all columns in one place")
+        plan, start = place.ordered_plan(done.delivery.model), time.perf_counter()
+        central = place.grow(plan, columns, train)
+        grown = time.perf_counter()
+        wanted = central.outputs(test.drop_columns([ID, LABEL]), n_jobs=effective_jobs(N_JOBS))
+        times = (grown - start, time.perf_counter() - grown)
+        results.append(Result("one place", *_quality(wanted, central.classes, truth), *times))
+        begin(f"{growing}: one place, scikit-learn")
+        results.append(_measure_sklearn(n_trees, seed, columns, sorted_train, sorted_test))
+        results.append(done.result(truth))
+        begin("comparing bit by bit, reading all records")
+        together = place.put_together(done.delivery.model, done.model.forest_.coordinator)
+        structure = central.coordinator.structure
+        return Comparison(
+            companies=companies,
+            address=federation.address,
+            n_train=train.num_rows,
+            n_test=test.num_rows,
+            results=tuple(results),
+            identity=Identity(
+                same_forest=same_forest(together, central),
+                n_trees=structure.n_trees,
+                n_nodes=structure.n_nodes,
+                same_answers=np.array_equal(done.answers, wanted),
+                n_answers=wanted.size,
+            ),
+            alignment=_alignment(done.train),
+            prediction_cost=done.model.prediction_cost_,
+            audits=tuple(_audit(place, what, job, report) for what, (job, report) in done.jobs.items()),
+            delivery=Delivery(place.delivered("bank", done.delivery.job), done.delivery.score or 0.0),
+        )
 
 
-def _rows(table: pa.Table, ids: Any) -> pa.Table:
-    """The rows of these ids, in their order."""
-    own = table[ID].to_numpy()
-    order = np.argsort(own)
-    return table.take(order[np.searchsorted(own[order], ids)])
+# --- the federation ---
 
 
-def _measure(name: str, model: FederatedForestClassifier, X: Any, y: Any, X_test: Any, truth: NDArray[Any]) -> Result:
+def _use(federation: LocalFederation, forest: Callable[..., Any], growing: str, begin: Begin) -> _Run:
+    """What the user does: align, grow, predict, and have the bank given its answers."""
+    federation.wait_connected()
+    where = (federation.address, federation.identity)
+    with connect(*where, tables=TABLES) as train, connect(*where, tables=TEST_TABLES) as test:
+        begin("federation: finding the common customers")
+        to_learn, to_test = train.align(), test.align()
+        forest(WARM_UP_TREES).fit(train, y=Y).predict(test)  # the processes load the kernels, as this one has
+        begin(f"federation: {growing}")
+        model, start = forest(), time.perf_counter()
+        model.fit(train, y=Y)
+        fitted = time.perf_counter()
+        begin("federation: predicting")
+        again = time.perf_counter()
+        answers = model.predict_proba(test)
+        predicted = time.perf_counter()
+        delivery = _deliver(test, model.forest_.model or "")
+        jobs = {"align": to_learn.job, "train": delivery.model, "predict": delivery.job}
+        return _Run(
+            model=model,
+            fit_seconds=fitted - start,
+            answers=answers,
+            predict_seconds=predicted - again,
+            train=to_learn,
+            test=to_test,
+            delivery=delivery,
+            jobs={what: (job, train.client.audit(job)) for what, job in jobs.items()},
+        )
+
+
+def _deliver(test: ConnectedFederation, model: str) -> JobFacts:
+    """Have the bank score the answers and keep them beside its ids; nobody else gets them."""
+    order = test.predict_order(model, Y, deliver_to="bank", give_answers=False)
+    return test.client.finish(test.client.submit(order).job)
+
+
+def _warm_up(companies: Companies, forest: Callable[..., Any]) -> None:
+    """Compile for the types of these tables, in this process alone: the others find the kernels on the disk."""
+    parties = {"bank": companies.bank_train, "shop": companies.shop}
+    here = Federation.local(parties, id=ID)
+    forest(WARM_UP_TREES).fit(here, y=Y).predict_proba(here)
+    alone = companies.bank_train.select(companies.bank_columns)
+    forest(WARM_UP_TREES, parties=1).fit(alone, companies.bank_train[LABEL].to_numpy()).predict_proba(alone)
+
+
+def _alignment(facts: JobFacts) -> Alignment:
+    seconds = (facts.ended or 0.0) - (facts.started or 0.0)
+    return Alignment(facts.n_rows or 0, seconds, facts.rounds, sum(facts.bytes_by_party.values()))
+
+
+def _audit(place: OnePlace, what: str, job: str, report: Any) -> Audit:
+    """The coordinator's records beside those of the parties, which nobody can change from outside."""
+    rows = Disclosures(tuple(DisclosureRow(**row) for row in json.loads(report.rows)))
+    records, agree = {"coordinator": report.records}, True
+    for party in TABLES:
+        records[party], own = place.own_log(party, job)
+        told = {row for row in rows if party in (row.sender, row.receiver)}
+        agree = agree and told == set(own)
+    return Audit(what, job, rows, records, report.problem, agree)
+
+
+# --- the others ---
+
+
+def _measure(
+    name: str, model: FederatedForestClassifier, columns: list[str], train: pa.Table, test: pa.Table
+) -> Result:
     start = time.perf_counter()
-    model.fit(X, y)
+    model.fit(train.select(columns), train[LABEL].to_numpy())
     fitted = time.perf_counter()
-    probabilities = model.predict_proba(X_test)
+    probabilities = model.predict_proba(test.select(columns))
     done = time.perf_counter()
-    travels = isinstance(X, Federation)
-    return Result(
-        name,
-        *_quality(probabilities, model.classes_, truth),
-        fit_seconds=fitted - start,
-        predict_seconds=done - fitted,
-        rounds=model.cost_.rounds if travels else None,
-        bytes=model.cost_.bytes_sent + model.cost_.bytes_received if travels else None,
-    )
+    quality = _quality(probabilities, model.classes_, test[LABEL].to_numpy())
+    return Result(name, *quality, fit_seconds=fitted - start, predict_seconds=done - fitted)
 
 
-def _measure_sklearn(n_trees: int, seed: int, joined: _Joined, asked: _Joined) -> Result:
-    both = pa.concat_tables([joined.table, asked.table])
+def _measure_sklearn(n_trees: int, seed: int, columns: dict[str, list[str]], train: pa.Table, test: pa.Table) -> Result:
+    both = pa.concat_tables([train, test]).select([name for own in columns.values() for name in own])
     X = np.column_stack([feature for column in both.columns for feature in _features(column)])
-    n = joined.table.num_rows
+    n = train.num_rows
     model = RandomForestClassifier(n_trees, random_state=seed, n_jobs=N_JOBS)
     start = time.perf_counter()
-    model.fit(X[:n], joined.labels)
+    model.fit(X[:n], train[LABEL].to_numpy())
     fitted = time.perf_counter()
     probabilities = model.predict_proba(X[n:])
     done = time.perf_counter()
-    quality = _quality(probabilities, model.classes_, asked.labels)
+    quality = _quality(probabilities, model.classes_, test[LABEL].to_numpy())
     return Result("one place, scikit-learn", *quality, fit_seconds=fitted - start, predict_seconds=done - fitted)
 
 
@@ -188,26 +323,3 @@ def _quality(probabilities: NDArray[np.float64], classes: NDArray[Any], truth: N
     chosen = classes[probabilities.argmax(axis=1)]
     positive = int(np.flatnonzero(classes == "yes")[0])
     return float(accuracy_score(truth, chosen)), float(roc_auc_score(truth == "yes", probabilities[:, positive]))
-
-
-def _put_together(model: FederatedForestClassifier) -> CompleteForest:
-    """The complete model from the folders that the parties would hand over: they share it with nobody by default."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "model"
-        model.save(folder)
-        return model.combine(sorted(folder.glob("party-*")))
-
-
-def _same_forest(one: CompleteForest, other: CompleteForest) -> bool:
-    """Whether shape, questions and answers of all trees are equal, array by array and bit by bit."""
-    mine, yours = one.coordinator, other.coordinator
-    pairs: list[tuple[Any, Any]] = [
-        (one.splits, other.splits),
-        (mine.structure, yours.structure),
-        (mine.leaves, yours.leaves),
-    ]
-    return all(
-        np.array_equal(getattr(a, f.name), getattr(b, f.name), equal_nan=f.name == "threshold")
-        for a, b in pairs
-        for f in fields(a)
-    )

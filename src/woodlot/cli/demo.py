@@ -1,4 +1,4 @@
-"""``woodlot demo``: what a bank and a shop learn alone, in one place, and federated."""
+"""``woodlot demo``: a bank and a shop as processes of their own; what they learn alone, in one place, and federated."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from woodlot import __version__
 from woodlot.cli._progress import show_steps
 
 if TYPE_CHECKING:
-    from woodlot.cli._comparison import Comparison, Identity, Result
+    from woodlot.cli._comparison import Audit, Comparison, Delivery, Identity, Result
 
-N_STEPS = 8
+N_STEPS = 12
 """Steps of `_comparison.compare`; written here, for importing it takes a second and the bar comes first."""
 
 TITLES = {
@@ -29,6 +29,8 @@ TITLES = {
     "one place, scikit-learn": "the same, scikit-learn",
     "federated": "federated",
 }
+FORMS = ("clear", "encoded", "encrypted")
+SHOWN_ANSWERS = 3
 
 
 def demo(
@@ -39,9 +41,11 @@ def demo(
 ) -> None:
     """Grow a forest over a bank and a shop that keep their columns to themselves.
 
-    Makes the tables of two companies; grows forests on each alone, on all columns in one place, and
-    federated; shows their accuracy and cost, whether federated equals central bit by bit (if not, it exits
-    with 1), and who saw what.
+    Makes the tables of two companies; starts a coordinator, the bank and the shop as processes of their own, with
+    fresh keys, on this machine; finds the common customers, grows a forest and predicts over them. Shows its
+    accuracy and cost beside those of forests on each company alone and on all columns in one place, whether
+    federated equals central bit by bit, and who was sent what (exits with 1 if something does not hold). Leaves
+    nothing behind. The parties' secrets are new each time, and with them the trees of the same seed.
     """
     start = time.perf_counter()
     with show_steps(N_STEPS) as begin:
@@ -53,7 +57,7 @@ def demo(
         typer.echo(json.dumps(_as_json(comparison, trees, seed, seconds), indent=2))
     else:
         _print(Console(highlight=False), comparison, trees, seconds)
-    if not comparison.identity.holds:
+    if not comparison.holds:
         raise typer.Exit(1)
 
 
@@ -65,21 +69,36 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
         console.print(f"\n[bold]{text}[/bold]\n")
 
     heading("Two companies, one forest")
-    console.print("Made-up tables: a bank knows who defaulted on a loan, a shop how they buy.\n")
+    console.print(
+        "Made-up tables: a bank knows who defaulted on a loan, a shop how they buy. Bank, shop and coordinator were "
+        "processes of their own, each with its own key; only the coordinator listened, on "
+        f"{comparison.address}, and let nobody in without a certificate (TLS 1.3).\n"
+    )
     console.print(_companies(comparison))
     heading("What they learn, alone and together")
     console.print(_results(comparison.results, trees))
     console.print(_notes(comparison))
     heading("Is federated the same as central, bit by bit?")
     console.print(_identity(comparison.identity))
-    heading("Who saw what while the federated forest grew")
-    console.print(_disclosure(comparison))
+    heading("Who was sent what")
+    console.print(_sent(comparison.audits))
+    console.print()
+    console.print(_chains(comparison.audits))
     console.print(
-        "\nNever sent: values, thresholds and names of columns. Sent: one bit per customer and split; "
-        "labels, encoded, from which the shop can tell who has the same label, and the coordinator the label "
-        "itself. What each message tells: docs/who-sees-what.md and model.disclosure_."
+        '\n"Clear" is what the receiver can read; on the wire all of it is under TLS. Never sent: values, '
+        "thresholds, names of columns to learn from, and ids as they are. Sent: ids hashed under a key that the "
+        "coordinator does not have; one bit per customer and split; labels, encoded, from which the shop can tell who "
+        "has the same label, and the coordinator the label itself. Message by message: docs/who-sees-what.md."
     )
-    console.print(f"\n[dim]All of this took {seconds:.0f} s.[/dim]")
+    heading("What the bank finds in its folder")
+    console.print(_delivery(comparison.delivery))
+    console.print(
+        f"\n{comparison.delivery.answers.num_rows:,} answers, each beside the bank's own id; the user who ordered "
+        f"them never sees an id. By the bank's labels {100 * comparison.delivery.score:.1f} % are right."
+    )
+    console.print(
+        f"\n[dim]All of this took {seconds:.0f} s. The processes have ended, and their folders are gone.[/dim]"
+    )
 
 
 def _companies(comparison: Comparison) -> Table:
@@ -88,10 +107,10 @@ def _companies(comparison: Comparison) -> Table:
     n_common = comparison.n_train + comparison.n_test
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
-    grid.add_column(justify="right")
+    grid.add_column(justify="right", no_wrap=True)
     grid.add_column()
-    grid.add_row("bank", f"{n_bank:,} customers", f"{', '.join(companies.bank_columns)}; the label")
-    grid.add_row("shop", f"{companies.shop.num_rows:,} customers", ", ".join(companies.shop_columns))
+    grid.add_row("bank", f"{n_bank:,} customers", f"Parquet: {', '.join(companies.bank_columns)}; the label")
+    grid.add_row("shop", f"{companies.shop.num_rows:,} customers", f"CSV: {', '.join(companies.shop_columns)}")
     grid.add_row(
         "both",
         f"{n_common:,} customers",
@@ -113,7 +132,7 @@ def _results(results: tuple[Result, ...], trees: int) -> Table:
             f"{result.fit_seconds:.1f} s",
             f"{result.predict_seconds:.2f} s",
             "" if result.rounds is None else f"{result.rounds:,}",
-            "" if result.bytes is None else readable_bytes(result.bytes, precision=1),
+            "" if result.bytes is None else _size(result.bytes),
             style="bold green" if result.name == "federated" else None,
         )
     return table
@@ -122,30 +141,41 @@ def _results(results: tuple[Result, ...], trees: int) -> Table:
 def _notes(comparison: Comparison) -> str:
     federated = comparison.results[-1]
     error = (federated.accuracy * (1 - federated.accuracy) / comparison.n_test) ** 0.5
-    cost = comparison.prediction_cost
-    sent = readable_bytes(cost.bytes_sent + cost.bytes_received, precision=1)
+    found, cost = comparison.alignment, comparison.prediction_cost
+    sent = _size(cost.bytes_sent + cost.bytes_received)
     return (
         f"\nAll grow on the same {comparison.n_train:,} customers. Standard error of an accuracy: "
-        f"{100 * error:.1f} points. Rounds and bytes are those of growing; predicting took the "
-        f"federation {cost.rounds} round{'s' * (cost.rounds != 1)} and {sent}. "
-        "scikit-learn gets categories one-hot."
+        f"{100 * error:.1f} points. Rounds and bytes are those of growing; finding the common customers took the "
+        f"federation {found.rounds} rounds, {_size(found.bytes)} and {found.seconds:.1f} s, "
+        f"predicting {cost.rounds} rounds and {sent}. scikit-learn gets categories one-hot."
     )
 
 
 def _identity(identity: Identity) -> Table:
+    return _verdicts(
+        (
+            identity.same_forest,
+            "Growing: what the three processes have grown, put together, equals the forest grown on all columns in "
+            f"one place: {identity.n_trees:,} trees, {identity.n_nodes:,} nodes, every split, every leaf.",
+        ),
+        (
+            identity.same_answers,
+            "Predicting: the federation gives the same answers as that forest in one place: "
+            f"{identity.n_answers:,} probabilities.",
+        ),
+        note="To compare, this program has looked into all folders, as nobody can in earnest: the codes of columns "
+        "and the order of rows come from secrets of the parties.",
+    )
+
+
+def _verdicts(*verdicts: tuple[bool, str], note: str = "") -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column()
-    grid.add_row(
-        _yes_or_no(identity.same_forest),
-        "Growing: the federated forest equals the forest grown on all columns in one place: "
-        f"{identity.n_trees:,} trees, {identity.n_nodes:,} nodes, every split, every leaf.",
-    )
-    grid.add_row(
-        _yes_or_no(identity.same_answers),
-        "Predicting: bank and shop in one round give the same answers as that forest in one place: "
-        f"{identity.n_answers:,} probabilities.",
-    )
+    for holds, text in verdicts:
+        grid.add_row("[bold green]yes[/bold green]" if holds else "[bold red]NO[/bold red]", text)
+    if note:
+        grid.add_row("", note)
     return grid
 
 
@@ -153,30 +183,60 @@ def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
 
 
-def _yes_or_no(holds: bool) -> str:
-    return "[bold green]yes[/bold green]" if holds else "[bold red]NO[/bold red]"
+def _size(n_bytes: int) -> str:
+    return readable_bytes(n_bytes, precision=1) if n_bytes >= 1_000 else f"{n_bytes} B"
 
 
-def _disclosure(comparison: Comparison) -> Table:
+def _party_first(pair: tuple[str, str]) -> tuple[str, bool]:
+    sender, receiver = pair
+    return (receiver, True) if sender == "coordinator" else (sender, False)
+
+
+def _sent(audits: tuple[Audit, ...]) -> Table:
     table = _table()
-    table.add_column("who saw", no_wrap=True)
-    table.add_column("in form", no_wrap=True)
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("what")
-    seen: dict[tuple[str, str], dict[str, int]] = {}
-    for row in comparison.disclosure:
-        kinds = seen.setdefault((row.receiver, row.form), {})
-        kinds[row.kind] = kinds.get(row.kind, 0) + row.bytes
-    previous = ""
-    for (receiver, form), kinds in sorted(seen.items(), key=lambda item: item[0]):
-        largest_first = sorted(kinds, key=lambda kind: -kinds[kind])
-        table.add_row(
-            "" if receiver == previous else receiver,
-            form,
-            readable_bytes(sum(kinds.values()), precision=1),
-            ", ".join(largest_first),
-        )
-        previous = receiver
+    table.add_column("job", no_wrap=True)
+    table.add_column("from and to", no_wrap=True)
+    table.add_column("count", justify="right", no_wrap=True)
+    for form in FORMS:
+        table.add_column(form, justify="right", no_wrap=True)
+    table.add_column("mostly", no_wrap=True)
+    for audit in audits:
+        first = audit.what
+        pairs = {(row.sender, row.receiver) for row in audit.rows}
+        for sender, receiver in sorted(pairs, key=_party_first):
+            rows = [row for row in audit.rows if (row.sender, row.receiver) == (sender, receiver)]
+            sizes = [sum(row.bytes for row in rows if row.form == form) for form in FORMS]
+            table.add_row(
+                first,
+                f"{sender} → {receiver}",
+                f"{sum(row.count for row in rows):,}",
+                *(_size(size) if size else "" for size in sizes),
+                max(rows, key=lambda row: row.bytes).kind,
+            )
+            first = ""
+    return table
+
+
+def _chains(audits: tuple[Audit, ...]) -> Table:
+    problems = [audit.problem for audit in audits if audit.problem]
+    entries = {who: sum(audit.records[who] for audit in audits) for who in audits[0].records}
+    where = ", ".join(f"{n:,} at the {who}" for who, n in entries.items())
+    return _verdicts(
+        (not problems, problems[0] if problems else f"Every chain of records is whole, by its hashes: {where}."),
+        (
+            all(audit.agree for audit in audits),
+            "The bank's and the shop's own records tell of the same messages as the coordinator's.",
+        ),
+    )
+
+
+def _delivery(delivery: Delivery) -> Table:
+    table = _table()
+    shown = delivery.answers.slice(0, SHOWN_ANSWERS)
+    for name in shown.column_names:
+        table.add_column(name, justify="left" if name == "prediction" else "right", no_wrap=True)
+    for row in shown.to_pylist():
+        table.add_row(*(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row.values()))
     return table
 
 
@@ -202,7 +262,24 @@ def _as_json(comparison: Comparison, trees: int, seed: int, seconds: float) -> d
         },
         "identical": comparison.identity.holds,
         "compared": asdict(comparison.identity),
+        "alignment": asdict(comparison.alignment),
         "prediction": {"rounds": cost.rounds, "bytes": cost.bytes_sent + cost.bytes_received},
-        "disclosure": comparison.disclosure.to_dicts(),
+        "audit": {
+            audit.what: {
+                "job": audit.job,
+                "records": audit.records,
+                "verified": not audit.problem,
+                "problem": audit.problem,
+                "parties_agree": audit.agree,
+                "messages": audit.rows.to_dicts(),
+            }
+            for audit in comparison.audits
+        },
+        "delivered": {
+            "party": "bank",
+            "rows": comparison.delivery.answers.num_rows,
+            "columns": comparison.delivery.answers.column_names,
+            "score": comparison.delivery.score,
+        },
         "seconds": seconds,
     }

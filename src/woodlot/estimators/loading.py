@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.horizontal import HORIZONTAL, restore_whole
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.settings import from_json, settings_of
+from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.protocols.vertical.files import StoredForest, load_parts
-from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
+
+F = TypeVar("F", FederatedForestClassifier, FederatedForestRegressor)
 
 ESTIMATORS = {cls.__name__: cls for cls in (FederatedForestClassifier, FederatedForestRegressor)}
 
 
-def load(folder: str | os.PathLike[str]) -> FederatedForestClassifier | FederatedForestRegressor:
+def load(folder: str | os.PathLike[str]) -> FederatedForestClassifier | FederatedForestRegressor | WholeForest:
     """Load a model that ``save`` has written, with the parts of the parties that are in the folder.
 
     Parameters
@@ -31,17 +36,52 @@ def load(folder: str | os.PathLike[str]) -> FederatedForestClassifier | Federate
 
     Returns
     -------
-    FederatedForestClassifier or FederatedForestRegressor
-        Where a party's part is not there, it must come from its own folder (``combine``), or its nodes are unknown.
+    FederatedForestClassifier, FederatedForestRegressor or WholeForest
+        The estimator that was saved. Where a party's part of a federated forest is not there, it must come from its
+        own folder (``combine``), or its nodes are unknown. Horizontal forests are always whole.
     """
     stored = load_parts(folder)
-    kind = ESTIMATORS.get(str(stored.extra.get("estimator")))
-    if kind is None:
+    name = str(stored.extra.get("estimator"))
+    if name not in ESTIMATORS and name not in HORIZONTAL:
         raise ModelFileError(f"{folder} holds a model of unknown kind {stored.extra.get('estimator')!r}")
     try:
-        return _restore(kind, stored)
+        if name in HORIZONTAL:
+            return restore_whole(HORIZONTAL[name], stored)
+        return _restore(ESTIMATORS[name], stored)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{folder} holds a model that this Woodlot cannot restore: {error!r}") from None
+
+
+def from_settings(settings: Mapping[str, Any]) -> FederatedForestClassifier | FederatedForestRegressor:
+    """The estimator, not yet fitted, that ``settings_of`` has described."""
+    kind = ESTIMATORS.get(str(settings.get("estimator")))
+    if kind is None:
+        raise ModelFileError(f"this Woodlot knows no estimator {settings.get('estimator')!r}")
+    try:
+        return kind(**from_json(settings["params"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"the settings are not those of a {kind.__name__}: {error!r}") from None
+
+
+def fitted(model: F, forest: GrownForest, account: Account, label: str | None) -> F:
+    """Make an estimator the one that has grown this forest on a federation, and return it.
+
+    Parameters
+    ----------
+    model : FederatedForestClassifier or FederatedForestRegressor
+        With the parameters that the forest was grown with.
+    forest : GrownForest
+        What has grown.
+    account : Account
+        Who saw what meanwhile, and what it cost.
+    label : str or None
+        Party and column of the labels, where they are known.
+    """
+    model._origin = Origin((), None, label, model.criterion)
+    model.n_features_in_ = len(forest.coordinator.feature_keys)
+    model.disclosure_, model.cost_ = account.disclosure, account.cost
+    model._set_forest(forest)
+    return model
 
 
 def notes_of(model: FederatedForest) -> dict[str, Any]:

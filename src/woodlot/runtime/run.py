@@ -20,6 +20,7 @@ def run(
     *,
     ledger: Ledger,
     on_progress: Callable[[Progress], None] | None = None,
+    on_phase: Callable[[str], None] | None = None,
 ) -> R:
     """Run a protocol to its end at the coordinator.
 
@@ -37,6 +38,8 @@ def run(
         Told of each round, and of the seconds from the time it is yielded until the next one is.
     on_progress : callable, optional
         Called with the progress of each round that has any, before the round is carried.
+    on_phase : callable, optional
+        Called with the name of each phase, before its first round is carried.
 
     Returns
     -------
@@ -58,13 +61,15 @@ def run(
                     now = time.perf_counter()
                     ledger.add_seconds(phase, now - since)
                     since = now
-            phase = step.phase
+            is_new, phase = step.phase != phase, step.phase
             try:
+                if on_phase is not None and is_new:
+                    on_phase(phase)
                 if on_progress is not None and step.progress is not None:
                     on_progress(step.progress)
                 if step.requests:
                     ledger.count_round()
-                replies = driver.ask(step.requests)
+                replies = driver.ask(step.requests, sparing=step.sparing)
             except BaseException as error:  # noqa: BLE001 - raised again, inside the protocol
                 advance = functools.partial(protocol.throw, error)
             else:

@@ -222,6 +222,8 @@ class _Session:
             logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=error)
             return kind, Refusal.__name__, encode(Refusal.from_exception(error))
         reply, data, failure = respond(self._handler, message, limit=self._limit)
+        if isinstance(failure, JournalError):
+            raise failure  # the disk is at fault, not the request: it stays open
         if failure is not None:
             logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=failure)
         return kind, type(reply).__name__, data
@@ -247,12 +249,12 @@ class _Session:
                 raise JournalError(f"request {answered.number} of job {self._job} is missing in the journal")
             data, failure = answer(handler, journal.body(asked), limit=self._limit)
             if hashlib.sha256(data).digest() != answered.digest:
-                self._trouble = (
+                reason = (
                     f"after its restart it answers request {answered.number} otherwise than before; "
                     "are its data, its settings and its version the same?"
                 )
-                logger.error("job %s: %s", self._job, self._trouble, exc_info=failure)
-                raise _stuck(self._trouble)
+                logger.error("job %s: %s", self._job, reason, exc_info=failure)
+                raise _stuck(reason)
         return handler
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import AnyOrder, Part, common_fields, sign_order
 
 M = TypeVar("M", bound=Message)
+
+logger = logging.getLogger(__name__)
 
 ENDED = ("done", "failed", "cancelled", "stopped")
 """States in which a job does not move by itself."""
@@ -58,7 +61,17 @@ class Client:
         revoked = folder / REVOKED
         self._trust = Trust(self.identity.authority, revoked if revoked.exists() else None)
         self._limit = message_limit
-        self._line = UserLine(address, self.identity.credentials, message_limit=message_limit)
+        self._line = UserLine(
+            address, self.identity.credentials, on_greeting=self._learn_revocations, message_limit=message_limit
+        )
+
+    def _learn_revocations(self, data: bytes) -> None:
+        """The coordinator passes on the authority's list, which is signed: nothing is sealed to the revoked."""
+        if data:
+            try:
+                self._trust.update(data)
+            except IdentityError as error:
+                logger.warning("the coordinator sent a list of revocations that is not taken: %s", error)
 
     def close(self) -> None:
         """Hang up; jobs go on."""
@@ -111,7 +124,7 @@ class Client:
         seen = 0
         while True:
             facts = self.ask(msg.AskJob(job=job, seen=seen, wait=_WAIT), msg.JobStatus).facts
-            if on_facts is not None and facts.version > seen:
+            if on_facts is not None and facts.version != seen:
                 on_facts(facts)
             if facts.state in ENDED:
                 return facts

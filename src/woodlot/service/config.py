@@ -199,7 +199,7 @@ class JobSettings(Section, frozen=True, kw_only=True):
     kind : {"train"}
         What to do.
     parties : tuple of str or None
-        Who takes part; None: those that `tables` names, or all that are connected.
+        Who takes part; None: those that `tables` names, or all that have ever been connected.
     tables : str or dict of str to str
         Name of the table, the same at all parties or by party.
     sample_weight : str or None

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from woodlot.exceptions import JournalError, PartyAwayError, WoodlotError
+from woodlot.exceptions import IdentityError, JournalError, PartyAwayError, WoodlotError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
@@ -40,12 +40,17 @@ _GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just be
 
 
 class LiveJob:
-    """A job that is queued or running now: its facts change, and those who wait for news are told."""
+    """A job that is queued or running now: its facts change, and those who wait for news are told.
+
+    One that is ``over`` does not run any more, but the disk has not taken its end yet.
+    """
 
     def __init__(self, facts: msg.JobFacts) -> None:
         self.facts = facts
+        self.over = False
         self.cancelled = threading.Event()
         self._news = threading.Condition()
+        self._released = False
 
     def change(self, **fields: Any) -> msg.JobFacts:
         """Change some of the facts."""
@@ -55,10 +60,16 @@ class LiveJob:
             return self.facts
 
     def wait(self, seen: int, seconds: float) -> msg.JobFacts:
-        """The facts, as soon as they are newer than ``seen`` or the time is over."""
-        with self._news:
-            self._news.wait_for(lambda: self.facts.version > seen, seconds)
+        """The facts, as soon as they are not those that were ``seen`` or the time is over."""
+        with self._news:  # after a restart the count may be behind what somebody has seen before
+            self._news.wait_for(lambda: self.facts.version != seen or self._released, seconds)
             return self.facts
+
+    def release(self) -> None:
+        """Let go of all who wait: the coordinator ends, and must not wait for them."""
+        with self._news:
+            self._released = True
+            self._news.notify_all()
 
 
 class Coordinator:
@@ -75,7 +86,9 @@ class Coordinator:
         self.config = config
         identity = Identity.load(config.identity)
         if identity.role != "coordinator":
-            raise WoodlotError(f"{config.identity} is the identity of a {identity.role}; the coordinator needs its own")
+            raise IdentityError(
+                f"{config.identity} is the identity of a {identity.role}; the coordinator needs its own"
+            )
         file = config.revocation_file
         self.trust = Trust(identity.authority, file if config.revocations is not None or file.exists() else None)
         self.store = JobStore(config.state)
@@ -121,6 +134,8 @@ class Coordinator:
     def close(self) -> None:
         """Stop listening. Jobs that run are left as they are, and go on at the next start."""
         self._closing.set()
+        for live in list(self.live.values()):
+            live.release()
         self.hub.close()
         for _ in self._threads:
             self._queue.put(None)
@@ -148,35 +163,44 @@ class Coordinator:
 
     def enqueue(self, job: str) -> LiveJob | None:
         """Have a stored job run as soon as there is room; None if it cannot run any more."""
-        stored = self.store.job(job)
-        if stored is None or stored.facts.state in ENDED:
-            return None
         with self._lock:
-            if job in self.live:
-                return self.live[job]
-            live = self.live[job] = LiveJob(stored.facts)
-        self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
+            former = self.live.get(job)
+            if former is not None and not former.over:
+                return former
+            stored = self.store.job(job)
+            if stored is None:
+                return None
+            live = LiveJob(stored.facts if former is None else former.facts)
+            if live.facts.state in ENDED:
+                return None
+            self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
+            self.live[job] = live
         self._queue.put(job)
         return live
 
     def cancel(self, job: str) -> None:
         """End a job for good."""
-        live = self.live.get(job)
-        if live is not None:
-            live.cancelled.set()
-            return
-        stored = self.store.job(job)
-        if stored is not None and stored.facts.state not in ENDED:
-            version = stored.facts.version + 1
-            self.store.update(
-                msgspec.structs.replace(stored.facts, state="cancelled", ended=time.time(), version=version)
-            )
+        with self._lock:
+            live = self.live.get(job)
+            if live is not None and not live.over:
+                live.cancelled.set()
+                return
+            stored = self.store.job(job)
+            if stored is None:
+                return
+            facts = stored.facts if live is None else live.facts
+            if facts.state not in ENDED:
+                version = facts.version + 1
+                self.store.update(msgspec.structs.replace(facts, state="cancelled", ended=time.time(), version=version))
+                self.live.pop(job, None)
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None and not self._closing.is_set():
             live = self.live[job]
             try:
                 ended = self._run(job, live)
+            except JournalError as error:
+                ended = {"state": "stopped", "error": str(error)}
             except Exception as error:
                 logger.exception("job %s failed", job)
                 ended = {"state": "failed", "error": f"internal error ({type(error).__name__}); see the log"}
@@ -185,13 +209,19 @@ class Coordinator:
             self._finish(job, live, ended)
 
     def _finish(self, job: str, live: LiveJob, ended: dict[str, Any]) -> None:
+        ended |= {"ended": time.time(), "waiting_for": ()}
+        is_recorded = True
         try:
-            self.store.update(live.change(ended=time.time(), waiting_for=(), **ended))
-        except JournalError:
-            logger.exception("the end of job %s cannot be recorded; it runs again at the next start", job)
-        logger.info("job %s is %s%s", job, ended["state"], f": {ended['error']}" if ended.get("error") else "")
+            self.store.update(msgspec.structs.replace(live.facts, version=live.facts.version + 1, **ended))
+        except JournalError as error:
+            logger.error("the end of job %s cannot be recorded; this is tried again: %s", job, error)
+            is_recorded = False
         with self._lock:
-            self.live.pop(job, None)
+            live.over = not is_recorded
+            if is_recorded:
+                del self.live[job]
+            live.change(**ended)  # last: whoever hears of it may fetch answers or resume at once
+        logger.info("job %s is %s%s", job, ended["state"], f": {ended['error']}" if ended.get("error") else "")
 
     def _run(self, job: str, live: LiveJob) -> dict[str, Any]:
         """Run a job to its end, or as far as it goes; returns what is to be recorded."""
@@ -212,7 +242,13 @@ class Coordinator:
             with CarriedDriver(
                 carrier, order.parties, ledger=ledger, journal=self.journal.job(job), limit=self.config.message_limit
             ) as driver:
-                outcome = run(self._protocol(order, opening), driver, ledger=ledger, on_progress=watch.progress)
+                outcome = run(
+                    self._protocol(order, opening),
+                    driver,
+                    ledger=ledger,
+                    on_progress=watch.progress,
+                    on_phase=watch.phase,
+                )
             return self._keep(order, live, outcome, ledger)
         except Cancelled:
             return {"state": "cancelled"}
@@ -237,7 +273,7 @@ class Coordinator:
         }  # fmt: skip
         account = ledger.account().to_json()
         if isinstance(order, TrainOrder) and isinstance(outcome, Trained):
-            facts = _model_facts(order, live.facts, outcome, account)
+            facts = model_facts(order, live.facts, outcome, account)
             forest = StoredForest(outcome.forest, {}, outcome.shared, {})
             self.store.keep_model(facts, forest, outcome.oob_outputs, outcome.residuals)
             ended |= {"model": order.job, "name": order.name, "score": outcome.oob_score}
@@ -253,12 +289,27 @@ class Coordinator:
         """Tell parties of jobs that have ended, when they are there, and drop what is no longer needed here."""
         while not self._closing.wait(HOUSEKEEPING_SECONDS):
             try:
+                self._record_ends()
                 connected = self.hub.connected()
                 for job, untold in self.store.ended_untold():
-                    self._tell(job, untold, [party for party in untold if party in connected])
+                    self._tell_or_put_off(job, untold, [party for party in untold if party in connected])
             except WoodlotError as error:
-                if not self._closing.is_set():
-                    logger.warning("housekeeping is put off: %s", error)
+                logger.warning("housekeeping is put off: %s", error)
+
+    def _record_ends(self) -> None:
+        """Record the ends of jobs that could not be recorded when they came."""
+        for job, live in [(job, live) for job, live in self.live.copy().items() if live.over]:
+            with self._lock:
+                if self.live.get(job) is live:
+                    self.store.update(live.facts)
+                    del self.live[job]
+
+    def _tell_or_put_off(self, job: str, untold: tuple[str, ...], reachable: list[str]) -> None:
+        try:
+            self._tell(job, untold, reachable)
+        except WoodlotError as error:  # what is wrong with one job must not hold up the others
+            if not self._closing.is_set():
+                logger.warning("the parties are told later that job %s has ended: %s", job, error)
 
     def _tell(self, job: str, untold: tuple[str, ...], reachable: list[str]) -> None:
         journal = self.journal.job(job)
@@ -286,13 +337,17 @@ class _Watch:
             bytes_by_party=cost.bytes_by_party,
         )  # fmt: skip
 
+    def phase(self, phase: str) -> None:
+        self._live.change(phase=phase, done=0, total=0, note="")
+
     def waiting(self, parties: tuple[str, ...]) -> None:
         if parties:
             logger.info("job %s waits for %s", self._live.facts.job, ", ".join(parties))
         self._live.change(waiting_for=parties)
 
 
-def _model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
+def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
+    """What is told of the model that a job has grown."""
     forest = outcome.forest
     splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
     return msg.ModelFacts(

@@ -23,10 +23,12 @@ from woodlot.data.sources import LoadedTable, TableSource
 from woodlot.data.values import natural_type
 from woodlot.exceptions import ConfigError, DataError, IdentityError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty
+from woodlot.protocols.align.party import State as AlignState
+from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
+from woodlot.protocols.vertical.party import State as ForestState
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.target import Target
@@ -106,7 +108,7 @@ class PartyJob:
             if handler is not None:
                 return handler(message)
             if kind in FOREST_TAKES:
-                return self._prediction(kind).handle(message)
+                return self._working_forest(message).handle(message)
             if kind.__module__.endswith(".align"):
                 return self._alignment().handle(message)
         raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
@@ -139,7 +141,18 @@ class PartyJob:
             rows = home.store.alignment(order.alignment, order.parties, loaded)
         self._order, self._user, self._part, self._loaded, self._rows = order, user, part, loaded, rows
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
-        return msg.JobOpened(n_aligned=None if rows is None else len(rows))
+        key = home.store.secret_for(self.job, "table")
+        return msg.JobOpened(
+            n_aligned=None if rows is None else len(rows),
+            fingerprint=hmac.new(key, loaded.digest.encode(), hashlib.sha256).hexdigest(),
+        )
+
+    def _on_OpenAlignment(self, message: align.OpenAlignment) -> Message:
+        order = self._due("align", "train", "predict")
+        ordered = (order.parties, order.method, order.join)
+        if order.alignment is not None or (message.parties, message.method, message.join) != ordered:
+            raise RemoteProtocolError("the order does not ask for this alignment")
+        return self._alignment().handle(message)
 
     def _alignment(self) -> AlignParty:
         if self._align is None:
@@ -162,7 +175,11 @@ class PartyJob:
 
     def _common_rows(self) -> NDArray[np.int64]:
         """Own row of each common row; what the policy asks of their number is checked."""
-        rows = self._rows if self._rows is not None else self._alignment().rows
+        rows = self._rows
+        if rows is None:
+            if self._align is None or self._align.state != AlignState.aligned:
+                raise RemoteProtocolError("the rows are not aligned yet")
+            rows = self._align.rows
         self.home.policy.check_rows(len(rows))
         return rows
 
@@ -219,7 +236,10 @@ class PartyJob:
         return self._forest
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
-        part = forget_values(self._training().grown_forest())
+        forest = self._training()
+        if forest.state != ForestState.trained:
+            raise RemoteProtocolError("KeepModel is not due before the forest has grown")
+        part = forget_values(forest.grown_forest())
         digest = self.home.store.keep_model(self.job, message.forest, part)
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
@@ -248,9 +268,21 @@ class PartyJob:
         self._forest = forest
         return msg.ModelReady()
 
-    def _prediction(self, kind: type[Message]) -> VerticalParty:
+    def _working_forest(self, message: Message) -> VerticalParty:
+        """The forest that is grown or used here; what the user has not ordered is not asked of it."""
+        order, kind = self._order, type(message).__name__
         if self._forest is None:
-            raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")
+            raise RemoteProtocolError(f"{kind} is not due before a training or a model is open")
+        if isinstance(order, PredictOrder):
+            how, form, shuffles = order.how, order.wire, order.shuffled is not None
+            ordered = isinstance(message, vertical.AskDecisions if how == "one-round" else vertical.AskNodes)
+        else:  # a training asks for decisions only to score out of bag
+            form, shuffles = "decisions", False
+            ordered = not isinstance(message, vertical.AskNodes)
+        if isinstance(message, vertical.AskDecisions):
+            ordered &= message.wire == form and (shuffles or message.shuffled is None)
+        if not ordered:
+            raise RemoteProtocolError(f"the order does not ask for {kind}, or not like this")
         return self._forest
 
     def _on_TakeAnswers(self, message: msg.TakeAnswers) -> msg.AnswersTaken:

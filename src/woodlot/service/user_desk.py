@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from woodlot.exceptions import DataError, JournalError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.bits import pack
@@ -186,7 +186,7 @@ def _declined(error: Exception) -> msg.Declined:
             return msg.Declined(kind="data", reason=str(error))
         case RemoteProtocolError():
             return msg.Declined(kind="protocol", reason=str(error))
-        case PolicyError():
+        case PolicyError() | IdentityError():
             return msg.Declined(kind="policy", reason=str(error))
         case _:
             return msg.Declined(kind="internal", reason=type(error).__name__)

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.align.keys import check_configured, check_kinds
+from woodlot.protocols.agreement import check_configured
+from woodlot.protocols.align.keys import check_kinds
 from woodlot.protocols.align.tokens import are_ascending, match_tokens
 from woodlot.protocols.messages import align as msg
 from woodlot.protocols.messages.base import Message, Progress, Round

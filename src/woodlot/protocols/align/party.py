@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.agreement import KEY_BYTES, Entropy, Signer
 from woodlot.protocols.align import psi
-from woodlot.protocols.align.keys import KEY_BYTES, Entropy, JobKeys, KeyAgreement, Signer
+from woodlot.protocols.align.keys import JobKeys, KeyAgreement
 from woodlot.protocols.align.tokens import are_ascending, make_tokens
 from woodlot.protocols.messages import align as msg
 from woodlot.protocols.messages.base import Message
@@ -69,8 +70,8 @@ class AlignParty:
         From a purpose to secret bytes, always the same for this party and job. A party that is restarted so repeats
         its messages byte for byte.
     lasting : callable, optional
-        As ``entropy``, but the same in all jobs of this party: then the common order of rows (inner join) is the same in
-        every job over the same tables.
+        As ``entropy``, but the same in all jobs of this party: then the common order of rows (inner join) is the same
+        in every job over the same tables.
     shared_secret : bytes, optional
         From the configuration, the same at every party; at least 16 random bytes. Without it the parties agree on a
         secret for this job.

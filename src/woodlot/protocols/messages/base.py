@@ -34,6 +34,7 @@ from woodlot.exceptions import (
     DataError,
     JournalError,
     LocalProtocolError,
+    PartyAwayError,
     PolicyError,
     RemoteProtocolError,
     WoodlotError,
@@ -336,6 +337,29 @@ class Unanswered(Refusal):
         return super().to_exception(party)
 
 
+class Away(Unanswered):
+    """Stands for the answer of a party that a round has been ended without (see `Sparing`).
+
+    It is made at the coordinator and journalled there, so that a run that is repeated goes the same way.
+    """
+
+    discloses = Disclosure(
+        sender=Role.party,
+        receiver=Role.coordinator,
+        reveals="nothing: it is not sent, but noted by the coordinator in place of an answer that did not come",
+        form="clear",
+    )
+
+    @classmethod
+    def noted(cls) -> Self:
+        """Return what is noted: always the same, whatever was waited for and how long."""
+        return cls(kind="internal", reason="it was away")
+
+    def to_exception(self, party: str) -> WoodlotError:
+        """Return the error of a run that cannot go on without `party`."""
+        return PartyAwayError(f"party {party!r}: {self.reason}", (party,))
+
+
 # --- what a protocol yields ---
 
 
@@ -346,6 +370,27 @@ class Progress:
     done: int
     total: int
     note: str
+
+
+@dataclass(frozen=True)
+class Sparing:
+    """How a round goes on without some of its parties.
+
+    A party that is away for `seconds` stands among the replies with `Away`, and one that refuses with its
+    `Refusal`; nothing is raised, unless fewer than `least` parties answer since others are away. Then the round
+    fails as any other, and can be resumed. A party that the run went on without cannot be asked again in it.
+
+    Parameters
+    ----------
+    seconds : float
+        For how long a party may be away. One that is connected and at work is waited for.
+    least : int
+        How many parties must answer.
+
+    """
+
+    seconds: float
+    least: int
 
 
 @dataclass(frozen=True)
@@ -360,9 +405,12 @@ class Round:
         At most one request per party.
     progress : Progress, optional
         How far the protocol has come when it yields this round.
+    sparing : Sparing, optional
+        For a protocol that can do without some of the parties; otherwise a round needs all of them.
 
     """
 
     phase: str
     requests: dict[str, Message]
     progress: Progress | None = None
+    sparing: Sparing | None = None

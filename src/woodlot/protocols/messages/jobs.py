@@ -36,13 +36,16 @@ class OpenJob(Message):
 
 
 class JobOpened(Message):
-    """The party takes part."""
+    """The party takes part. A party whose table has changed when it is restarted would answer otherwise: it stops."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_PARTY, "that the party's policy allows the job; the number of rows aligned before, where they are used",
+        *FROM_PARTY,
+        "that the party's policy allows the job; the number of rows aligned before, where they are used; a keyed "
+        "fingerprint of the table, another one in every job",
         "clear",
-    )  # fmt: skip
+    )
     n_aligned: int | None
+    fingerprint: str
 
 
 class KeepAlignment(Message):

@@ -365,8 +365,11 @@ class _Batch:
         )
 
     def _progress(self, trees: range, settled: int, of: int) -> Progress:
-        """Trees done, counting those in flight by the share of their rows that have settled in leaves."""
-        done = trees.start + len(trees) * settled / max(of, 1)
+        """Trees done, counting those in flight by their level or by the share of their rows that are in leaves."""
+        share = settled / max(of, 1)
+        if self.plan.max_depth is not None:
+            share = max(share, self.skeleton.depth / self.plan.max_depth)
+        done = trees.start + len(trees) * share
         note = f"level {self.skeleton.depth}, {len(self.skeleton.frontier):,} nodes"
         return Progress(done=int(done), total=self.plan.n_estimators, note=note)
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Refusal, Role
+from woodlot.protocols.messages.base import Message, Refusal, Role, Sparing
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 
 
@@ -34,6 +34,7 @@ class Driver(Protocol):
     - A party that refuses does not disturb the others: when all have answered, the refusal of the first such
       party in the order of `parties` is raised (see `Refusal.to_exception`), and the driver takes the next
       round.
+    - Unless the round can spare parties: then a refusal is that party's reply, and nothing is raised for it.
     - What is received was decoded from bytes: it shares no memory with what was sent, and its arrays are
       read-only.
     - Requests to one party are answered one at a time, in the order in which they were sent.
@@ -48,13 +49,15 @@ class Driver(Protocol):
 
     parties: tuple[str, ...]
 
-    def ask(self, requests: Mapping[str, Message]) -> dict[str, Message]:
+    def ask(self, requests: Mapping[str, Message], *, sparing: Sparing | None = None) -> dict[str, Message]:
         """Send one request to each named party and return their replies.
 
         Parameters
         ----------
         requests : mapping of str to Message
             The request for each party; parties that are not named are not asked.
+        sparing : Sparing, optional
+            Whether and how the round goes on without some of the parties.
 
         Returns
         -------

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, cast
 
-from woodlot.exceptions import JournalError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Role, Unanswered
+from woodlot.exceptions import JournalError, LocalProtocolError, PartyAwayError, RemoteProtocolError
+from woodlot.protocols.messages.base import Away, Message, Refusal, Role, Sparing, Unanswered
 from woodlot.runtime.audit import Ledger
-from woodlot.runtime.codec import DEFAULT_LIMIT, decode
+from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import check_names, encode_requests, raise_refusals
 from woodlot.runtime.journal import Entry, JobJournal
 
@@ -26,16 +26,31 @@ class Numbered(NamedTuple):
 class Carrier(Protocol):
     """Takes the encoded requests of one job to the parties and brings their replies."""
 
-    def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
+    def carry(
+        self,
+        requests: Mapping[str, Numbered],
+        on_reply: Callable[[str, bytes], None],
+        *,
+        wait_seconds: float | None = None,
+    ) -> None:
         """Send all requests at once and return when all are answered.
 
         Calls ``on_reply(party, data)`` in the caller's thread for each reply as it arrives. A request that is
         carried again gets the same reply.
 
+        Parameters
+        ----------
+        requests : mapping of str to Numbered
+            The request for each party.
+        on_reply : callable
+            Takes the replies.
+        wait_seconds : float, optional
+            How long a party may be away, where that is shorter than the carrier's own limit.
+
         Raises
         ------
         PartyAwayError
-            When a party stays away too long.
+            When a party stays away too long; it names all that do.
 
         """
         ...
@@ -54,6 +69,10 @@ class CarriedDriver:
     A round that could not be carried to its end (a party stayed away or is `Unanswered`, the journal cannot be
     written, an interrupt) stops the driver: it raises the same error at every further round, so that nothing is
     recorded that a resumed run would not repeat. A refusal is a reply like any other and stops nothing.
+
+    A round that can spare parties (see `Sparing`) goes on without those that stay away or are `Unanswered`. That
+    they did not answer is recorded in the place of their replies, before the protocol sees it: so a resumed run
+    does without them too, whoever is back by then. They are not asked again, since they have missed a request.
 
     Parameters
     ----------
@@ -98,11 +117,12 @@ class CarriedDriver:
         if journal is not None:
             journal.verify()
             self._recorded = {party: journal.last(party, Role.coordinator) for party in self.parties}
+        self._left: set[str] = set()
         self._stopped: BaseException | None = None
         self._closed = False
         self._turn = threading.Lock()
 
-    def ask(self, requests: Mapping[str, Message]) -> dict[str, Message]:
+    def ask(self, requests: Mapping[str, Message], *, sparing: Sparing | None = None) -> dict[str, Message]:
         """Send one request to each named party and return their replies; see `Driver`."""
         sent = encode_requests(self.parties, requests, limit=self._limit)
         with self._turn:
@@ -110,8 +130,11 @@ class CarriedDriver:
                 raise LocalProtocolError("this driver is closed")
             if self._stopped is not None:
                 raise self._stopped
+            for party in requests:
+                if party in self._left:
+                    raise LocalProtocolError(f"party {party!r} has not answered before: this run goes on without it")
             try:
-                replies = self._exchange(requests, sent)
+                replies = self._exchange(requests, sent, sparing)
             except BaseException as error:
                 self._stopped = error
                 raise
@@ -119,11 +142,12 @@ class CarriedDriver:
             if isinstance(reply, RemoteProtocolError):
                 raise reply
         good = cast(dict[str, Message], replies)
-        raise_refusals(self.parties, good)
+        if sparing is None:
+            raise_refusals(self.parties, good)
         return good
 
     def _exchange(
-        self, requests: Mapping[str, Message], sent: Mapping[str, bytes]
+        self, requests: Mapping[str, Message], sent: Mapping[str, bytes], sparing: Sparing | None
     ) -> dict[str, Message | RemoteProtocolError]:
         """Carry one round; a reply that cannot be read is its sender's failure, and stands here as that."""
         arrived: dict[str, Message | RemoteProtocolError] = {}
@@ -141,7 +165,10 @@ class CarriedDriver:
             if party not in waiting or party in arrived:
                 raise RemoteProtocolError(f"a reply of party {party!r}, which was not asked")
             receive(party, data)
-            self._write(party, requests[party], waiting[party], arrived[party], data)
+            if isinstance(arrived[party], Away):
+                arrived[party] = RemoteProtocolError(f"party {party!r}: Away is not for a party to send")
+            if not isinstance(arrived[party], Unanswered):
+                self._write(party, requests[party], waiting[party], arrived[party], data)
 
         for party, data in sent.items():
             self._numbers[party] += 1
@@ -152,16 +179,51 @@ class CarriedDriver:
                 waiting[party] = request
             else:
                 receive(party, known)
-        if waiting:
-            self._carrier.carry(waiting, on_reply)
+        away = self._carry(waiting, on_reply, sparing)
+        for party in () if away is None else away.parties:
+            receive(party, encode(Away.noted()))
         replies = {party: arrived[party] for party in requests}
-        for party in self.parties:
-            if isinstance(reply := replies.get(party), Unanswered):
-                raise reply.to_exception(party)
-        for party, reply in replies.items():
-            if isinstance(reply, Message):
-                self._account(party, Role.coordinator, reply, sizes[party])
+        missed = {party: reply for party in self.parties if isinstance(reply := replies.get(party), Unanswered)}
+        n_answered = sum(isinstance(reply, Message) and not isinstance(reply, Refusal) for reply in replies.values())
+        for party, reply in missed.items():
+            if sparing is None or (party in waiting and n_answered < sparing.least):
+                raise away or reply.to_exception(party)
+        for party, reply in missed.items():
+            if party in waiting:  # else it is recorded already
+                self._write(party, requests[party], waiting[party], reply, encode(reply))
+            self._left.add(party)
+        for party, answer in replies.items():
+            if isinstance(answer, Message):
+                self._account(party, Role.coordinator, answer, sizes[party])
         return replies
+
+    def _carry(
+        self, waiting: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None], sparing: Sparing | None
+    ) -> PartyAwayError | None:
+        """Carry requests until all are answered, or all but those of the parties that the error names."""
+        if sparing is None:
+            if waiting:
+                self._carrier.carry(waiting, on_reply)
+            return None
+        open_requests = dict(waiting)
+        away: tuple[str, ...] = ()
+        latest: PartyAwayError | None = None
+
+        def on_one(party: str, data: bytes) -> None:
+            on_reply(party, data)
+            del open_requests[party]
+
+        while open_requests:
+            try:
+                self._carrier.carry(dict(open_requests), on_one, wait_seconds=sparing.seconds)
+                break
+            except PartyAwayError as error:
+                if not error.parties or not open_requests.keys() >= set(error.parties):
+                    raise
+                away, latest = away + error.parties, error
+                for party in error.parties:
+                    del open_requests[party]
+        return None if latest is None else PartyAwayError(str(latest), away)
 
     def _read(self, party: str, request: Numbered) -> bytes | None:
         """The reply that the journal has, if any."""
@@ -181,7 +243,7 @@ class CarriedDriver:
     def _write(
         self, party: str, message: Message, request: Numbered, reply: Message | RemoteProtocolError, data: bytes
     ) -> None:
-        if self._journal is None or isinstance(reply, RemoteProtocolError | Unanswered):
+        if self._journal is None or isinstance(reply, RemoteProtocolError):
             return
         number, sent = request
         kind, digest = type(message).__name__, hashlib.sha256(sent).digest()

@@ -175,7 +175,13 @@ class HubCarrier:
         self._cancelled = cancelled or threading.Event()
         self._closed = threading.Event()
 
-    def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
+    def carry(
+        self,
+        requests: Mapping[str, Numbered],
+        on_reply: Callable[[str, bytes], None],
+        *,
+        wait_seconds: float | None = None,
+    ) -> None:
         """Send all requests at once and return when all are answered; see `Carrier`."""
         self._check_open()
         for party, request in requests.items():
@@ -192,11 +198,14 @@ class HubCarrier:
         ]
         self._loop.call_soon_threadsafe(self._outbox.post, errands)
         try:
-            self._collect(list(requests), done, on_reply)
+            limit = self._wait_seconds if wait_seconds is None else min(wait_seconds, self._wait_seconds)
+            self._collect(list(requests), done, on_reply, limit)
         finally:
             self._loop.call_soon_threadsafe(self._outbox.withdraw, errands)
 
-    def _collect(self, parties: list[str], done: SimpleQueue[_Outcome], on_reply: Callable[[str, bytes], None]) -> None:
+    def _collect(
+        self, parties: list[str], done: SimpleQueue[_Outcome], on_reply: Callable[[str, bytes], None], limit: float
+    ) -> None:
         away = dict.fromkeys(parties, 0.0)
         told: tuple[str, ...] = ()
         looked = time.monotonic()
@@ -218,11 +227,12 @@ class HubCarrier:
                 told = missing
                 if self._on_waiting is not None:
                     self._on_waiting(missing)
-            late = [party for party in missing if away[party] >= self._wait_seconds]
+            late = tuple(party for party in missing if away[party] >= limit)
             if late:
                 raise PartyAwayError(
                     f"party {late[0]!r} was not connected for {away[late[0]]:.1f} s, and the limit is "
-                    f"{self._wait_seconds:g} s; start its agent, then resume the job"
+                    f"{limit:g} s; start its agent, then resume the job",
+                    late,
                 )
 
     def _check_open(self) -> None:

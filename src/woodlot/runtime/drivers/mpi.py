@@ -124,8 +124,14 @@ class MpiCarrier:
             self.close()
             raise
 
-    def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
-        """Send all requests at once and hand on the replies as they arrive; see `Carrier`."""
+    def carry(
+        self,
+        requests: Mapping[str, Numbered],
+        on_reply: Callable[[str, bytes], None],
+        *,
+        wait_seconds: float | None = None,
+    ) -> None:
+        """Send all requests at once and hand on the replies as they arrive; see `Carrier`. No rank can be away."""
         with self._turn:
             for party, request in requests.items():
                 receiver = 1 + self.parties.index(party)

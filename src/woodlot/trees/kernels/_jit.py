@@ -33,7 +33,7 @@ event.register("numba:compile", _SayOnce())
 
 
 class _SharedCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk, written by one process at a time: two that number their files at once would mix them up."""
+    """Numba's cache on disk, written by one process at a time: two that number their files at once would mix them."""
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         with _alone(Path(self.cache_path)):

@@ -1,0 +1,235 @@
+"""A federation on this machine, for the demonstration: fresh identities, and a process for each service."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TypeAlias, TypeVar
+
+from woodlot.exceptions import WoodlotError
+from woodlot.service.authority import Authority
+from woodlot.service.client import Client
+from woodlot.service.config import CoordinatorConfig, PartyConfig
+from woodlot.service.identity import install, request
+
+USER = "alice"
+START_SECONDS = 60.0
+"""How long a service may take until it can be reached, on a machine that is busy with other things."""
+END_SECONDS = 5.0
+"""How long a service may take to end by itself."""
+
+_CHILD = "from woodlot.cli._federation import serve_while_wanted; serve_while_wanted()"
+_ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+T = TypeVar("T")
+_Handler: TypeAlias = Callable[[int, FrameType | None], None]
+
+
+class LocalFederation:
+    """An operator, a user, and services that each know their own folder only.
+
+    ::
+
+        root/
+          authority/             the operator's
+          alice/identity/        the user's
+          coordinator/           coordinator.toml, identity/, state/, log
+          PARTY/                 party.toml, identity/, state/, log, and the party's tables
+
+    Parameters
+    ----------
+    root : Path
+        An empty folder.
+    parties : sequence of str
+        Their names; each gets a folder.
+
+    Attributes
+    ----------
+    address : str
+        Where the coordinator listens, once it does.
+
+    """
+
+    def __init__(self, root: Path, parties: Sequence[str]) -> None:
+        self.root = root
+        self.parties = tuple(parties)
+        self.address = ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        operator = Authority.create(root / "authority", "demo", days=2)
+        for role, name in [("coordinator", "coordinator"), ("user", USER), *(("party", p) for p in parties)]:
+            identity, answer = root / name / "identity", root / name / "from-operator.pem"
+            asked = request(identity, role, name)
+            answer.write_bytes(operator.sign(asked, days=1))
+            install(identity, answer)
+
+    @property
+    def identity(self) -> Path:
+        """The user's folder of key and certificate."""
+        return self.root / USER / "identity"
+
+    def party_config(self, party: str) -> PartyConfig:
+        """A party's configuration, as the party reads it."""
+        return PartyConfig.load(self.root / party / "party.toml")
+
+    def coordinator_config(self) -> CoordinatorConfig:
+        """The coordinator's configuration, as the coordinator reads it."""
+        return CoordinatorConfig.load(self.root / "coordinator" / "coordinator.toml")
+
+    # --- processes ---
+
+    def start(self, tables: Mapping[str, Mapping[str, str]], id: str, n_jobs: int) -> None:
+        """Start the coordinator, and the parties as soon as it listens; they need not be connected yet.
+
+        Parameters
+        ----------
+        tables : mapping
+            For each party, the file of each table in the party's folder.
+        id : str
+            The column that identifies a row.
+        n_jobs : int
+            Threads of each party.
+
+        """
+        config = self.root / "coordinator" / "coordinator.toml"
+        config.write_text('listen = "127.0.0.1:0"  # any port that is free\nwait_for_parties = "30 s"\n')
+        self._spawn("coordinator", "coordinator", config)
+        self.address = f"127.0.0.1:{self._listening_port()}"
+        for party in self.parties:
+            config = self.root / party / "party.toml"
+            config.write_text(_party_settings(self.address, tables[party], id, n_jobs))
+            self._spawn(party, "party", config)
+
+    def _spawn(self, name: str, command: str, config: Path) -> None:
+        with self._log(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - this program itself
+                [sys.executable, "-c", _CHILD, command, str(config)],
+                stdin=subprocess.PIPE,  # closed when this process ends, whatever ends it
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the others in good order
+            )
+
+    def _log(self, name: str) -> Path:
+        return self.root / name / "log"
+
+    def _listening_port(self) -> int:
+        def look() -> int | None:
+            found = re.search(r"listening on \S+, port (\d+)\n", self._log("coordinator").read_text())
+            return int(found[1]) if found else None
+
+        return self._await(look, "the coordinator does not listen")
+
+    def wait_connected(self) -> None:
+        """Wait until all parties are connected."""
+        with Client(self.address, self.identity) as client:
+
+            def look() -> bool | None:
+                since = client.parties()
+                return all(since.get(party) is not None for party in self.parties) or None
+
+            self._await(look, "not all parties are connected")
+
+    def _await(self, look: Callable[[], T | None], problem: str) -> T:
+        """What there is to see, as soon as there is something."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until:
+            if (seen := look()) is not None:
+                return seen
+            self._check_alive()
+            time.sleep(0.05)
+        raise WoodlotError(f"{problem} after {START_SECONDS:.0f} s; is this machine very busy?{self._last_words()}")
+
+    def _check_alive(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise WoodlotError(f"the process of {name} has ended with {process.returncode}{self._last_words(name)}")
+
+    def _last_words(self, *names: str) -> str:
+        """The last line of the logs, which are gone when this is read."""
+        logs = {name: self._log(name).read_text(errors="replace").split("\n") for name in names or self._processes}
+        last = {name: next((line for line in reversed(lines) if line.strip()), "") for name, lines in logs.items()}
+        return "".join(f"; last line of {name}: {line}" for name, line in last.items() if line)
+
+    def stop(self) -> None:
+        """End all processes: asked first, then by force."""
+        for process in self._processes.values():
+            process.terminate()
+        until = time.monotonic() + END_SECONDS
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        self._processes.clear()
+
+
+def _party_settings(address: str, tables: Mapping[str, str], id: str, n_jobs: int) -> str:
+    lines = [f'coordinator = "{address}"', f"n_jobs = {n_jobs}", ""]
+    for name, file in tables.items():
+        lines += [f"[tables.{name}]", f'path = "{file}"', f'id = "{id}"', 'columns = "*"', ""]
+    lines += ["[policy]", f'train = ["{USER}"]', f'predict = ["{USER}"]', ""]
+    return "\n".join(lines)
+
+
+@contextmanager
+def local_federation(parties: Sequence[str]) -> Iterator[LocalFederation]:
+    """A federation in a temporary folder; at the end, however it comes, no process and no folder is left."""
+    with _signals(_interrupt):
+        folder = tempfile.TemporaryDirectory(prefix="woodlot-demo-")
+        federation: LocalFederation | None = None
+        try:
+            federation = LocalFederation(Path(folder.name), parties)
+            yield federation
+        finally:
+            with _signals(_ignore):  # a second Ctrl-C must not leave anything behind
+                if federation is not None:
+                    federation.stop()
+                folder.cleanup()
+
+
+@contextmanager
+def _signals(handler: _Handler) -> Iterator[None]:
+    """Handle all signals that end a process in one way; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
+    heeded = {n: previous for n, previous in before.items() if previous not in (signal.SIG_IGN, None)}  # nohup stays
+    for number in heeded:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in heeded.items():
+            signal.signal(number, previous)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _ignore(number: int, frame: FrameType | None) -> None: ...
+
+
+def serve_while_wanted() -> None:
+    """Run a service's command in a process of its own, and end it with the process that has started it."""
+    from woodlot.cli import app
+
+    def watch() -> None:
+        os.read(sys.stdin.fileno(), 1)  # nothing ever comes but the end
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    app()

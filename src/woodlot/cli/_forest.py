@@ -1,0 +1,94 @@
+"""From the section ``[forest]`` and ``--set`` to an estimator and the plan of its forest; errors name what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from woodlot.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+    from woodlot.protocols.vertical.plan import ForestPlan
+
+    Forest = FederatedForestClassifier | FederatedForestRegressor
+
+ELSEWHERE = {"parties": "[job] says who takes part", "verbose": "progress is always shown"}
+"""Parameters of the estimators that a job says otherwise."""
+
+
+def parse_settings(given: Sequence[str]) -> dict[str, Any]:
+    """``--set max_depth=10``: whole numbers, numbers, true, false and none are such, ``{...}`` is JSON."""
+    settings = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"--set {one}: write --set NAME=VALUE, such as --set max_depth=10")
+        settings[name.strip()] = _value(one, text.strip())
+    return settings
+
+
+def _value(one: str, text: str) -> Any:
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False}.get(text.lower())
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"--set {one}: this is not JSON: {error}") from None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Forest:
+    """The estimator of a task with these parameters, all of them checked.
+
+    Parameters
+    ----------
+    task : {"classification", "regression"}
+        What to learn.
+    settings : mapping
+        Parameters by name; the text ``"none"`` is None, which TOML cannot write.
+    origin : str
+        What errors call the file.
+
+    """
+    from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+
+    kind = FederatedForestClassifier if task == "classification" else FederatedForestRegressor
+    known = [name for name in kind().get_params(deep=False) if name not in ELSEWHERE]
+    for name in settings:
+        if name in ELSEWHERE:
+            raise ConfigError(f"{origin}: forest.{name} has no place here: {ELSEWHERE[name]}")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"{origin}: there is no setting forest.{name} for {task}; {advice}")
+    chosen: dict[str, Any] = {name: None if value == "none" else value for name, value in settings.items()}
+    return kind(**chosen)
+
+
+def plan_for(estimator: Forest, origin: str) -> ForestPlan:
+    """What is to be grown; a parameter with a value that it cannot have is an error."""
+    import numpy as np
+    from sklearn.utils import check_random_state
+
+    from woodlot.estimators.checks import check_class_weight, check_parameters
+    from woodlot.estimators.labels import name_class_weights
+    from woodlot.estimators.planning import plan_of
+
+    params = estimator.get_params(deep=False)
+    weights = params.get("class_weight")
+    try:
+        check_parameters(params, estimator._criteria)
+        check_class_weight(weights)
+        seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+        return plan_of(params, seed, name_class_weights(weights, None), estimator._task)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{origin}: [forest]: {error}") from None

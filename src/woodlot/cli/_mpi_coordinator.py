@@ -1,0 +1,160 @@
+"""Rank 0 of ``woodlot mpi``: runs the training, keeps the coordinator's part, and says what came of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.text import Text
+
+from woodlot.cli import _show
+from woodlot.cli._client import plain, print_json
+from woodlot.cli._forest import make_estimator, plan_for
+from woodlot.cli._mpi_party import part_folder
+from woodlot.cli.train import grown_facts
+from woodlot.estimators.loading import fitted
+from woodlot.estimators.settings import settings_of
+from woodlot.exceptions import ConfigError, ModelFileError
+from woodlot.federation import GrownForest
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.vertical.files import COORDINATOR
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.drivers.carried import CarriedDriver
+from woodlot.runtime.drivers.mpi import MpiCarrier
+from woodlot.runtime.run import run
+from woodlot.service.coordinator import model_facts
+from woodlot.service.coordinator_jobs import Trained, train_job
+from woodlot.service.orders import TrainOrder, new_job
+from woodlot.trees.parallel import effective_jobs
+
+if TYPE_CHECKING:
+    from woodlot.cli.mpi import MpiJob
+
+
+class RankZero:
+    """The coordinator of one cluster.
+
+    Parameters
+    ----------
+    job : MpiJob
+        What is to be done; the parameters of the forest are checked now.
+
+    """
+
+    def __init__(self, job: MpiJob) -> None:
+        self._job = job
+        self._estimator = make_estimator(job.config.job.task, job.config.forest, str(job.path))
+        self._plan = plan_for(self._estimator, str(job.path))
+
+    def run(self, secret: bytes, *, as_json: bool) -> None:
+        """Run the training; the secret of the parties is not known here."""
+        config, ledger = self._job.config, Ledger()
+        order = TrainOrder(
+            job=new_job(),
+            created=time.time(),
+            parties=self._job.parties,
+            sealed={},
+            method=config.align.method,
+            holder=config.job.y.partition(".")[0],
+            plan=self._plan,
+            settings=json.dumps(settings_of(self._estimator)),
+            name=config.job.name or "",
+        )
+        opening = msg.OpenJob(order=b"", signature=b"", certificate=b"")  # one owner: there is nobody to convince
+        carrier = MpiCarrier(order.job)
+        with CarriedDriver(carrier, carrier.parties, ledger=ledger) as driver, _show.watch_job() as show:
+            if carrier.parties != self._job.parties:
+                raise ConfigError("the ranks have different job files; give the same one to all")
+            watch = _Watch(order, ledger, show)
+            trained = run(
+                train_job(order, opening, effective_jobs(self._estimator.n_jobs)),
+                driver,
+                ledger=ledger,
+                on_progress=watch.progress,
+                on_phase=watch.phase,
+            )
+        self._save(trained, ledger)
+        facts = watch.ended(trained)
+        self._say(facts, model_facts(order, facts, trained, ledger.account().to_json()), as_json)
+
+    def _save(self, trained: Trained, ledger: Ledger) -> None:
+        """Put the coordinator's part beside those that the parties have written, if they see the same disk."""
+        forest = GrownForest(
+            trained.forest,
+            {},
+            trained.shared,
+            trained.unwilling,
+            trained.oob_outputs,
+            trained.oob_score,
+            trained.residuals,
+        )
+        model = fitted(self._estimator, forest, ledger.account(), self._job.config.job.y)
+        folder = self._job.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.absolute().parent) as scratch:
+                model.save(Path(scratch) / "model")
+                (Path(scratch) / "model" / COORDINATOR).rename(folder / COORDINATOR)
+        except OSError as error:
+            raise ModelFileError(f"the model cannot be written to {folder}: {error.strerror}") from None
+
+    def _say(self, facts: msg.JobFacts, model: msg.ModelFacts, as_json: bool) -> None:
+        job = self._job
+        if as_json:
+            print_json(plain(facts) | {"out": str(job.folder), "forest": plain(model)})
+            return
+        console = _show.stdout(terminal=False)  # mpirun gives ranks a terminal, whoever reads its own output
+        told = {name: value for name, value in grown_facts(facts, model).items() if name not in ("model", "name")}
+        told["model"] = f"{job.folder}/coordinator, and a folder of each party's rank"
+        console.print(Text(f"Forest {model.name} has grown.".replace("  ", " ")), end="\n\n")
+        console.print(_show.facts_grid(told))
+        parts = ", ".join(repr(str(job.folder / part_folder(party))) for party in job.parties)
+        _show.next_commands(
+            console, [f"model = woodlot.load({str(job.folder)!r})", f"whole = model.combine([{parts}])"]
+        )
+        if self._estimator.random_state is not None and job.secret_file is None:
+            console.print(
+                "\nCodes of columns and the order of rows follow from a secret that was drawn for this run. With "
+                "--secret FILE the same random_state gives the same forest again.",
+                markup=False,
+            )
+
+
+class _Watch:
+    """Keeps the facts of the run, as a coordinator would tell them."""
+
+    def __init__(self, order: TrainOrder, ledger: Ledger, show: Callable[[msg.JobFacts | None], None]) -> None:
+        self._ledger = ledger
+        self._show = show
+        self._facts = msg.JobFacts(
+            job=order.job, kind="train", user="", state="running", version=1, created=order.created,
+            started=order.created, parties=order.parties, name=order.name,
+        )  # fmt: skip
+
+    def _change(self, **fields: Any) -> msg.JobFacts:
+        self._facts = msgspec.structs.replace(self._facts, **fields)
+        return self._facts
+
+    def progress(self, progress: Progress) -> None:
+        cost = self._ledger.cost()
+        now = self._change(
+            done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
+            bytes_by_party=cost.bytes_by_party,
+        )  # fmt: skip
+        self._show(now)
+
+    def phase(self, phase: str) -> None:
+        self._show(self._change(phase=phase, done=0, total=0, note=""))
+
+    def ended(self, trained: Trained) -> msg.JobFacts:
+        cost, aligned = self._ledger.cost(), trained.aligned
+        return self._change(
+            state="done", ended=time.time(), rounds=cost.rounds, bytes_by_party=cost.bytes_by_party,
+            n_rows=aligned.n_rows, rows=aligned.rows, common=aligned.common, score=trained.oob_score,
+        )  # fmt: skip

@@ -1,0 +1,176 @@
+"""``woodlot audit``: who was sent what in a job, and whether the record of it is whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from woodlot.cli._client import (
+    Access,
+    AsJson,
+    CoordinatorOption,
+    IdentityOption,
+    JobFile,
+    JobFileOption,
+    find_job,
+    print_json,
+    reach,
+    reporting,
+    unique,
+)
+from woodlot.exceptions import ConfigError, JournalError
+
+if TYPE_CHECKING:
+    from woodlot.runtime.audit import Disclosures
+    from woodlot.runtime.journal import Journal
+
+JOURNAL = "journal.sqlite"
+
+
+def audit(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="The job's id, or its beginning; with --state, all jobs.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Read the journal in this state folder, of a coordinator or a party."),
+    ] = None,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    file: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every kind of message of a job, from whom to whom, and verify the record.
+
+    Exits with 1 if a record is not what was written. With --state no coordinator is asked: each party checks its own
+    record, also while its service runs.
+    """
+    with reporting(as_json):
+        if state is not None:
+            with _open(state) as journal:
+                if job is None:
+                    problems = _audit_all(journal, as_json)
+                else:
+                    name = unique(journal.jobs(), job, "job", f"woodlot audit --state {state}")
+                    problems = _report(_read(journal, name), as_json)
+        elif job is None:
+            raise ConfigError(
+                "which job? `woodlot jobs` shows yours; with --state FOLDER all jobs of a journal are read"
+            )
+        else:
+            problems = _report(_ask(Access.find(coordinator, identity, JobFile.read(file)), job), as_json)
+    for problem in problems:
+        typer.echo(f"woodlot: {problem}", err=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """The record of a job; `problem` is empty if it is whole."""
+
+    job: str
+    messages: Disclosures
+    records: int
+    head: str
+    problem: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "job": self.job,
+            "verified": not self.problem,
+            "problem": self.problem or None,
+            "records": self.records,
+            "head": self.head,
+            "messages": self.messages.to_dicts(),
+        }
+
+
+def _ask(access: Access, job: str) -> _Audit:
+    from woodlot.runtime.audit import DisclosureRow, Disclosures
+
+    with reach(access) as client:
+        name = find_job(client, job)
+        report = client.audit(name)
+    rows = tuple(DisclosureRow(**row) for row in json.loads(report.rows))
+    return _Audit(name, Disclosures(rows), report.records, report.head, report.problem)
+
+
+def _open(state: Path) -> Journal:
+    from woodlot.runtime.journal import Journal
+
+    path = state / JOURNAL
+    if not path.is_file():
+        raise JournalError(f"{state} has no {JOURNAL}; name the state folder of a coordinator or a party")
+    return Journal.read(path)
+
+
+def _read(journal: Journal, job: str) -> _Audit:
+    # every message must be known, or its disclosure would be called unknown
+    from woodlot.protocols import messages  # noqa: F401
+    from woodlot.runtime.audit import Disclosures
+
+    record = journal.job(job)
+    problem, messages_sent, head = "", Disclosures(), (0, "")
+    try:
+        head = record.head
+        messages_sent = record.disclosures()
+        record.verify()
+    except JournalError as error:
+        problem = str(error)
+    return _Audit(job, messages_sent, *head, problem)
+
+
+def _report(found: _Audit, as_json: bool) -> list[str]:
+    if as_json:
+        print_json(found.to_json())
+        return [found.problem] if found.problem else []
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    console.print(f"[bold]Job {found.job}[/bold]\n")
+    if found.messages:
+        show.disclosures(console, found.messages)
+    else:
+        console.print("Nothing was sent.")
+    console.print()
+    if found.problem:
+        console.print("[bold red]NO[/bold red]   The record is not what was written.")
+        return [found.problem]
+    console.print(f"[bold green]yes[/bold green]  All {found.records:,} records are what was written.")
+    console.print(f"     Last link, to compare with what was noted before: {found.head}", soft_wrap=True)
+    return []
+
+
+def _audit_all(journal: Journal, as_json: bool) -> list[str]:
+    found = [_read(journal, job) for job in journal.jobs()]
+    problems = [one.problem for one in found if one.problem]
+    if not problems:  # what belongs to no job, and damage to the file itself
+        try:
+            journal.verify()
+        except JournalError as error:
+            problems = [str(error)]
+    if as_json:
+        print_json({"verified": not problems, "problems": problems, "jobs": [one.to_json() for one in found]})
+        return problems
+    from rich.text import Text
+
+    from woodlot.cli import _show as show
+
+    rows = [
+        (
+            one.job,
+            f"{one.records:,}",
+            show.amount(sum(row.bytes for row in one.messages)),
+            Text("NO", style="bold red") if one.problem else Text("yes", style="green"),
+            one.head[:16],
+        )
+        for one in found
+    ]
+    console = show.stdout()
+    console.print(show.table(("job", ">records", ">bytes", "whole", "last link"), rows))
+    return problems

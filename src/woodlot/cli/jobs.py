@@ -1,0 +1,203 @@
+"""``woodlot jobs``: what you have ordered, how it stands, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from woodlot.cli._client import (
+    SHORT,
+    Access,
+    AsJson,
+    CoordinatorOption,
+    Detach,
+    IdentityOption,
+    JobFile,
+    JobFileOption,
+    detached,
+    find_job,
+    finish,
+    follow,
+    plain,
+    print_json,
+    reach,
+    refuse_options_before,
+    reporting,
+)
+from woodlot.cli.predict import OutOption, check_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from woodlot.protocols.messages.jobs import JobFacts
+    from woodlot.service.client import Client
+
+jobs = typer.Typer(
+    name="jobs",
+    invoke_without_command=True,
+    help="List your jobs; attach to one, cancel, resume or show it.",
+    epilog="An id may be shortened to any beginning that no other job has.",
+)
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its beginning.")]
+
+
+@jobs.callback()
+def listed(
+    ctx: typer.Context,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """List your jobs, the youngest first; attach to one, cancel, resume or show it."""
+    if ctx.invoked_subcommand is not None:
+        refuse_options_before(ctx, "woodlot jobs attach JOB --json")
+        return
+    with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
+        known = client.jobs()
+    if as_json:
+        print_json({"jobs": [plain(facts) for facts in known]})
+        return
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    if not known:
+        console.print("You have no jobs here. Order one with: woodlot train job.toml")
+        return
+    rows = [
+        (
+            facts.job[:SHORT],
+            facts.kind,
+            show.state(facts),
+            show.moment(facts.created, year=False),
+            "" if facts.started is None or facts.ended is None else show.duration(facts.ended - facts.started),
+            ", ".join(facts.parties),
+            facts.name or (facts.model[:SHORT] if facts.kind == "predict" else ""),
+        )
+        for facts in known
+    ]
+    headings = ("job", "kind", "state", "ordered", ">took", "parties", "model")
+    console.print(show.table(headings, rows, wrapped=("state", "parties", "model")))
+
+
+@jobs.command()
+def attach(
+    job: Job,
+    out: OutOption = None,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    file: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a job to its end, and show the outcome; Ctrl-C detaches. --out fetches the answers of a prediction."""
+    with reporting(as_json):
+        check_out(out)
+        access = Access.find(coordinator, identity, JobFile.read(file))
+        with reach(access) as client:
+            facts = client.job(find_job(client, job))
+            facts = follow(client, facts, access, as_json=as_json)
+            _say(client, facts, access, as_json=as_json, out=out)
+
+
+@jobs.command()
+def resume(
+    job: Job,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    file: JobFileOption = None,
+    detach: Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a job that has stopped because a party stayed away, and follow it."""
+    with reporting(as_json):
+        access = Access.find(coordinator, identity, JobFile.read(file))
+        with reach(access) as client:
+            facts = client.resume(find_job(client, job))
+            if detach:
+                detached(facts, access, as_json=as_json)
+                return
+            facts = follow(client, facts, access, as_json=as_json)
+            _say(client, facts, access, as_json=as_json, out=None)
+
+
+@jobs.command()
+def cancel(
+    job: Job,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    file: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a job for good."""
+    with reporting(as_json):
+        access = Access.find(coordinator, identity, JobFile.read(file))
+        with reach(access) as client:
+            name = find_job(client, job)
+            client.cancel(name)
+            facts = client.follow(name)
+    if as_json:
+        print_json(plain(facts))
+    else:
+        late = " before it could be cancelled" if facts.state != "cancelled" else ""
+        typer.echo(f"Job {facts.job[:SHORT]} is {facts.state}{late}.")
+    if facts.state != "cancelled":
+        raise typer.Exit(1)
+
+
+@jobs.command()
+def show(
+    job: Job,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    file: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a job stands, without waiting."""
+    with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(file))) as client:
+        facts = client.job(find_job(client, job))
+    if as_json:
+        print_json(plain(facts))
+        return
+    from woodlot.cli import _show
+
+    took = None if facts.started is None or facts.ended is None else facts.ended - facts.started
+    progress = f"{facts.done:,}/{facts.total:,}" if facts.total and facts.phase in _show.UNITS else ""
+    console = _show.stdout()
+    console.print(
+        _show.facts_grid(
+            {
+                "job": facts.job,
+                "kind": facts.kind,
+                "state": _show.state(facts),
+                "why": facts.error,
+                "phase": f"{facts.phase} {progress} {facts.note}".strip() if facts.state == "running" else "",
+                "parties": ", ".join(facts.parties),
+                "model": facts.model,
+                "name": facts.name,
+                "ordered": _show.moment(facts.created),
+                "took": "" if took is None else _show.duration(took),
+                "rows": "" if facts.n_rows is None else f"{facts.n_rows:,}",
+                "score": "" if facts.score is None else f"{facts.score:.4f}",
+                "sent": _show.by_party(facts.bytes_by_party, _show.amount),
+                "rounds": f"{facts.rounds:,}" if facts.rounds else "",
+            }
+        )
+    )
+
+
+def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out: Path | None) -> None:
+    """The outcome of any kind of job."""
+    from woodlot.cli.align import say_aligned
+    from woodlot.cli.predict import say_predicted
+    from woodlot.cli.train import say_trained
+
+    if facts.kind == "train":
+        say_trained(client, facts, access, as_json=as_json)
+    elif facts.kind == "align":
+        say_aligned(facts, access, as_json=as_json)
+    elif facts.kind == "predict":
+        say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
+    else:
+        finish(facts, access, as_json=as_json)

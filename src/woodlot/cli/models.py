@@ -1,0 +1,195 @@
+"""``woodlot models``: the forests that the coordinator keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from woodlot.cli._client import (
+    SHORT,
+    Access,
+    AsJson,
+    CoordinatorOption,
+    IdentityOption,
+    JobFile,
+    JobFileOption,
+    find_model,
+    plain,
+    print_json,
+    reach,
+    refuse_options_before,
+    reporting,
+)
+from woodlot.exceptions import ModelFileError
+
+if TYPE_CHECKING:
+    from woodlot.protocols.messages.jobs import ModelFacts
+
+models = typer.Typer(
+    name="models",
+    invoke_without_command=True,
+    help="List, show and export the forests that were grown.",
+    epilog="A model is known by its name, its id, or the beginning of its id.",
+)
+
+Model = Annotated[str, typer.Argument(metavar="NAME|ID", help="The model.")]
+
+
+@models.callback()
+def listed_by_default(
+    ctx: typer.Context,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """List, show and export the forests that were grown."""
+    if ctx.invoked_subcommand is not None:
+        refuse_options_before(ctx, "woodlot models show MODEL --json")
+        return
+    listed(coordinator, identity, job, as_json)
+
+
+@models.command("list")
+def listed(
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the models of the federation, the youngest first."""
+    with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
+        known = client.models()
+    if as_json:
+        print_json({"models": [plain(model) for model in known]})
+        return
+    from woodlot.cli import _show
+
+    console = _show.stdout()
+    if not known:
+        console.print("There are no models yet. Grow one with: woodlot train job.toml")
+        return
+    rows = [
+        (
+            model.model[:SHORT],
+            model.name,
+            model.user,
+            _show.moment(model.created, year=False),
+            f"{model.n_trees:,}",
+            f"{model.n_rows:,}",
+            "" if model.oob_score is None else f"{model.oob_score:.3f}",
+            ", ".join(model.parties),
+        )
+        for model in known
+    ]
+    headings = ("model", "name", "user", "ordered", ">trees", ">rows", ">out of bag", "parties")
+    console.print(_show.table(headings, rows, wrapped=("name", "parties")))
+
+
+@models.command()
+def show(
+    model: Model,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a model: its settings, whose splits it has, what it cost, and who saw what."""
+    with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
+        known = find_model(client, model)
+    if as_json:
+        print_json(plain(known))
+    else:
+        _print(known)
+
+
+def _print(model: ModelFacts) -> None:
+    from rich.text import Text
+
+    from woodlot.cli import _show
+    from woodlot.runtime.audit import Account
+
+    console = _show.stdout()
+    account = Account.from_json(model.disclosure, model.cost)
+    cost, total = account.cost, sum(model.splits.values())
+    settings = json.loads(model.settings or "{}")
+    whole = "known to the coordinator" if model.complete else f"in parts: {', '.join(model.unwilling)} keep theirs"
+    console.print(Text(f"Forest {model.name or model.model[:SHORT]}", style="bold"), end="\n\n")
+    console.print(
+        _show.facts_grid(
+            {
+                "model": model.model,
+                "user": model.user,
+                "ordered": _show.moment(model.created),
+                "kind": str(settings.get("estimator", "")),
+                "settings": ", ".join(f"{name}={value}" for name, value in _chosen(settings).items()),
+                "classes": ", ".join(map(str, model.classes)),
+                "labels at": model.holder,
+                "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
+                "rows": f"{model.n_rows:,}",
+                "score": ""
+                if model.oob_score is None
+                else f"{_show.score(model.oob_score, bool(model.classes))}, out of bag",
+                "whole model": whole,
+            }
+        )
+    )
+    console.print()
+    rows = [
+        (party, f"{n:,}", _show.share(n, total), _show.amount(cost.bytes_by_party.get(party, 0)))
+        for party, n in model.splits.items()
+    ]
+    console.print(_show.table(("party", ">splits", ">share", ">sent"), rows))
+    phases = ", ".join(f"{phase} {_show.duration(seconds)}" for phase, seconds in cost.seconds.items())
+    console.print(f"\n{cost.rounds:,} rounds, {_show.duration(cost.total_seconds)}: {phases}\n", markup=False)
+    console.print("[bold]Who saw what while it grew[/bold]\n")
+    console.print(_show.who_saw(account.disclosure))
+    console.print(f"\nMessage by message, and what each tells: woodlot audit {model.model[:SHORT]}", markup=False)
+
+
+def _chosen(settings: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that are not the estimator's own defaults."""
+    from woodlot.estimators.loading import ESTIMATORS
+    from woodlot.estimators.settings import from_json
+
+    params = from_json(settings.get("params", {}))
+    kind = ESTIMATORS.get(str(settings.get("estimator")))
+    usual = {} if kind is None else kind().get_params(deep=False)
+    return {name: value for name, value in params.items() if name not in usual or usual[name] != value}
+
+
+@models.command()
+def export(
+    model: Model,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder; woodlot.load(FOLDER) reads it.")],
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model of yours into a folder, for woodlot.load() in Python.
+
+    It is the coordinator's part; the splits themselves are in it only where all parties share them.
+    """
+    with reporting(as_json):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ModelFileError(f"{folder} is not an empty folder; export into a new one")
+        with reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
+            known = find_model(client, model)
+            part = client.model(known.model)
+        from woodlot.connected import grown_forest
+        from woodlot.estimators.loading import fitted, from_settings
+
+        forest, account = grown_forest(part)
+        fitted(from_settings(json.loads(known.settings)), forest, account, None).save(folder)
+    if as_json:
+        print_json({"model": known.model, "name": known.name, "folder": str(folder), "complete": known.complete})
+        return
+    typer.echo(f"{folder} holds forest {known.name or known.model[:SHORT]}: model = woodlot.load({str(folder)!r})")
+    if not known.complete:
+        typer.echo(
+            f"The splits stay with {', '.join(known.unwilling)}: predict with them, as model.predict(federation)."
+        )

@@ -1,0 +1,263 @@
+"""``woodlot predict``: have a forest answer for the rows that parties have in common."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from woodlot.cli._client import (
+    Access,
+    AsJson,
+    CoordinatorOption,
+    Detach,
+    IdentityOption,
+    JobFile,
+    JobFileOption,
+    PartiesOption,
+    detached,
+    find_model,
+    finish,
+    follow,
+    parse_tables,
+    reach,
+    reporting,
+)
+from woodlot.cli.align import Join, JoinOption
+from woodlot.cli.train import AlignMethod, AlignOption
+from woodlot.exceptions import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, Predictions
+    from woodlot.service.client import Client
+
+ENDINGS = (".csv", ".parquet")
+_SHOWN = 10
+"""Rows that are printed where no file is named."""
+
+
+class Method(StrEnum):
+    """How a forest can be asked."""
+
+    one_round = "one-round"
+    classical = "classical"
+
+
+class WireForm(StrEnum):
+    """What parties can send in the one round."""
+
+    decisions = "decisions"
+    leaves = "leaves"
+    ranks = "ranks"
+
+
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Where your answers go: .csv or .parquet.")
+]
+
+
+def predict(
+    model: Annotated[str, typer.Option("--model", metavar="NAME|ID", help="Which forest.")],
+    tables: Annotated[
+        list[str],
+        typer.Option("--tables", metavar="[PARTY=]NAME", help="Table of each party, or one name for all; repeat it."),
+    ],
+    out: OutOption = None,
+    deliver: Annotated[
+        str | None, typer.Option(metavar="PARTY", help="The party that gets the answers beside its ids.")
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(metavar="PARTY.COLUMN", help="Labels with which their party scores the answers.")
+    ] = None,
+    party: PartiesOption = None,
+    method: Annotated[Method, typer.Option(help="In one round for all trees, or node by node.")] = Method.one_round,
+    wire: Annotated[WireForm, typer.Option(help="What parties send in the one round.")] = WireForm.decisions,
+    align: AlignOption = None,
+    join: JoinOption = Join.inner,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    detach: Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a forest answer for the rows that the parties have in common.
+
+    Your answers have row numbers: ids stay with the parties. With --deliver PARTY that party finds the answers beside
+    its ids, in its state folder under answers/JOB.parquet. With --score or --deliver you get the answers yourself
+    only if you say --out.
+    """
+    with reporting(as_json):
+        check_out(out)
+        access = Access.find(coordinator, identity, JobFile.read(job))
+        from woodlot.connected import ConnectedFederation
+
+        with reach(access) as client:
+            forest = find_model(client, model)
+            named = _tables(forest, parse_tables(tables), party)
+            rows_by = (align or AlignMethod.keyed_hash).value
+            federation = ConnectedFederation(client, named, rows_by, join.value)
+            if deliver is not None and deliver not in named:
+                raise DataError(f"--deliver names {deliver!r}, who takes no part; the parties are {', '.join(named)}")
+            order = federation.predict_order(
+                forest.model,
+                score,
+                how=method.value,
+                wire=wire.value,
+                vote="majority" if json.loads(forest.settings)["params"].get("voting") == "majority" else "soft",
+                deliver_to=deliver,
+                give_answers=out is not None or (score is None and deliver is None),
+            )
+            facts = client.submit(order)
+            if detach:
+                detached(facts, access, as_json=as_json)
+                return
+            facts = follow(client, facts, access, as_json=as_json)
+            say_predicted(client, facts, access, as_json=as_json, out=out, answers=order.give_answers, to=deliver)
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse a file that cannot be written before anything is asked of the parties."""
+    if out is None:
+        return
+    if out.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"--out {out}: the file must end in {' or '.join(ENDINGS)}")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.absolute().parent}; make it first")
+
+
+def _tables(forest: ModelFacts, tables: str | dict[str, str], parties: list[str] | None) -> dict[str, str]:
+    """The table of each party; one name is that of all parties of the forest, unless some are named."""
+    if isinstance(tables, str):
+        return dict.fromkeys(parties or forest.parties, tables)
+    if parties and set(parties) != set(tables):
+        raise ConfigError("--tables and --party name different parties; leave --party out")
+    return tables
+
+
+def say_predicted(
+    client: Client,
+    facts: JobFacts,
+    access: Access,
+    *,
+    as_json: bool,
+    out: Path | None,
+    answers: bool,
+    to: str | None = None,
+) -> None:
+    """The outcome of a prediction.
+
+    Parameters
+    ----------
+    client, facts, access, as_json
+        As everywhere.
+    out : Path or None
+        Where the answers are written.
+    answers : bool
+        Whether the user gets them.
+    to : str or None
+        The party that has got them.
+
+    """
+    reply = client.predictions(facts.job) if facts.state == "done" and answers else None
+    columns = {} if reply is None else _columns(reply)
+    if reply is not None and out is not None:
+        _write(columns, out)
+    more: dict[str, Any] = {"out": None if out is None else str(out), "delivered_to": to}
+    if reply is not None and out is None and as_json:
+        more["answers"] = {name: column.tolist() for name, column in columns.items()}
+    if finish(facts, access, as_json=as_json, more=more):
+        classes = any(model.classes for model in client.models() if model.model == facts.model)
+        _print(facts, reply, columns, out, to, classes)
+
+
+def _columns(reply: Predictions) -> dict[str, Any]:
+    """Answers as columns, by row number."""
+    import numpy as np
+
+    from woodlot.protocols.vertical.bits import unpack
+
+    n_rows = len(reply.outputs)
+    columns: dict[str, Any] = {"row": np.arange(n_rows)}
+    if reply.classes:
+        columns["prediction"] = np.array(reply.classes)[reply.outputs.argmax(axis=1)]
+        columns |= {f"probability_{c}": reply.outputs[:, k] for k, c in enumerate(reply.classes)}
+    else:
+        columns["prediction"] = reply.outputs[:, 0]
+    return columns | {"uncertain": unpack(reply.uncertain, n_rows, "uncertain rows").astype(bool)}
+
+
+def _write(columns: dict[str, Any], out: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import csv
+
+    table = pa.table(columns)
+    try:
+        if out.suffix.lower() == ".csv":
+            csv.write_csv(table, out)
+        else:
+            pq.write_table(table, out)
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error}") from None
+
+
+def _print(
+    facts: JobFacts,
+    reply: Predictions | None,
+    columns: dict[str, Any],
+    out: Path | None,
+    to: str | None,
+    classes: bool,
+) -> None:
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    told = {
+        "job": facts.job,
+        "rows": f"{facts.n_rows or 0:,}",
+        "score": "" if facts.score is None else show.score(facts.score, classes),
+        "answers": "",
+        "uncertain": "",
+        "delivered": "" if to is None else f"to {to}, beside its ids: answers/{facts.job}.parquet in its state folder",
+        "sent": f"{show.by_party(facts.bytes_by_party, show.amount)}; {facts.rounds:,} rounds",
+        "time": show.duration((facts.ended or 0) - (facts.started or 0)),
+    }
+    if reply is not None:
+        values, uncertain = columns["prediction"], int(columns["uncertain"].sum())
+        told["answers"] = _overview(values.tolist(), classes)
+        if uncertain:
+            told["uncertain"] = f"{uncertain:,} rows followed both branches where a party or its row was missing"
+    console.print(show.facts_grid(told))
+    if reply is None:
+        return
+    if out is not None:
+        console.print(
+            f"\n{out} has a line per row, by row number: ids stay with the parties.", markup=False, soft_wrap=True
+        )
+        return
+    shown = min(_SHOWN, len(columns["row"]))
+    console.print()
+    console.print(
+        show.table(
+            [">row", ">prediction", *(f">{name}" for name in list(columns)[2:-1])],
+            [
+                [f"{column[i]:.3f}" if column.dtype.kind == "f" else str(column[i]) for column in _numbers(columns)]
+                for i in range(shown)
+            ],
+        )
+    )
+    console.print(f"\nThe first {shown} rows; --out FILE writes all. Ids stay with the parties.", markup=False)
+
+
+def _numbers(columns: dict[str, Any]) -> list[Any]:
+    return [column for name, column in columns.items() if name != "uncertain"]
+
+
+def _overview(values: list[Any], classes: bool) -> str:
+    if classes:
+        return ", ".join(f"{value}: {n:,}" for value, n in Counter(values).most_common())
+    return f"from {min(values):.6g} to {max(values):.6g}, mean {sum(values) / len(values):.6g}"

@@ -1,0 +1,226 @@
+"""``woodlot train``: order a forest from the parties of a federation, and watch it grow."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from woodlot.cli._client import (
+    Access,
+    AsJson,
+    CoordinatorOption,
+    Detach,
+    IdentityOption,
+    JobFile,
+    JobFileArgument,
+    PartiesOption,
+    TablesOption,
+    connecting,
+    detached,
+    finish,
+    follow,
+    parse_tables,
+    plain,
+    quiet_logs,
+    reporting,
+)
+from woodlot.cli._forest import parse_settings
+from woodlot.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+    from woodlot.service.client import Client
+    from woodlot.service.config import JobConfig
+
+
+class Task(StrEnum):
+    """What can be learnt."""
+
+    classification = "classification"
+    regression = "regression"
+
+
+class AlignMethod(StrEnum):
+    """How the common rows can be found."""
+
+    keyed_hash = "keyed-hash"
+    psi = "psi"
+
+
+AlignOption = Annotated[AlignMethod | None, typer.Option("--align", help="How the common rows are found.")]
+
+
+def train(
+    job: JobFileArgument = None,
+    y: Annotated[str | None, typer.Option("--y", metavar="PARTY.COLUMN", help="The label.")] = None,
+    task: Annotated[Task | None, typer.Option(help="What to learn.")] = None,
+    tables: TablesOption = None,
+    party: PartiesOption = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the forest; repeat it.")
+    ] = None,
+    align: AlignOption = None,
+    sample_weight: Annotated[
+        str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, where the label is.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What to call the model.")] = None,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    detach: Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Grow a forest over the tables of several parties.
+
+    Give a job.toml, options, or both: options win. Ctrl-C leaves the job running and exits with 130.
+    """
+    with reporting(as_json):
+        file = JobFile.read(job)
+        raw = job_settings(
+            file,
+            {"y": y, "task": task and task.value, "sample_weight": sample_weight, "name": name},
+            tables=tables,
+            parties=party,
+            align=align,
+        )
+        raw["forest"] = {**_section(raw, "forest", file), **parse_settings(setting or [])}
+        access = Access.find(coordinator, identity, file, positional=True)
+        config = parse_job(raw, file, access)
+        facts, client = _submit(config, file.origin, access)
+        with client:
+            if detach:
+                detached(facts, access, as_json=as_json)
+                return
+            facts = follow(client, facts, access, as_json=as_json)
+            say_trained(client, facts, access, as_json=as_json, config=config)
+
+
+def job_settings(
+    file: JobFile,
+    job: dict[str, Any],
+    *,
+    tables: list[str] | None,
+    parties: list[str] | None,
+    align: AlignMethod | None,
+) -> dict[str, Any]:
+    """The settings of a job file with what the options say put over them."""
+    raw = dict(file.raw)
+    section = _section(raw, "job", file)
+    section |= {name: value for name, value in job.items() if value is not None}
+    if tables:
+        section["tables"] = parse_tables(tables)
+        if isinstance(section["tables"], dict):
+            section.pop("parties", None)
+    if parties:
+        section["parties"] = list(parties)
+        if isinstance(section.get("tables"), dict) and not tables:
+            section["tables"] = {p: name for p, name in section["tables"].items() if p in parties}
+    if file.path is None:
+        for setting, advice in {
+            "tables": "--tables customers, or --tables bank=customers --tables shop=visits",
+            "y": "--y bank.default",
+            "task": "--task classification or --task regression",
+        }.items():
+            if setting not in section:
+                raise ConfigError(f"name a job.toml, or add {advice}")
+    raw["job"] = section
+    if align is not None:
+        raw["align"] = {**_section(raw, "align", file), "method": align.value}
+    return raw
+
+
+def _section(raw: dict[str, Any], name: str, file: JobFile) -> dict[str, Any]:
+    section = raw.get(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"{file.origin}: {name} must be a section: [{name}]")
+    return dict(section)
+
+
+def parse_job(raw: dict[str, Any], file: JobFile, access: Access) -> JobConfig:
+    """Check all settings of a job; where the coordinator is, has been found out before."""
+    from woodlot.service.config import JobConfig
+
+    found = {"coordinator": access.address, "identity": str(access.identity.absolute())}
+    raw = {name: value for name, value in raw.items() if name != "mpi"} | found
+    return JobConfig.parse(raw, folder=file.folder, origin=file.origin)
+
+
+def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, Client]:
+    """Check the parameters of the forest, and only then order it."""
+    from woodlot.cli._forest import make_estimator, plan_for
+    from woodlot.connected import connect
+    from woodlot.estimators.settings import settings_of
+
+    quiet_logs()
+    job = config.job
+    estimator = make_estimator(job.task, config.forest, origin)
+    plan = plan_for(estimator, origin)
+    with connecting(access):
+        federation = connect(
+            access.address, access.identity, tables=job.tables, parties=job.parties, align=config.align.method
+        )
+        try:
+            labels = federation.find_labels(job.y, job.sample_weight)
+            order = federation.train_order(plan, labels, settings_of(estimator), job.name or "")
+            return federation.client.submit(order), federation.client
+        except BaseException:
+            federation.close()
+            raise
+
+
+def say_trained(
+    client: Client, facts: JobFacts, access: Access, *, as_json: bool, config: JobConfig | None = None
+) -> None:
+    """The outcome of a training, and what one may do with it."""
+    model = next((m for m in client.models() if m.model == facts.model), None) if facts.state == "done" else None
+    if not finish(facts, access, as_json=as_json, more={"forest": None if model is None else plain(model)}):
+        return
+    if model is not None:
+        _print_forest(facts, model, access, config)
+
+
+def _print_forest(facts: JobFacts, model: ModelFacts, access: Access, config: JobConfig | None) -> None:
+    from rich.text import Text
+
+    from woodlot.cli import _show as show
+
+    name = model.name or model.model[: len(facts.job) // 4]
+    console = show.stdout()
+    console.print(Text.assemble(("Forest ", "bold"), (name, "bold green"), (" has grown.", "bold")), end="\n\n")
+    console.print(show.facts_grid(grown_facts(facts, model)))
+    tables = ["--tables", "TABLE"]
+    label = f"{model.holder}.COLUMN"
+    if config is not None:
+        label, said = config.job.y, config.job.tables
+        pairs = [said] if isinstance(said, str) else [f"{p}={table}" for p, table in said.items()]
+        tables = [word for pair in pairs for word in ("--tables", pair)]
+    show.next_commands(
+        console,
+        [
+            access.command("predict", "--model", name, *tables, "--score", label),
+            access.command("models", "show", name),
+            access.command("models", "export", name, "FOLDER"),
+            access.command("audit", facts.job[:8]),
+        ],
+    )
+
+
+def grown_facts(facts: JobFacts, model: ModelFacts) -> dict[str, str]:
+    """What is told of a forest that has grown."""
+    from woodlot.cli import _show as show
+
+    total = sum(model.splits.values())
+    rows = f"{model.n_rows:,}"
+    if facts.rows:
+        rows += f" in common; {show.by_party(facts.rows, lambda n: f'has {n:,}')}"
+    return {
+        "model": model.model,
+        "name": model.name,
+        "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
+        "rows": rows,
+        "score": "" if model.oob_score is None else f"{show.score(model.oob_score, bool(model.classes))}, out of bag",
+        "splits": show.by_party(model.splits, lambda n: f"{n:,} ({show.share(n, total)})"),
+        "sent": f"{show.by_party(facts.bytes_by_party, show.amount)}; {facts.rounds:,} rounds",
+        "time": show.duration((facts.ended or 0) - (facts.started or 0)),
+    }

@@ -1,0 +1,332 @@
+"""Horizontal forests as scikit-learn estimators: same columns, different rows."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from woodlot.estimators.labels import class_array
+from woodlot.estimators.origin import Origin
+from woodlot.estimators.settings import from_json
+from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor
+from woodlot.federation import GrownForest
+from woodlot.protocols.vertical.files import StoredForest
+from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+
+PRIVATE_LEAF = 5
+"""The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
+
+
+class LocalForestsClassifier(WholeForestClassifier):
+    """Forests that clients grow alone, put together; the slides' non-collaborative federated forest (NCFF).
+
+    Each client with rows grows an equal share of the trees on its own rows alone and hands them over with their
+    leaves. The baseline of the collaborative forest.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Number of trees over all clients.
+    parties : int or array-like, default=3
+        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
+        or the client of each row. Not used on a federation.
+    criterion : {"entropy", "gini", "log_loss"}, default="entropy"
+        What a split improves.
+    max_depth, min_samples_split
+        When a node is not split further, as in scikit-learn; counts are of the growing client's rows.
+    min_samples_leaf : int, default=5
+        Rows that a client must have on both sides of a split. With 1, as in the slides, leaves tell the labels of
+        single rows.
+    max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
+        Features tried at each node.
+    bootstrap, max_samples
+        Rows that a client draws for each tree, of its own; as in scikit-learn.
+    max_bins : int or None, default=None
+        None keeps every distinct value (exact); a number bins each numeric column by the client's own quantiles.
+    n_jobs : int or None, default=None
+        Threads; the forest does not depend on them.
+    random_state : int, RandomState or None
+        The same number, clients and rows give the same forest.
+    verbose : int, default=0
+        1 shows progress.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes of all clients together.
+    feature_importances_ : array
+        Mean decrease of impurity.
+    disclosure_ : Disclosures
+        Who saw what during training.
+    cost_ : Cost
+        Rounds, bytes and seconds of the training.
+    forest_ : GrownForest
+        The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+    """
+
+    _method = "local"
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: Any = 3,
+        criterion: str = "entropy",
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = PRIVATE_LEAF,
+        max_features: int | float | str | None = "sqrt",
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        max_bins: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.max_bins = max_bins
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class LocalForestsRegressor(WholeForestRegressor):
+    """Forests that clients grow alone, put together, for regression.
+
+    Parameters and attributes as for :class:`LocalForestsClassifier`, except ``criterion`` ("squared_error") and
+    ``max_features`` (default 1.0), and without ``classes_``.
+    """
+
+    _method = "local"
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: Any = 3,
+        criterion: str = "squared_error",
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = PRIVATE_LEAF,
+        max_features: int | float | str | None = 1.0,
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        max_bins: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.max_bins = max_bins
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class CollaborativeForestClassifier(WholeForestClassifier):
+    """The collaborative forest: every tree grows at every client, and all clients fill its leaves.
+
+    The trees go round the clients. Each grows them on at their leaves, on a bootstrap of its own rows, until its rows
+    there are of one class. Leaves are empty meanwhile. Then every client tells what all its rows leave in each leaf;
+    the coordinator sees the sum over the clients only.
+
+    Thresholds travel: each lies halfway between two values of the client that found it, and the coordinator and all
+    clients see it.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Number of trees.
+    parties : int or array-like, default=3
+        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
+        or the client of each row. Not used on a federation.
+    criterion : {"entropy", "gini", "log_loss"}, default="entropy"
+        What a split improves.
+    max_depth, min_samples_split
+        When a node is not split further, as in scikit-learn; counts are of the growing client's rows.
+    min_samples_leaf : int, default=5
+        Rows that the growing client must have on both sides of a split. With 1, as in the slides, trees
+        grow until their leaves are pure.
+    max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
+        Features tried at each node.
+    bootstrap, max_samples
+        Rows that a client draws for each tree, of its own; as in scikit-learn.
+    max_bins : int or None, default=None
+        None keeps every distinct value (exact); a number bins each numeric column by the client's own quantiles.
+    leaf_average : {"plain", "rows"}, default="plain"
+        Whether a client's class shares in a leaf count the same as any other client's that reports the leaf, as in the
+        slides, or by its rows there. "plain" is better where most clients have several classes but not all; a client
+        with one class only never finds a split, and with "plain" its class then weighs too much: use "rows".
+    min_leaf_rows : int or None, default=None
+        What fewer rows of a client have left in a leaf it merges with the neighbouring leaves', up to the first node
+        where enough come together. None: as ``min_samples_leaf``. A leaf that no client reports answers as its deepest
+        ancestor at or below which any does. Where no client has as many rows, the forest learns nothing and
+        warns of it.
+    sums : {"secure", "plain"}, default="secure"
+        Secure sums hide each client's numbers from the coordinator and need three clients; plain ones show them.
+    allow_two : bool, default=False
+        Allow secure sums over two clients, each of whom learns the other's numbers from the model.
+    n_jobs : int or None, default=None
+        Threads; the forest does not depend on them.
+    random_state : int, RandomState or None
+        The same number, clients and rows give the same forest.
+    verbose : int, default=0
+        1 shows progress.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes of all clients together.
+    feature_importances_ : array
+        Mean decrease of impurity by what the leaves answer.
+    disclosure_ : Disclosures
+        Who saw what during training.
+    cost_ : Cost
+        Rounds, bytes and seconds of the training.
+    forest_ : GrownForest
+        The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+    """
+
+    _method = "collaborative"
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: Any = 3,
+        criterion: str = "entropy",
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = PRIVATE_LEAF,
+        max_features: int | float | str | None = "sqrt",
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        max_bins: int | None = None,
+        leaf_average: str = "plain",
+        min_leaf_rows: int | None = None,
+        sums: str = "secure",
+        allow_two: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.max_bins = max_bins
+        self.leaf_average = leaf_average
+        self.min_leaf_rows = min_leaf_rows
+        self.sums = sums
+        self.allow_two = allow_two
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _sums(self) -> dict[str, Any]:
+        return {"sums": self.sums, "allow_two": bool(self.allow_two)}
+
+
+class CollaborativeForestRegressor(WholeForestRegressor):
+    """The collaborative forest for regression: leaves hold means of targets.
+
+    Parameters and attributes as for :class:`CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
+    ``max_features`` (default 1.0), and without ``classes_``. Clients tell the power of two above their largest target,
+    so that sums can be exact.
+    """
+
+    _method = "collaborative"
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: Any = 3,
+        criterion: str = "squared_error",
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = PRIVATE_LEAF,
+        max_features: int | float | str | None = 1.0,
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        max_bins: int | None = None,
+        leaf_average: str = "plain",
+        min_leaf_rows: int | None = None,
+        sums: str = "secure",
+        allow_two: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.max_bins = max_bins
+        self.leaf_average = leaf_average
+        self.min_leaf_rows = min_leaf_rows
+        self.sums = sums
+        self.allow_two = allow_two
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _sums(self) -> dict[str, Any]:
+        return {"sums": self.sums, "allow_two": bool(self.allow_two)}
+
+
+HORIZONTAL: dict[str, type[WholeForest]] = {
+    cls.__name__: cls
+    for cls in (
+        LocalForestsClassifier,
+        LocalForestsRegressor,
+        CollaborativeForestClassifier,
+        CollaborativeForestRegressor,
+    )
+}
+"""The estimators of whole forests that files can hold."""
+
+W = TypeVar("W", bound=WholeForest)
+
+
+def restore_whole(kind: type[W], stored: StoredForest) -> W:
+    """The fitted model that a file describes."""
+    notes, origin = stored.extra, stored.extra["origin"]
+    model = kind(**from_json(notes["params"]))
+    model._origin = Origin(tuple(origin["names"]), None, origin["label"], origin["criterion"])
+    model.n_features_in_ = len(stored.coordinator.feature_keys)
+    if notes["named"]:
+        model.feature_names_in_ = np.array(model._origin.names, dtype=object)
+    if isinstance(model, WholeForestClassifier):
+        model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
+    model.disclosure_ = Disclosures(tuple(DisclosureRow(**row) for row in notes["disclosure"]))
+    model.cost_ = Cost(**notes["cost"])
+    model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts))
+    return model

@@ -1,0 +1,350 @@
+"""What the estimators of whole forests share: they are grown over rows at different clients, and predict locally."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from woodlot.data.labels import check_classes, check_targets
+from woodlot.data.partition import deal_evenly
+from woodlot.data.tables import read_table
+from woodlot.estimators.base import AnyFederation, _forget
+from woodlot.estimators.checks import is_int, is_real, require
+from woodlot.estimators.complete import CompleteForest
+from woodlot.estimators.labels import class_array
+from woodlot.estimators.origin import Origin
+from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.settings import settings_of
+from woodlot.estimators.tables import check_table, check_table_again
+from woodlot.exceptions import DataError, WoodlotError
+from woodlot.federation import GrownForest, check_party_names
+from woodlot.protocols.horizontal.client import GrowthPlan
+from woodlot.protocols.messages.horizontal import Task
+from woodlot.protocols.vertical.files import StoredForest, save_parts
+from woodlot.protocols.vertical.target import Target
+from woodlot.row_federation import RowFederation, target_of
+from woodlot.runtime.audit import Cost, Disclosures
+from woodlot.trees.parallel import effective_jobs
+from woodlot.trees.sampling import derive_seed
+
+
+class WholeForest(BaseEstimator):  # type: ignore[misc]
+    """A forest grown over rows that lie at different clients; everybody has all of it."""
+
+    _criteria: tuple[str, ...]
+    _task: Task
+    _method: Literal["local", "collaborative"]
+    _origin: Origin
+    criterion: str
+    parties: Any
+    n_jobs: int | None
+    random_state: Any
+    verbose: int
+
+    # --- fitting ---
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Grow the forest. If it fails, the model is what it was before.
+
+        Parameters
+        ----------
+        X : array, data frame, Arrow table or Federation
+            One table, whose rows are dealt to simulated clients (see ``parties``); or a federation of layout "rows".
+        y : array-like or str
+            Labels; on a federation the name of their column, which every client has.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self.get_params(deep=False), self._criteria)
+        grown = copy.copy(self)
+        _forget(grown)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if isinstance(X, AnyFederation):
+            grown._fit_federation(X, y, seed)
+        else:
+            grown._fit_table(X, y, seed)
+        _forget(self)
+        self.__dict__.update(grown.__dict__)
+        return self
+
+    def _fit_table(self, X: Any, y: Any, seed: int) -> None:
+        table, y = check_table(self, X, y)
+        y = self._check_labels(y)
+        client, names = deal_rows(self.parties, table.n_rows, derive_seed(seed, "dealing"))
+        federation = RowFederation.dealt_rows(table, client, names)
+        targets = {name: target_of(y[client == k], self._task) for k, name in enumerate(names)}
+        self._origin = Origin(table.names, None, None, self.criterion)
+        self._grow(federation, targets, None, seed)
+
+    def _fit_federation(self, federation: AnyFederation, y: Any, seed: int) -> None:
+        if not isinstance(federation, RowFederation):
+            raise DataError(
+                "this federation's parties have different columns; a horizontal forest needs clients with the same "
+                "columns: Federation.local(tables, layout='rows')"
+            )
+        if not isinstance(y, str):
+            raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
+        self._origin = Origin((), None, y, self.criterion)
+        self._grow(federation, federation.read_targets(y, self._task), y, seed)
+        self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
+
+    def _grow(self, federation: RowFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
+        plan = plan_of(self.get_params(deep=False), self._task, seed)
+        with progress_bar(self.verbose, "growing trees") as show:
+            forest, account = federation.grow(
+                plan,
+                self._method,
+                targets,
+                label=label,
+                n_jobs=effective_jobs(self.n_jobs),
+                on_progress=show,
+                **self._sums(),
+            )
+        self.disclosure_: Disclosures = account.disclosure
+        self.cost_: Cost = account.cost
+        self._set_forest(forest)
+        most = max(len(target.numbers) + len(target.values) for target in targets.values())
+        if self._method == "collaborative" and most < plan.min_leaf_rows:
+            warnings.warn(
+                f"no client has as many as {plan.min_leaf_rows} rows, so none reports any leaf and the forest has "
+                "learnt nothing; lower min_leaf_rows or min_samples_leaf, or have fewer clients with more rows",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _sums(self) -> dict[str, Any]:
+        """How clients' numbers are added, where they are."""
+        return {}
+
+    def _set_forest(self, forest: GrownForest) -> None:
+        self.forest_ = forest
+
+    def _check_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        raise TypeError("a forest learns as a classifier or a regressor")
+
+    # --- predicting ---
+
+    def _table(self, X: Any) -> Any:
+        check_is_fitted(self, "forest_")
+        if isinstance(X, AnyFederation):
+            raise DataError("the model is whole: predict each client's table where it is, model.predict(table)")
+        if not self._origin.names:
+            return read_table(X)
+        return check_table_again(self, X, self._origin.names)
+
+    def _outputs(self, X: Any) -> NDArray[np.float64]:
+        return self.combine().outputs(self._table(X), None, effective_jobs(self.n_jobs))
+
+    def apply(self, X: Any) -> NDArray[np.int32]:
+        """Leaf of every row in every tree, numbered from 0 in each tree's preorder of nodes."""
+        leaf = self.combine().apply(self._table(X), effective_jobs(self.n_jobs))
+        structure = self.forest_.coordinator.structure
+        node = np.flatnonzero(structure.right < 0)[leaf]
+        return np.asarray(node - structure.offset[:-1], dtype=np.int32)
+
+    # --- the model ---
+
+    def combine(self) -> CompleteForest:
+        """The model as one object that predicts without its estimator, and exports itself."""
+        check_is_fitted(self, "forest_")
+        memo = self.forest_.memo
+        if memo.complete is None:
+            memo.complete = CompleteForest(
+                self.forest_.coordinator,
+                self.forest_.shared,
+                classes=getattr(self, "classes_", None),
+                criterion=self._origin.criterion,
+            )
+        complete: CompleteForest = memo.complete
+        return complete
+
+    def to_sklearn(self) -> Any:
+        """A scikit-learn forest that predicts the same. Categorical columns cannot be exported."""
+        return self.combine().to_sklearn()
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Mean decrease of impurity by what the leaves answer, one per column."""
+        check_is_fitted(self, "forest_")
+        return self.forest_.coordinator.importances()
+
+    @property
+    def estimators_(self) -> list[Any]:
+        """The trees as scikit-learn's, where these can express them."""
+        check_is_fitted(self, "forest_")
+        try:
+            trees: list[Any] = self.to_sklearn().estimators_
+        except WoodlotError as error:  # so that hasattr() tells whether they are there
+            raise AttributeError(f"estimators_: {error}") from error
+        return trees
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model into a folder, which must not exist yet, or be empty; ``woodlot.load`` reads it."""
+        check_is_fitted(self, "forest_")
+        forest = self.forest_
+        save_parts(folder, StoredForest(forest.coordinator, forest.parts, {}, self._notes()))
+
+    def _notes(self) -> dict[str, Any]:
+        """All that makes a fitted model of a forest, in plain values."""
+        origin = self._origin
+        return {
+            **settings_of(self),
+            "origin": {"names": list(origin.names), "label": origin.label, "criterion": origin.criterion},
+            "named": hasattr(self, "feature_names_in_"),
+            "class_type": self.classes_.dtype.str if hasattr(self, "classes_") else None,
+            "disclosure": self.disclosure_.to_dicts(),
+            "cost": asdict(self.cost_),
+        }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class WholeForestClassifier(ClassifierMixin, WholeForest):  # type: ignore[misc]
+    """The classifier's part."""
+
+    _criteria = ("gini", "entropy", "log_loss")
+    _task = "classes"
+
+    def _check_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        y = check_classes(y)
+        self.classes_: NDArray[Any] = class_array(Target.of_classes(y).classes, y.dtype)
+        return y
+
+    def _set_forest(self, forest: GrownForest) -> None:
+        super()._set_forest(forest)
+        if not hasattr(self, "classes_"):
+            self.classes_ = class_array(forest.coordinator.classes)
+        self.n_classes_ = len(self.classes_)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Class probabilities: the mean of the trees'."""
+        return self._outputs(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        outputs = self._outputs(X)  # first: it knows whether the model is fitted
+        return np.asarray(self.classes_[outputs.argmax(axis=1)])
+
+
+class WholeForestRegressor(RegressorMixin, WholeForest):  # type: ignore[misc]
+    """The regressor's part."""
+
+    _criteria = ("squared_error",)
+    _task = "targets"
+
+    def _check_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        return check_targets(y)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Mean of the trees' answers for each row."""
+        return self._outputs(X)[:, 0]
+
+
+# --- parameters ---
+
+
+def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> None:
+    """Check what horizontal forests have in common; each error names the parameter and what it may be."""
+    p = params
+    for name, least in (("n_estimators", 1), ("min_samples_split", 2), ("min_samples_leaf", 1)):
+        require(is_int(p[name]) and p[name] >= least, name, p[name], f"a whole number of at least {least}")
+    for name in ("max_depth", "min_leaf_rows"):
+        value = p.get(name)
+        require(value is None or (is_int(value) and value >= 1), name, value, "None or a whole number of at least 1")
+    require(p["criterion"] in criteria, "criterion", p["criterion"], f"one of {list(criteria)}")
+    features = p["max_features"]
+    require(
+        features is None
+        or (isinstance(features, str) and features in ("sqrt", "log2"))
+        or (is_int(features) and features >= 1)
+        or (not is_int(features) and is_real(features) and 0 < features <= 1),
+        "max_features", features, "None, 'sqrt', 'log2', a whole number of at least 1 or a fraction in (0, 1]",
+    )  # fmt: skip
+    samples = p["max_samples"]
+    require(
+        samples is None
+        or (is_int(samples) and 1 <= samples < 2**31)
+        or (not is_int(samples) and is_real(samples) and 0 < samples < np.inf),
+        "max_samples", samples, "None, a whole number of at least 1 or a positive fraction",
+    )  # fmt: skip
+    bins = p["max_bins"]
+    known = bins is None or (is_int(bins) and 2 <= bins <= 256)
+    require(known, "max_bins", bins, "None or a whole number from 2 to 256")
+    for name in ("bootstrap", "allow_two"):
+        value = p.get(name, False)
+        require(isinstance(value, bool | np.bool_), name, value, "True or False")
+    average, sums = p.get("leaf_average", "plain"), p.get("sums", "secure")
+    require(average in ("plain", "rows"), "leaf_average", average, "'plain' or 'rows'")
+    require(sums in ("secure", "plain"), "sums", sums, "'secure' or 'plain'")
+    verbose, jobs = p["verbose"], p["n_jobs"]
+    known = isinstance(verbose, bool | np.bool_) or (is_int(verbose) and verbose >= 0)
+    require(known, "verbose", verbose, "a whole number of at least 0")
+    require(jobs is None or (is_int(jobs) and jobs != 0), "n_jobs", jobs, "None or a whole number other than 0")
+    if not p["bootstrap"] and samples is not None:
+        raise ValueError(
+            "`max_samples` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set "
+            "`max_samples=None`."
+        )
+
+
+def plan_of(params: Mapping[str, Any], task: Task, seed: int) -> GrowthPlan:
+    """What is to be grown; numbers of any library become Python's own."""
+    p = params
+    return GrowthPlan(
+        task=task,
+        n_estimators=int(p["n_estimators"]),
+        criterion="entropy" if p["criterion"] == "log_loss" else p["criterion"],
+        max_depth=None if p["max_depth"] is None else int(p["max_depth"]),
+        min_samples_split=int(p["min_samples_split"]),
+        min_samples_leaf=int(p["min_samples_leaf"]),
+        max_features=_number(p["max_features"]),
+        bootstrap=bool(p["bootstrap"]),
+        max_samples=_number(p["max_samples"]),
+        max_bins=None if p["max_bins"] is None else int(p["max_bins"]),
+        seed=seed,
+        min_leaf_rows=int(p.get("min_leaf_rows") or p["min_samples_leaf"]),
+        leaf_average=p.get("leaf_average", "plain"),
+    )
+
+
+def _number(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    return int(value) if is_int(value) else float(value)
+
+
+def deal_rows(parties: Any, n_rows: int, seed: int) -> tuple[NDArray[np.int64], list[str]]:
+    """The number of each row's simulated client, and the clients' names.
+
+    A number deals rows at random and as evenly as can be; where there are fewer rows than clients, some have none.
+    """
+    if is_int(parties):
+        require(parties >= 1, "parties", parties, "a whole number of at least 1, or the client of each row")
+        names = [f"client-{k + 1}" for k in range(int(parties))]
+        if n_rows < parties:
+            return np.arange(n_rows), names
+        return deal_evenly(n_rows, int(parties), seed), names
+    clients = np.asarray(parties)
+    if isinstance(parties, str) or clients.ndim != 1 or clients.dtype.kind not in "iuUTO":
+        require(False, "parties", parties, "a whole number of at least 1, or the client of each row")
+    if len(clients) != n_rows:
+        raise DataError(f"parties names the clients of {len(clients)} rows, and X has {n_rows}; name one for each row")
+    labels, client = np.unique(clients.astype(str), return_inverse=True)
+    names = [str(label) if clients.dtype.kind in "UTO" else f"client-{label}" for label in labels]
+    check_party_names(names)
+    return client.astype(np.int64), names

@@ -1,0 +1,123 @@
+"""What several releases cost together, and what that means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from woodlot.privacy._libraries import pld
+from woodlot.privacy.exact import float_up
+
+_STEP = 1e-4
+_ROUNDING = 1e-6  # more than the arithmetic of the composition can be wrong by, in parts of the result
+_CERTAIN = 25.0
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Some releases that each cost the same.
+
+    Attributes
+    ----------
+    epsilon : float
+        Of one of them, without a delta.
+    count : int
+        How many of them one row takes part in.
+
+    """
+
+    epsilon: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"count must be a positive whole number, not {self.count!r}")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that promises nothing or cannot be kept."""
+    if not (isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be a positive number, not {epsilon!r}")
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta that is no probability, or certain."""
+    if not (isinstance(delta, int | float) and 0 <= delta < 1):
+        raise ValueError(f"delta must be from 0 to below 1, not {delta!r}")
+
+
+def plain_epsilon(spends: Iterable[Spend]) -> float:
+    """The sum of all epsilons, rounded up: true whatever the mechanisms are, and however each was chosen."""
+    return float_up(sum((Fraction(spend.epsilon) * spend.count for spend in spends), Fraction(0)))
+
+
+def total_epsilon(spends: Iterable[Spend], delta: float = 0.0) -> float:
+    """The smallest epsilon that can be claimed for all releases together.
+
+    Each release is counted as the worst that its epsilon allows, which is randomised response of one bit. Integer
+    Laplace noise on a count that one row changes by 1 is exactly as bad, so nothing is lost for it; the continuous
+    Laplace noise that papers account for would look better than what is drawn.
+
+    Parameters
+    ----------
+    spends : iterable of Spend
+        All releases that one row takes part in.
+    delta : float
+        Probability with which the claim may fail. With 0 the epsilons are added; else they are composed by
+        dp-accounting as privacy loss distributions, rounded to the safe side. This assumes that the epsilons, not
+        the questions, were fixed before the first answer.
+
+    Returns
+    -------
+    float
+
+    """
+    check_delta(delta)
+    spends = list(spends)
+    plain = plain_epsilon(spends)
+    if delta == 0 or not spends:
+        return plain
+    counts: dict[float, int] = {}
+    for spend in spends:
+        counts[spend.epsilon] = counts.get(spend.epsilon, 0) + spend.count
+    parts = [_loss(epsilon).self_compose(count) for epsilon, count in sorted(counts.items())]
+    whole = reduce(lambda one, other: one.compose(other), parts)
+    return min(plain, float(whole.get_epsilon_for_delta(delta)) * (1 + _ROUNDING))
+
+
+def _loss(epsilon: float) -> Any:
+    """The privacy loss of integer Laplace noise on a count that changes by 1: always epsilon, up or down."""
+    return pld().from_discrete_laplace_mechanism(epsilon, 1, value_discretization_interval=_STEP, use_connect_dots=True)
+
+
+def posterior(epsilon: float, prior: float = 0.5) -> float:
+    """How sure an attacker can be at most who was so sure before, knows everything else, and sees all releases."""
+    if not 0 < prior < 1:
+        raise ValueError(f"prior must be between 0 and 1, not {prior}")
+    return prior / (prior + (1 - prior) * math.exp(-epsilon))
+
+
+def in_plain_words(epsilon: float, delta: float = 0.0) -> str:
+    """What an epsilon means, in one line: "an attacker who is 50% sure becomes at most 90% sure"."""
+    check_delta(delta)
+    if epsilon < 0 or math.isnan(epsilon):
+        raise ValueError(f"epsilon must not be negative, not {epsilon!r}")
+    if epsilon > _CERTAIN:
+        return f"an attacker who is 50% sure can become certain: an epsilon of {epsilon:.4g} protects nobody"
+    words = f"an attacker who is 50% sure becomes at most {_percent(epsilon)}% sure"
+    return f"{words}, but for a chance of {delta:g} that more is lost" if delta else words
+
+
+def _percent(epsilon: float) -> str:
+    """The posterior in percent, rounded up so that two digits are left of what is missing to certainty."""
+    missing = 100 / (1 + math.exp(epsilon))
+    digits = max(0, 1 - math.floor(math.log10(missing)))
+    scale = 10**digits
+    shown = math.floor(missing * scale * (1 + 1e-12)) / scale
+    text = f"{100 - shown:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text

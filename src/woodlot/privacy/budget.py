@@ -1,0 +1,359 @@
+"""The record of what each client has spent of its privacy, kept on disk for ever.
+
+A release is charged before it is sent, in the transaction that stores what is sent:
+
+==============================  =================================================================================
+a crash before the transaction  nothing was spent, and nothing was sent
+a crash after it                it is spent, and the stored answer is sent again; nothing is drawn or charged anew
+==============================  =================================================================================
+
+`Ledger` works in a transaction of somebody else's, such as that of a party's journal; `LedgerFile` is a file of its
+own. No decision depends on a clock. Epsilons are recorded in whole units of 1e-12, rounded up, and added exactly. Since
+ten charges of 0.1 shall fit into a budget of 1, a budget may be exceeded by a billionth part of it, and by no more.
+
+Whoever can write to the file can make it forget. It protects the client from mistakes and from others, not from
+itself; a lost file is a lost budget, so back it up with the client's secret.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
+from woodlot.privacy.accounting import Spend, check_delta, check_epsilon, total_epsilon
+from woodlot.privacy.exact import float_up
+
+UNIT = 10**12
+"""Units of an epsilon of 1."""
+
+_SLACK = Fraction(1, 10**9)
+_LARGEST = 2**62
+_APPLICATION = int.from_bytes(b"WBUD", "big")
+_WAIT_SECONDS = 10.0
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS budget_charges (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    client TEXT NOT NULL,
+    dataset TEXT NOT NULL,
+    release TEXT NOT NULL,
+    job TEXT NOT NULL,
+    mechanism TEXT NOT NULL,
+    epsilon INTEGER NOT NULL CHECK (epsilon > 0),
+    count INTEGER NOT NULL CHECK (count > 0),
+    answer BLOB,
+    UNIQUE (client, dataset, release)
+) STRICT
+"""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a client lets be spent on one data set, in all.
+
+    Attributes
+    ----------
+    epsilon : float
+        The total.
+    delta : float
+        With 0 the epsilons of all releases are added; else they are composed, and the total holds but for a chance
+        of delta. See `total_epsilon`.
+
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One release.
+
+    Attributes
+    ----------
+    release : str
+        Names what is released: the same question has the same name, another question another.
+    mechanism : str
+        In words, for whoever reads the record.
+    spend : Spend
+        What it costs.
+    job : str
+        For whoever reads the record.
+    answer : bytes or None
+        What is sent, noise and all, where the message itself is not stored.
+
+    """
+
+    release: str
+    mechanism: str
+    spend: Spend
+    job: str = ""
+    answer: bytes | None = None
+
+
+class Ledger:
+    """The charges in an open database, which may hold other tables.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Its owner begins and ends the transactions, and has set ``synchronous = FULL``.
+
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def charge(self, client: str, dataset: str, budget: Budget, charge: Charge) -> Charge:
+        """Charge a release, or refuse it and change nothing. Nothing may be sent before the transaction has ended.
+
+        Parameters
+        ----------
+        client, dataset : str
+            Whose budget it is, and for which data.
+        budget : Budget
+            What may be spent in all.
+        charge : Charge
+            The release.
+
+        Returns
+        -------
+        Charge
+            What is recorded. Where the release was charged before, this is the earlier record, with the answer
+            that was drawn then: send that one.
+
+        Raises
+        ------
+        PolicyError
+            The budget would be exceeded.
+        LocalProtocolError
+            A release of this name was charged with other terms, or no transaction is open.
+
+        """
+        if not self._db.in_transaction:
+            raise LocalProtocolError("a charge belongs in the transaction that stores what is released: begin it first")
+        epsilon, count = _units(charge.spend), charge.spend.count
+        if epsilon * count > _LARGEST:
+            raise PolicyError(f"an epsilon of {charge.spend.epsilon:g} is too large to be charged: it protects nobody")
+        before = self.find(client, dataset, charge.release)
+        if before is not None:
+            if (before.mechanism, before.spend) != (charge.mechanism, _recorded(epsilon, count)):
+                raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
+            return before
+        self.check(client, dataset, budget, charge.spend)
+        self._db.execute(_TABLE)
+        self._db.execute(
+            "INSERT INTO budget_charges (client, dataset, release, job, mechanism, epsilon, count, answer) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (client, dataset, charge.release, charge.job, charge.mechanism, epsilon, count, charge.answer),
+        )
+        return charge
+
+    def check(self, client: str, dataset: str, budget: Budget, *spends: Spend) -> None:
+        """Refuse what would exceed the budget, and record nothing: for a job that knows its costs beforehand.
+
+        Raises
+        ------
+        PolicyError
+            The message says what is spent and what would be.
+
+        """
+        spent = self._units(client, dataset)
+        after = [*spent, *((_units(spend), spend.count) for spend in spends)]
+        limit = Fraction(budget.epsilon) * (1 + _SLACK)
+        plain = Fraction(sum(epsilon * count for epsilon, count in after), UNIT)
+        if plain <= limit:  # composed it is never more
+            return
+        total = total_epsilon([_recorded(*one) for one in after], budget.delta)
+        if budget.delta == 0 or Fraction(total) > limit:
+            have = total_epsilon([_recorded(*one) for one in spent], budget.delta)
+            raise PolicyError(
+                f"the privacy budget does not allow it: of epsilon {budget.epsilon:g} for this data set "
+                f"{have:.6g} is spent, and it would become {total:.6g}; nothing was released. "
+                "Ask for less, or let the client's operator raise the budget"
+            )
+
+    def find(self, client: str, dataset: str, release: str) -> Charge | None:
+        """Return the record of a release, if there is one."""
+        if not self._exists():
+            return None
+        row = self._db.execute(
+            "SELECT release, mechanism, epsilon, count, job, answer FROM budget_charges "
+            "WHERE client = ? AND dataset = ? AND release = ?",
+            (client, dataset, release),
+        ).fetchone()
+        return None if row is None else _charge(*row)
+
+    def charges(self, client: str, dataset: str) -> list[Charge]:
+        """Return all records in order."""
+        if not self._exists():
+            return []
+        rows = self._db.execute(
+            "SELECT release, mechanism, epsilon, count, job, answer FROM budget_charges "
+            "WHERE client = ? AND dataset = ? ORDER BY position",
+            (client, dataset),
+        )
+        return [_charge(*row) for row in rows]
+
+    def spends(self, client: str, dataset: str) -> list[Spend]:
+        """Return all costs, those of equal epsilon together."""
+        return [_recorded(*one) for one in self._units(client, dataset)]
+
+    def spent(self, client: str, dataset: str, delta: float = 0.0) -> float:
+        """Return the epsilon that is spent, for a delta."""
+        return total_epsilon(self.spends(client, dataset), delta)
+
+    def accounts(self) -> list[tuple[str, str]]:
+        """Return all clients and data sets that have charges."""
+        if not self._exists():
+            return []
+        return self._db.execute(
+            "SELECT DISTINCT client, dataset FROM budget_charges ORDER BY client, dataset"
+        ).fetchall()
+
+    def _units(self, client: str, dataset: str) -> list[tuple[int, int]]:
+        """Epsilons in units, and how often each was spent."""
+        if not self._exists():
+            return []
+        return self._db.execute(
+            "SELECT epsilon, SUM(count) FROM budget_charges WHERE client = ? AND dataset = ? GROUP BY epsilon",
+            (client, dataset),
+        ).fetchall()
+
+    def _exists(self) -> bool:
+        found = self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'budget_charges'").fetchone()
+        return found is not None
+
+
+class LedgerFile:
+    """A ledger in a file of its own, readable by its owner only. Threads and processes may share it.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; it is made when it does not exist.
+
+    Raises
+    ------
+    JournalError
+        If the file cannot be used.
+
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        with self._explained(OSError, sqlite3.Error):
+            _make_private(self.path)
+            self._db = sqlite3.connect(
+                f"file:{quote(str(self.path.absolute()))}?mode=rw",
+                uri=True,
+                timeout=_WAIT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                self._set_up(self._db)
+            except BaseException:
+                self.close()
+                raise
+
+    def _set_up(self, db: sqlite3.Connection) -> None:
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
+        if application != _APPLICATION and (application, tables) != (0, 0):
+            raise JournalError(f"{self.path} is not a privacy ledger: name another file")
+        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise JournalError(
+                f"the privacy ledger {self.path} must be on a local disk; here, SQLite cannot share memory"
+            )
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA application_id = {_APPLICATION}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Ledger]:
+        """What is charged in it is recorded as a whole, or not at all; when it has ended it may be sent."""
+        with self._lock, self._explained(sqlite3.Error):
+            if self._db is None:
+                raise JournalError(f"the privacy ledger {self.path} is closed")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield Ledger(self._db)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    with suppress(sqlite3.Error):  # the first error says more
+                        self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self, *kinds: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except kinds as error:
+            raise JournalError(
+                f"the privacy ledger {self.path} cannot be used ({error}), so nothing may be released; "
+                "make room on the disk, let this user write there, or restore the file"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file. Closing twice does nothing."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _charge(release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None) -> Charge:
+    return Charge(release=release, mechanism=mechanism, spend=_recorded(epsilon, count), job=job, answer=answer)
+
+
+def _units(spend: Spend) -> int:
+    return math.ceil(Fraction(spend.epsilon) * UNIT)
+
+
+def _recorded(units: int, count: int) -> Spend:
+    """A cost as it is recorded: a little more than was charged."""
+    return Spend(float_up(Fraction(units, UNIT)), count)
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that only its owner can read; SQLite gives the files beside it the same permissions."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o077:
+            raise JournalError(
+                f"the privacy ledger {path} can be read by others (mode {mode:o}): make it private with chmod 600"
+            ) from None
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # a loss of power must not take the whole new file
+    finally:
+        os.close(folder)

@@ -1,0 +1,217 @@
+"""A client of the horizontal forests: what all of their protocols have in common at its side.
+
+The client holds a table and the labels of its rows. Its state says which messages it takes; any other is refused and
+changes nothing. All that it does follows from its data, the messages and its secret, so that a run can be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import log2, sqrt
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from woodlot.data.tables import Table
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.horizontal.schema import describe, map_classes, map_table
+from woodlot.protocols.messages import horizontal as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.vertical.labels import TargetCode
+from woodlot.protocols.vertical.target import Target
+from woodlot.trees.alone import Field, Growth
+from woodlot.trees.grow import GrowthRules
+from woodlot.trees.sampling import Bootstrap, derive_seed
+
+UNLIMITED_DEPTH = 2**31 - 1
+LeafAverage = msg.LeafAverage
+
+
+@dataclass(frozen=True)
+class GrowthPlan:
+    """What is to be grown, in scikit-learn's terms; counts of rows are of a client's own.
+
+    Attributes
+    ----------
+    task : {"classes", "targets"}
+        Classification or regression.
+    min_leaf_rows : int
+        A client keeps to itself what fewer of its rows have left in a leaf (collaborative forest).
+    leaf_average : {"rows", "plain"}
+        Whether a client's answer counts by its rows in the leaf, or as any other's (collaborative forest).
+    """
+
+    task: msg.Task
+    n_estimators: int
+    criterion: Literal["gini", "entropy", "squared_error"]
+    max_depth: int | None
+    min_samples_split: int
+    min_samples_leaf: int
+    max_features: int | float | str | None
+    bootstrap: bool
+    max_samples: int | float | None
+    max_bins: int | None
+    seed: int
+    min_leaf_rows: int = 1
+    leaf_average: LeafAverage = "plain"
+
+    def settings(self, n_features: int) -> msg.GrowthSettings:
+        """What every client is told."""
+        return msg.GrowthSettings(
+            entropy=self.criterion == "entropy",
+            max_depth=UNLIMITED_DEPTH if self.max_depth is None else self.max_depth,
+            min_samples_split=self.min_samples_split,
+            min_samples_leaf=self.min_samples_leaf,
+            n_candidates=self._n_candidates(n_features),
+            bootstrap=self.bootstrap,
+            max_samples=self.max_samples,
+            order_seed=derive_seed(self.seed, "order"),
+            bootstrap_seed=derive_seed(self.seed, "bootstrap"),
+        )
+
+    def _n_candidates(self, n_features: int) -> int:
+        m = self.max_features
+        wanted: float
+        if m is None:
+            wanted = n_features
+        elif isinstance(m, str):
+            wanted = sqrt(n_features) if m == "sqrt" else log2(n_features)
+        else:
+            wanted = m if isinstance(m, int) else m * n_features
+        return max(1, min(n_features, int(wanted)))
+
+
+class State(StrEnum):
+    """Where a client stands."""
+
+    idle = "idle"
+    described = "described"
+    ready = "ready"
+
+
+SCHEMA_TAKES: dict[type[Message], State] = {msg.DescribeRows: State.idle, msg.UseSchema: State.described}
+"""In which state a client of any protocol takes the messages of the schema."""
+
+
+class HorizontalClient:
+    """One client and its rows, for one job. Each protocol has a subclass that takes its own messages.
+
+    Parameters
+    ----------
+    name : str
+        The client.
+    table : Table
+        Its columns without the labels. Names and kinds are those of every other client, in any order.
+    target : Target
+        The labels of its rows.
+    secret : bytes
+        Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
+    n_jobs : int
+        Threads.
+    """
+
+    takes: ClassVar[Mapping[type[Message], State]] = {}
+    """In which state the messages of the protocol are taken."""
+
+    def __init__(self, name: str, table: Table, target: Target, *, secret: bytes = b"", n_jobs: int = 1) -> None:
+        self.name = name
+        self.table = table
+        self.target = target
+        self.n_jobs = n_jobs
+        self.state = State.idle
+        self._secret = secret
+        self._task: msg.Task = "classes"
+        self._schema: msg.UseSchema | None = None
+        self._whole_field: Field | None = None
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message; one that the state does not allow is refused and changes nothing."""
+        due = self.takes.get(type(message)) or SCHEMA_TAKES.get(type(message))
+        if due is None:
+            raise RemoteProtocolError(f"a client does not take {type(message).__name__} here")
+        if self.state != due:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} is not due while the client is {self.state}; it is taken when {due}"
+            )
+        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
+        return handler(message)
+
+    # --- the common schema ---
+
+    def _on_DescribeRows(self, message: msg.DescribeRows) -> msg.RowsDescribed:
+        labels = self.target.numbers if message.task == "classes" else self.target.values
+        if len(labels) != self.table.n_rows:
+            raise RemoteProtocolError("DescribeRows asks for labels of the other kind")
+        described = describe(self.table, self.target)
+        self._task = message.task
+        self.state = State.described
+        return described
+
+    def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
+        table = map_table(self.table, message)
+        labels: Any = np.zeros(table.n_rows, np.int64)
+        if self._task == "classes":
+            labels = smallest_unsigned(map_classes(self.target, message.classes))
+        n_classes = len(message.classes) if self._task == "classes" else 0
+        self._whole_field = Field.of(table, labels, n_classes, message.max_bins, self.n_jobs)
+        self._schema = message
+        self.state = State.ready
+        return msg.SchemaInUse()
+
+    @property
+    def schema(self) -> msg.UseSchema:
+        """The common schema."""
+        if self._schema is None:
+            raise RemoteProtocolError("no schema is in use here")
+        return self._schema
+
+    @property
+    def rows(self) -> Field:
+        """All rows of this client, on the common schema."""
+        if self._whole_field is None:
+            raise RemoteProtocolError("no schema is in use here")
+        return self._whole_field
+
+    # --- growing ---
+
+    def growth(self, settings: msg.GrowthSettings) -> tuple[Field, Growth]:
+        """What this client grows trees on, and how, for settings that go together."""
+        n_rows, n_features = self.table.n_rows, len(self.schema.names)
+        share = settings.max_samples
+        if (
+            min(settings.max_depth, settings.min_samples_leaf, settings.n_candidates) < 1
+            or settings.min_samples_split < 2
+            or settings.n_candidates > n_features
+            or (share is not None and not 0 < share < 2**31)
+        ):
+            raise RemoteProtocolError("the settings of growth are out of range")
+        n_draws = n_rows
+        if settings.bootstrap and share is not None:
+            n_draws = share if isinstance(share, int) else max(1, int(share * n_rows))
+        seed = derive_seed(settings.bootstrap_seed, f"rows of {self.name}", secret=self._secret)
+        growth = Growth(
+            rules=GrowthRules(
+                entropy=settings.entropy,
+                max_depth=settings.max_depth,
+                min_samples_split=settings.min_samples_split,
+                min_samples_leaf=settings.min_samples_leaf,
+                min_weight=1,
+                whole_tree=False,
+            ),
+            n_candidates=settings.n_candidates,
+            bootstrap=Bootstrap(seed if settings.bootstrap else None, n_draws, None),
+            seed=settings.order_seed,
+            n_jobs=self.n_jobs,
+        )
+        return self._field(max(n_draws, n_rows)), growth
+
+    def _field(self, heaviest: int) -> Field:
+        """The rows with labels as the search takes them; targets in fixed point for trees of this weight."""
+        field = self.rows
+        if field.n_classes or field.n_rows == 0:
+            return field
+        values = self.target.values
+        return replace(field, labels=TargetCode.draw(values, float(heaviest), 0).encode(values))

@@ -1,0 +1,190 @@
+"""A client of secure sums: a part of the party of whatever protocol needs sums.
+
+The party hands it the messages of the set-up, and for every later request that has a `SumOrder` the numbers that the
+request asks for; what it returns is the reply.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from numpy.typing import NDArray
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import (
+    Agreement,
+    Entropy,
+    Signer,
+    check_configured,
+    check_trust,
+    derive,
+    secret_bytes,
+    transcript_of,
+)
+from woodlot.protocols.messages import secure_sum as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.secure_sum.masks import TAG, Masker, PlainMasker
+from woodlot.protocols.secure_sum.vectors import pack
+
+PURPOSE = "secure-sum"
+"""What a client's identity signs introductions for."""
+
+
+class State(StrEnum):
+    """Where a client stands."""
+
+    idle = "idle"
+    opened = "opened"
+    started = "started"
+
+
+TAKES: dict[type[Message], State] = {msg.OpenSums: State.idle, msg.StartSums: State.opened}
+"""In which state a client takes each message of the set-up."""
+
+
+def minimum_clients(mode: msg.Mode, allow_two: bool) -> int:
+    """How many clients a sum has at least: of two, each would learn the other's numbers from the sum."""
+    if mode == "plain":
+        return 1
+    return 2 if allow_two else 3
+
+
+class SumClient:
+    """One client, for the sums of one job.
+
+    Parameters
+    ----------
+    name : str
+        The client.
+    job : str
+        The job's name, which all clients must have been told alike: it is signed.
+    entropy : callable
+        From a purpose to secret bytes, always the same for this client and job. A client that is restarted so repeats
+        its messages byte for byte.
+    signer : Signer, optional
+        The client's identity. Needed for secure sums unless there is a shared secret.
+    shared_secret : bytes, optional
+        From the configuration, the same at every client; at least 16 random bytes. It enters every mask.
+    mode : {"secure", "plain"}
+        What this client takes part in. Plain sums show the coordinator the numbers of each client.
+    allow_two : bool
+        Whether it takes part in sums over two clients.
+    recover : bool
+        Whether it repeats a sum without a client that has dropped out. See docs/protocol/secure-sum.md for what a
+        coordinator who is not honest about that would learn.
+    data_digest : bytes
+        Of the data that the numbers come from. It enters this client's key, so that no mask is used for two tables.
+
+    Raises
+    ------
+    ConfigError
+        If there is neither a shared secret nor an identity, or the secret is too short.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        job: str,
+        entropy: Entropy,
+        signer: Signer | None = None,
+        shared_secret: bytes | None = None,
+        mode: msg.Mode = "secure",
+        allow_two: bool = False,
+        recover: bool = True,
+        data_digest: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.state = State.idle
+        self._job = job
+        self._mode = mode
+        self._minimum = minimum_clients(mode, allow_two)
+        self._recover = recover
+        self._shared_secret = shared_secret
+        self._agreement: Agreement | None = None
+        if mode == "secure":
+            check_trust(name, shared_secret, signer, "read its numbers")
+            secret = secret_bytes(entropy, f"{PURPOSE} share")
+            private = derive(TAG, secret, "share", data_digest)
+            self._agreement = Agreement(name, tag=TAG, purpose=PURPOSE, job=job, private=private, signer=signer)
+        self._opening: msg.OpenSums | None = None
+        self._introduction = msg.SumIntroduction()
+        self._masker: PlainMasker | None = None
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message of the set-up; one that is not due, or not in order, is refused and changes nothing."""
+        due = TAKES.get(type(message))
+        if due is None:
+            raise RemoteProtocolError(f"the set-up of sums does not take {type(message).__name__}")
+        if self.state != due:
+            raise RemoteProtocolError(f"{type(message).__name__} is not due while sums are {self.state} here")
+        if isinstance(message, msg.OpenSums):
+            return self._on_OpenSums(message)
+        if isinstance(message, msg.StartSums) and self._opening is not None:
+            return self._on_StartSums(message, self._opening)
+        raise RemoteProtocolError("no sums are open here")
+
+    def _on_OpenSums(self, message: msg.OpenSums) -> msg.SumsIntroduced:
+        if self.name not in message.clients:
+            raise RemoteProtocolError(f"this client, {self.name!r}, is not among those of the sums")
+        if message.mode != self._mode:
+            raise PolicyError(f"sums are to be {message.mode}, and this client takes part in {self._mode} ones only")
+        if len(message.clients) < self._minimum:
+            raise PolicyError(
+                f"sums over {len(message.clients)} clients would tell too much of each; this one takes part in sums "
+                f"over {self._minimum} or more"
+            )
+        if self._agreement is not None:
+            unsigned = msg.SumIntroduction(
+                configured=self._shared_secret is not None,
+                share=self._agreement.share,
+                certificate=self._agreement.certificate,
+            )
+            self._introduction = self._agreement.sign(message, unsigned)
+        self._opening = message
+        self.state = State.opened
+        return msg.SumsIntroduced(introduction=self._introduction)
+
+    def _on_StartSums(self, message: msg.StartSums, opening: msg.OpenSums) -> msg.SumsStarted:
+        introductions = message.introductions
+        if self._agreement is None:
+            if tuple(introductions) != opening.clients:
+                raise RemoteProtocolError("the introductions are not those of the clients named at the opening")
+            transcript = transcript_of(TAG, self._job, opening, introductions)
+            self._masker = PlainMasker(self.name, opening.clients, recover=self._recover)
+        else:
+            self._agreement.check_named(opening.clients, self._introduction, introductions)
+            check_configured({name: introduction.configured for name, introduction in introductions.items()})
+            agreed = self._agreement.accept(opening, introductions)
+            transcript, extra = agreed.transcript, self._shared_secret or b""
+            secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
+            self._masker = Masker(self.name, transcript, secrets, minimum=self._minimum, recover=self._recover)
+        self.state = State.started
+        return msg.SumsStarted(transcript=transcript)
+
+    def answer(self, order: msg.SumOrder, values: NDArray[Any]) -> msg.MaskedVector | msg.PlainVector:
+        """Return the reply to a request: the numbers, masked for this order; the same order and numbers repeat it.
+
+        Parameters
+        ----------
+        order : SumOrder
+            From the request.
+        values : array of integers
+            As many as were ordered, none beyond the bound.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            If this order cannot be answered; see `Masker.mask`.
+        DataError
+            If a number is beyond the bound.
+
+        """
+        if self._masker is None:
+            raise RemoteProtocolError(f"no sum is due while sums are {self.state} here")
+        vector = self._masker.mask(order.round, pack(order, values), order.clients)
+        if self._mode == "plain":
+            return msg.PlainVector(round=order.round, values=vector)
+        return msg.MaskedVector(round=order.round, values=vector)

@@ -1,0 +1,30 @@
+"""scikit-learn's own checks of the horizontal estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import woodlot as wl
+
+SMALL: dict[str, Any] = {"n_estimators": 5}
+
+
+# a few of the checks fit on fewer rows than clients may report by default
+@pytest.mark.filterwarnings("ignore:no client has as many as 5 rows:UserWarning")
+@parametrize_with_checks(
+    [
+        wl.LocalForestsClassifier(**SMALL),
+        wl.LocalForestsRegressor(**SMALL),
+        wl.CollaborativeForestClassifier(**SMALL),
+        wl.CollaborativeForestRegressor(**SMALL),
+        wl.CollaborativeForestClassifier(
+            **SMALL, min_samples_leaf=1, leaf_average="rows", criterion="gini", max_bins=16, parties=2, sums="plain"
+        ),
+        wl.CollaborativeForestRegressor(**SMALL, min_samples_leaf=1, leaf_average="rows", bootstrap=False),
+    ]
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)

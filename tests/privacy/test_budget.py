@@ -1,0 +1,257 @@
+"""The ledger: never over the budget, never twice for the same, never forgotten."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
+from woodlot.privacy.accounting import Spend, total_epsilon
+from woodlot.privacy.budget import Budget, Charge, Ledger, LedgerFile
+from woodlot.privacy.label_code import LabelCode
+from woodlot.privacy.randomised_response import RandomisedResponse
+from woodlot.runtime.journal import Entry, Journal
+from woodlot.runtime.journal_file import connect_writer
+
+HERE = Path(__file__).parent
+
+
+def release(name: str, epsilon: float = 0.1, count: int = 1, answer: bytes | None = None) -> Charge:
+    return Charge(release=name, mechanism="noise", spend=Spend(epsilon, count), answer=answer)
+
+
+def charge(file: LedgerFile, one: Charge, budget: Budget, dataset: str = "loans") -> Charge:
+    with file.transaction() as ledger:
+        return ledger.charge("bank", dataset, budget, one)
+
+
+def test_ten_tenths_fit_and_no_eleventh(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file:
+        for number in range(10):
+            charge(file, release(f"r{number}"), Budget(1.0))
+        with pytest.raises(PolicyError, match=r"of epsilon 1 .* 1 is spent, .* 1\.1; nothing was released"):
+            charge(file, release("r10"), Budget(1.0))
+        with file.transaction() as ledger:
+            assert ledger.spent("bank", "loans") == pytest.approx(1.0)
+            assert [one.release for one in ledger.charges("bank", "loans")] == [f"r{number}" for number in range(10)]
+            assert ledger.accounts() == [("bank", "loans")]
+        with pytest.raises(PolicyError):  # what is left is nothing, however little is asked
+            charge(file, release("r11", 1e-6), Budget(1.0))
+
+
+def test_accounts_are_apart(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file:
+        charge(file, release("r", 1.0), Budget(1.0))
+        charge(file, release("r", 1.0), Budget(1.0), dataset="cards")
+        with file.transaction() as ledger:
+            ledger.charge("shop", "loans", Budget(1.0), release("r", 1.0))
+            assert ledger.accounts() == [("bank", "cards"), ("bank", "loans"), ("shop", "loans")]
+            assert ledger.spent("shop", "cards") == 0
+
+
+def test_same_release_is_charged_once_and_keeps_its_first_answer(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file:
+        charge(file, release("r", 0.6, answer=b"first"), Budget(1.0))
+        for budget in (Budget(1.0), Budget(0.1)):  # what was released may be sent again, whatever is left
+            assert charge(file, release("r", 0.6, answer=b"second"), budget).answer == b"first"
+        with file.transaction() as ledger:
+            assert len(ledger.charges("bank", "loans")) == 1
+        for other in (release("r", 0.5), release("r", 0.6, 2)):
+            with pytest.raises(LocalProtocolError, match="other terms"):
+                charge(file, other, Budget(9.0))
+
+
+def test_permanent_response_is_charged_once_unless_the_secret_is_lost(tmp_path: Path) -> None:
+    response = RandomisedResponse.from_paper(LabelCode.one_hot(["no", "yes"]), pr=0.75, xi=0.9, zeta=0.1)
+    budget = Budget(response.epsilon())
+
+    def train(secret: bytes) -> None:
+        one = Charge(release=response.release(secret, "loans"), mechanism="labels", spend=Spend(response.epsilon()))
+        charge(file, one, budget)
+
+    with LedgerFile(tmp_path / "ledger") as file:
+        for _ in range(3):
+            train(bytes(32))
+        with pytest.raises(PolicyError, match=r"it would become 7\.78"):
+            train(bytes(31) + b"x")
+
+
+def test_composed_budget_allows_more_and_still_ends(tmp_path: Path) -> None:
+    budget = Budget(1.0, 1e-6)
+    with LedgerFile(tmp_path / "ledger") as file:
+        charge(file, release("level 0", 0.01, 100), budget)  # 1.0 as a sum
+        charge(file, release("level 1", 0.01, 300), budget)  # 4.0 as a sum, 0.85 composed
+        with pytest.raises(PolicyError, match="nothing was released"):
+            charge(file, release("level 2", 0.01, 300), budget)
+        with file.transaction() as ledger:
+            assert ledger.spent("bank", "loans", 1e-6) == pytest.approx(total_epsilon([Spend(0.01, 400)], 1e-6))
+            assert ledger.spent("bank", "loans") == pytest.approx(4.0)
+        with pytest.raises(PolicyError):
+            charge(file, release("level 2", 0.01), Budget(1.0))
+
+
+def test_check_records_nothing(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file, file.transaction() as ledger:
+        ledger.check("bank", "loans", Budget(1.0), Spend(0.5), Spend(0.1, 5))
+        with pytest.raises(PolicyError):
+            ledger.check("bank", "loans", Budget(1.0), Spend(0.5), Spend(0.1, 6))
+        assert ledger.charges("bank", "loans") == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.floats(0.01, 0.7)), max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_budget_is_never_exceeded(asked: list[tuple[int, float]]) -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    ledger, granted = Ledger(db), dict[str, float]()
+    for number, epsilon in asked:
+        db.execute("BEGIN IMMEDIATE")
+        name = f"r{number}"
+        fits = math.fsum([*granted.values(), epsilon]) <= 1.0
+        try:
+            ledger.charge("c", "d", Budget(1.0), release(name, epsilon))
+        except PolicyError:
+            assert name not in granted
+            assert not fits
+        except LocalProtocolError:
+            assert granted[name] != epsilon
+        else:
+            granted.setdefault(name, epsilon)
+        db.execute("COMMIT")
+        assert math.fsum(granted.values()) <= 1.0 + 1e-9
+        assert ledger.spent("c", "d") == pytest.approx(math.fsum(granted.values()), abs=1e-9)
+    db.close()
+
+
+def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
+    """In a party's journal: one transaction holds the message and its charge."""
+    path = tmp_path / "journal.sqlite"
+    with Journal(path, durable=True) as journal:
+        entry = Entry("bank", "coordinator", 1, "Counts", 3, b"x" * 32, None)
+        journal.job("job").append([entry])
+    db = connect_writer(path, durable=True)
+    try:
+        ledger = Ledger(db)
+        assert ledger.spent("bank", "loans") == 0  # a journal without a ledger is one where nothing was spent
+        with pytest.raises(LocalProtocolError, match="transaction"):
+            ledger.charge("bank", "loans", Budget(1.0), release("r"))
+        for end in ("ROLLBACK", "COMMIT"):
+            db.execute("BEGIN IMMEDIATE")
+            ledger.charge("bank", "loans", Budget(1.0), release("r"))
+            db.execute("UPDATE jobs SET count = count WHERE job = 'job'")
+            db.execute(end)
+            assert ledger.spent("bank", "loans") == pytest.approx(0.1 if end == "COMMIT" else 0)
+    finally:
+        db.close()
+    with Journal(path, durable=True) as journal:
+        journal.verify()
+
+
+def test_error_in_a_transaction_undoes_its_charges(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file:
+
+        def charge_and_fail() -> None:
+            with file.transaction() as ledger:
+                ledger.charge("bank", "loans", Budget(1.0), release("r"))
+                raise OSError("the line broke")
+
+        with pytest.raises(OSError, match="the line broke"):
+            charge_and_fail()
+        with file.transaction() as ledger:
+            assert ledger.find("bank", "loans", "r") is None
+
+
+def test_threads_and_files_share_one_budget(tmp_path: Path) -> None:
+    granted: list[str] = []
+
+    def client(name: str) -> None:
+        with LedgerFile(tmp_path / "ledger") as file:
+            for number in range(10):
+                try:
+                    charge(file, release(f"{name}{number}"), Budget(1.0))
+                except PolicyError:
+                    continue
+                granted.append(name)
+
+    LedgerFile(tmp_path / "ledger").close()
+    threads = [threading.Thread(target=client, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(granted) == 10
+
+
+def test_killed_client_forgets_nothing_and_pays_nothing_twice(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    sent: dict[str, str] = {}
+    for lines in (1, 4, 9, 30):
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "budget_process.py"), str(path), "100"], stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            for _ in range(lines):
+                name, answer = process.stdout.readline().split()
+                assert sent.setdefault(name, answer) == answer
+            process.kill()
+            for line in process.stdout:  # what it had sent before it died
+                if line.endswith("\n"):
+                    name, answer = line.split()
+                    assert sent.setdefault(name, answer) == answer
+        with LedgerFile(path) as file, file.transaction() as ledger:
+            recorded = {one.release: (one.answer or b"").hex() for one in ledger.charges("bank", "loans")}
+            assert sent.items() <= recorded.items()
+            assert ledger.spent("bank", "loans") == pytest.approx(0.01 * len(recorded))
+    assert 30 <= len(sent) <= 100
+
+
+def test_file_is_private_and_must_be_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with LedgerFile(path) as file:
+        charge(file, release("r"), Budget(1.0))
+        assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}
+    path.chmod(0o644)
+    with pytest.raises(JournalError, match="chmod 600"):
+        LedgerFile(path)
+    text = tmp_path / "text"
+    text.write_text("not a database at all, but a longer text")
+    text.chmod(0o600)
+    with pytest.raises(JournalError, match="nothing may be released"):
+        LedgerFile(text)
+    connect_writer(tmp_path / "journal", durable=False).close()
+    with pytest.raises(JournalError, match="not a privacy ledger"):
+        LedgerFile(tmp_path / "journal")
+    with pytest.raises(JournalError, match="nothing may be released"):
+        LedgerFile(tmp_path / "no" / "folder")
+    with pytest.raises(JournalError, match="is closed"), file.transaction():
+        pass
+
+
+def test_damaged_ledger_releases_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with LedgerFile(path) as file:
+        charge(file, release("r"), Budget(1.0))
+    data = bytearray(path.read_bytes())
+    data[100:] = b"\xff" * (len(data) - 100)
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match="nothing may be released"), LedgerFile(path) as file:
+        charge(file, release("s"), Budget(1.0))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0, 0), (-1, 0), (math.inf, 0), (math.nan, 0), (1, 1), (1, -0.1)])
+def test_bad_budgets_are_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError, match=r"epsilon|delta"):
+        Budget(epsilon, delta)
+
+
+def test_epsilons_beyond_counting_are_refused(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file, pytest.raises(PolicyError, match="too large"):
+        charge(file, release("r", 1e9), Budget(1e12))

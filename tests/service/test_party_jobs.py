@@ -1,0 +1,312 @@
+"""What a party's job takes and what it refuses: orders, policies, models, alignments and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from party_bench import PRIVATE, REFUSALS, Bench, Recorded, play, recorded_jobs
+from small_jobs import PARTIES, PLAN
+
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import align, vertical
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.runtime.codec import decode, encode
+from woodlot.service.orders import (
+    AlignOrder,
+    AnyOrder,
+    Part,
+    PredictOrder,
+    TrainOrder,
+    common_fields,
+    new_job,
+)
+from woodlot.service.party_jobs import PartyJob, housekeeping_job
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    with recorded_jobs(tmp_path_factory.mktemp("jobs")) as made:
+        yield made
+
+
+# --- the order ---
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def train_order(bench: Bench, **changes: Any) -> TrainOrder:
+    fields = bench.fields() | {"holder": "bank", "plan": PLAN, "settings": "{}"} | changes
+    return TrainOrder(**fields)
+
+
+def refused(bench: Bench, order: AnyOrder, party: str = "bank", user: str = "alice", job: str | None = None) -> str:
+    """Why a party does not open a job; nothing of the job is left there."""
+    attempt = bench.job(party, job or order.job)
+    with pytest.raises(REFUSALS) as caught:
+        attempt.handle(bench.opening(order, user))
+    for message in (msg.KeepAlignment(), vertical.OpenTraining(max_bins=None)):
+        with pytest.raises(RemoteProtocolError, match="is not due in this job"):
+            attempt.handle(message)
+    assert PRIVATE.search(str(caught.value)) is None
+    return str(caught.value)
+
+
+def test_an_order_is_for_one_job(bench: Bench) -> None:
+    order = train_order(bench)
+    assert "of another job" in refused(bench, order, job=new_job())
+    alone = AlignOrder(**common_fields({"shop": Part(table="customers")}, {"shop": bench.homes["shop"].certificate}))
+    assert "not for this party" in refused(bench, alone)
+    job = bench.job("bank", order.job)
+    job.handle(bench.opening(order))
+    with pytest.raises(RemoteProtocolError, match="opened before"):
+        job.handle(bench.opening(order))
+
+
+def test_an_order_must_be_the_users_own(bench: Bench) -> None:
+    order = train_order(bench)
+    mine, other = bench.opening(order), bench.opening(train_order(bench))
+    for stolen in (
+        msgspec.structs.replace(mine, signature=other.signature),
+        msgspec.structs.replace(mine, order=other.order),
+        msgspec.structs.replace(mine, certificate=bench.users["bob"].certificate),
+        msgspec.structs.replace(mine, certificate=bench.homes["shop"].certificate),
+    ):
+        with pytest.raises(PolicyError, match="the order is not taken"):
+            bench.job("bank", order.job).handle(stolen)
+    swapped = msgspec.structs.replace(order, sealed={"bank": order.sealed["shop"], "shop": order.sealed["bank"]})
+    assert "no part that this party can open" in refused(bench, swapped)
+
+
+def test_what_only_the_party_may_know_is_in_its_log_only(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    table = bench.world.root / "bank" / "customers.parquet"
+    wrong_label = train_order(bench, **bench.fields(bank=Part(table="customers", label="incom")))
+    wrong_weight = train_order(bench, **bench.fields(bank=Part(table="customers", label="late", weight="wealth")))
+    for order, words in ((wrong_label, "'incom'"), (wrong_weight, "'wealth'")):
+        assert refused(bench, order) == "its table cannot be used; its own log says why"
+        assert f"there is no column {words} in table 'customers'" in caplog.text
+    assert "no table of the name" in refused(bench, train_order(bench, **bench.fields(bank=Part(table="income"))))
+    caplog.clear()
+    table.rename(table.with_suffix(".old"))
+    assert refused(bench, train_order(bench)) == "its table cannot be used; its own log says why"
+    assert "customers.parquet) is not there" in caplog.text
+
+
+def test_labels_that_cannot_be_used_are_told_in_general_words(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    path = bench.world.root / "bank" / "customers.parquet"
+    table = pq.read_table(path)
+    late = pa.array([None, *table.column("late").to_pylist()[1:]])
+    pq.write_table(table.set_column(table.column_names.index("late"), "late", late), path)
+    with pytest.raises(DataError, match=r"^its labels or its table cannot be used; its own log says why$"):
+        play(bench, train_order(bench))
+    assert "late" in caplog.text or "label" in caplog.text
+
+
+# --- the coordinator asks for something else than was ordered ---
+
+
+def opened(bench: Bench, order: AnyOrder, party: str = "bank") -> PartyJob:
+    job = bench.job(party, order.job)
+    job.handle(bench.opening(order))
+    return job
+
+
+def test_another_alignment_than_the_ordered_one_is_refused(bench: Bench) -> None:
+    order = AlignOrder(**bench.fields(), method="psi")
+    asked = align.OpenAlignment(parties=PARTIES, method="psi", join="inner")
+    for changes in (
+        {"method": "keyed-hash"},
+        {"method": "keyed-hash", "join": "outer"},
+        {"parties": ("shop", "bank")},
+        {"parties": ("bank", "post")},
+        {"parties": (*PARTIES, "post")},
+    ):
+        with pytest.raises(RemoteProtocolError, match="does not ask for this alignment"):
+            opened(bench, order).handle(msgspec.structs.replace(asked, **changes))
+    done = play(bench, AlignOrder(**bench.fields()))
+    again = train_order(bench, alignment=done.job, method="psi")
+    with pytest.raises(RemoteProtocolError, match="does not ask for this alignment"):
+        opened(bench, again).handle(asked)
+    assert isinstance(opened(bench, order).handle(asked), align.Introduced)
+
+
+def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded) -> None:
+    bench, trained, aligned = recorded.bench, recorded.plays["train"], recorded.plays["align"]
+    n = trained.outcome.aligned.n_rows
+    use = msg.UseModel(
+        model=trained.job, forest=msgspec.structs.asdict(decode(trained.asked["bank"][-1]))["forest"], n_rows=n
+    )
+
+    def ask(order: PredictOrder, question: Message) -> Message:
+        job = opened(bench, order)
+        job.handle(use)
+        return job.handle(question)
+
+    fields = bench.fields() | {"model": trained.job, "alignment": aligned.job}
+    simple, shuffled = PredictOrder(**fields), PredictOrder(**fields, shuffled=(0, 1))
+    by_nodes = PredictOrder(**fields, how="classical")
+    decisions = vertical.AskDecisions(wire="decisions", shuffled=None, seed=0)
+    nodes = vertical.AskNodes(rows=np.zeros(0, np.int32), nodes=np.zeros(0, np.int32))
+    for order, question in (
+        (simple, msgspec.structs.replace(decisions, wire="ranks")),
+        (simple, msgspec.structs.replace(decisions, wire="leaves")),
+        (simple, msgspec.structs.replace(decisions, shuffled=0)),
+        (simple, nodes),
+        (by_nodes, decisions),
+        (simple, vertical.RevealSplits()),
+        (simple, vertical.PlantTrees(first_tree=0, n_trees=1, candidates=np.ones(1, np.uint8))),
+        (simple, vertical.OutOfBag(output=np.zeros(n), counted=np.zeros((n + 7) // 8, np.uint8))),
+    ):
+        with pytest.raises(RemoteProtocolError, match="the order does not ask for"):
+            ask(order, question)
+    assert isinstance(ask(simple, decisions), vertical.Decisions)
+    assert isinstance(ask(shuffled, msgspec.structs.replace(decisions, shuffled=0)), vertical.Decisions)
+    assert isinstance(ask(by_nodes, nodes), vertical.Sides)
+    for changes, words in (
+        ({"model": new_job()}, "for another model"),
+        ({"n_rows": n + 1}, f"speaks of {n + 1} rows"),
+        ({"forest": "0" * 64}, "belongs to another forest"),
+    ):
+        with pytest.raises((RemoteProtocolError, DataError), match=words):
+            opened(bench, simple).handle(msgspec.structs.replace(use, **changes))
+
+
+def test_answers_go_to_whom_the_order_names(recorded: Recorded) -> None:
+    bench, trained, aligned = recorded.bench, recorded.plays["train"], recorded.plays["align"]
+    n = trained.outcome.aligned.n_rows
+    fields = bench.fields() | {"model": trained.job, "alignment": aligned.job}
+    answers = msg.TakeAnswers(outputs=np.full((n, 2), 0.5), classes=("no", "yes"), keep=True, score=False)
+    for order, changes, words in (
+        (PredictOrder(**fields), {}, "does not give the answers to this party"),
+        (PredictOrder(**fields, deliver_to="shop"), {}, "does not give the answers to this party"),
+        (PredictOrder(**fields, deliver_to="bank"), {"score": True}, "does not give the answers to this party"),
+        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n - 1, 2), 0.5)}, "do not fit the rows"),
+        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n, 3), 0.5)}, "not those of a forest"),
+        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n, 2), np.nan)}, "not those of a forest"),
+    ):
+        with pytest.raises(RemoteProtocolError, match=words):
+            opened(bench, order).handle(msgspec.structs.replace(answers, **changes))
+        assert not (bench.world.root / "bank" / "state" / "answers" / f"{order.job}.parquet").exists()
+    good = PredictOrder(**fields, deliver_to="bank")
+    assert opened(bench, good).handle(answers).score is None  # type: ignore[attr-defined]
+    kept = pq.read_table(bench.world.root / "bank" / "state" / "answers" / f"{good.job}.parquet")
+    assert kept.column_names == ["id", "prediction", "probability_no", "probability_yes"]
+    assert kept.num_rows == n
+
+
+# --- the policy ---
+
+
+def test_the_policy_is_asked_at_every_step(bench: Bench) -> None:
+    order = train_order(bench)
+    assert "does not let 'bob' train; its operator can add \"bob\"" in refused(bench, order, user="bob")
+    play(bench, AlignOrder(**bench.fields()), user="bob")
+    bench.change_policy("bank", protocols=("align", "predict"))
+    assert "does not train: the setting protocols" in refused(bench, train_order(bench))
+    bench.change_policy("bank", protocols=("align", "train", "predict"), min_rows=1000)
+    for forbidden in (train_order(bench), AlignOrder(**bench.fields())):
+        with pytest.raises(PolicyError, match=r"fewer common rows .* \(min_rows = 1000\)"):
+            play(bench, forbidden)
+    assert not (bench.world.root / "bank" / "state" / "models").exists()
+    bench.change_policy("bank", min_rows=1, min_samples_leaf=4)
+    with pytest.raises(PolicyError, match="train with min_samples_leaf=4 or more"):
+        play(bench, train_order(bench))
+    play(bench, train_order(bench, plan=replace(PLAN, min_samples_leaf=4)))
+
+
+def test_predictions_are_counted_before_they_are_made(bench: Bench) -> None:
+    trained = play(bench, train_order(bench))
+    n, forest = trained.outcome.aligned.n_rows, trained.outcome.forest
+    bench.change_policy("shop", predictions_per_day=2 * n + 1)
+    order = PredictOrder(**bench.fields(), model=trained.job)
+    for _ in range(3):  # the same job again, as after a crash: it has paid
+        play(bench, order, forest)
+    play(bench, PredictOrder(**bench.fields(), model=trained.job), forest, user="bob")
+    with pytest.raises(PolicyError, match=r"rows per day \(predictions_per_day\); 1 are left until"):
+        play(bench, PredictOrder(**bench.fields(), model=trained.job), forest)
+
+
+# --- models, alignments and tables that are not what they were ---
+
+
+def test_a_model_that_the_party_does_not_have(bench: Bench) -> None:
+    trained = play(bench, train_order(bench))
+    folder = bench.world.root / "shop" / "state" / "models" / trained.job
+    order = PredictOrder(**bench.fields(), model=trained.job)
+    folder.rename(folder.with_name("elsewhere"))
+    with pytest.raises(DataError, match="it does not know this model; was it trained with another state folder"):
+        play(bench, order, trained.outcome.forest)
+    folder.with_name("elsewhere").rename(folder)
+    part = folder / "part.json"
+    part.write_bytes(part.read_bytes().replace(b"visits", b"Visits"))
+    with pytest.raises(DataError, match="its part of the model cannot be used") as caught:
+        play(bench, order, trained.outcome.forest)
+    assert str(bench.world.root) not in str(caught.value)
+    assert PRIVATE.search(str(caught.value)) is None
+
+
+def test_other_columns_than_in_training(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    trained = play(bench, train_order(bench))
+    path = bench.world.root / "shop" / "customers.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.rename_columns(["id", "visits", "trolley"]), path)
+    with pytest.raises(DataError, match=r"^its table does not have the columns that the model was trained with; its"):
+        play(bench, PredictOrder(**bench.fields(), model=trained.job), trained.outcome.forest)
+    assert "basket" in caplog.text
+    pq.write_table(table, path)
+    play(bench, PredictOrder(**bench.fields(), model=trained.job), trained.outcome.forest)
+
+
+def test_a_table_that_has_changed_since_it_was_aligned(bench: Bench) -> None:
+    aligned = play(bench, AlignOrder(**bench.fields()))
+    path = bench.world.root / "shop" / "customers.parquet"
+    table = pq.read_table(path)
+    order = train_order(bench, alignment=aligned.job)
+    pq.write_table(table.slice(0, table.num_rows - 1), path)
+    assert "its table has changed since it was aligned, or is another one; align again" in refused(bench, order, "shop")
+    pq.write_table(table, path, compression="gzip", row_group_size=7)  # the same table, written otherwise
+    play(bench, order)
+    assert "it does not know this alignment; align again" in refused(bench, train_order(bench, alignment=new_job()))
+
+
+def test_a_table_that_has_changed_in_the_middle_of_a_job(recorded: Recorded) -> None:
+    """A party that is restarted would tell another fingerprint when it opens the job: that is how it is noticed."""
+    bench, order = recorded.bench, AlignOrder(**recorded.bench.fields())
+    path = bench.world.root / "shop" / "customers.parquet"
+    table, opening = pq.read_table(path), bench.opening(order)
+    before = encode(bench.job("shop", order.job).handle(opening))
+    assert encode(bench.job("shop", order.job).handle(opening)) == before
+    values = table.column("basket").to_numpy().copy()
+    values[3] += 1e-9
+    pq.write_table(table.set_column(2, "basket", pa.array(values)), path)
+    try:
+        assert encode(bench.job("shop", order.job).handle(opening)) != before
+    finally:
+        pq.write_table(table, path)
+
+
+# --- the end ---
+
+
+def test_only_the_job_of_its_end_ends_a_job(bench: Bench) -> None:
+    job = new_job()
+    order = train_order(bench)
+    for stranger in (bench.job("bank", job), bench.job("bank", housekeeping_job(new_job())), opened(bench, order)):
+        with pytest.raises(RemoteProtocolError, match="ForgetJob is not due"):
+            stranger.handle(msg.ForgetJob(job=job))
+    assert bench.ended == []
+    assert isinstance(bench.job("bank", housekeeping_job(job)).handle(msg.ForgetJob(job=job)), msg.JobForgotten)
+    assert bench.ended == [job]

@@ -1,0 +1,171 @@
+"""Every message in every state of a party's job: a reply or a typed refusal, and the job goes on to the same result.
+
+Whole jobs are recorded once. Then each is played again to a party's new job, and between its messages everything else
+is thrown at it. What is thrown gets a reply or a refusal that tells nothing of the party's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from party_bench import PRIVATE, REFUSALS, Recorded, recorded_jobs
+from small_jobs import PARTIES
+
+from woodlot.exceptions import LocalProtocolError
+from woodlot.protocols.align.party import TAKES as ALIGN_TAKES
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import ArraySpec, Message, registered
+from woodlot.protocols.vertical.party import TAKES
+from woodlot.runtime.codec import decode, encode
+from woodlot.service.party_jobs import PartyJob
+
+JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg.TakeAnswers, msg.ForgetJob)
+TAKEN: list[type[Message]] = [*TAKES, *ALIGN_TAKES, *JOB_MESSAGES]
+"""Every kind of message that a job takes in some state."""
+
+
+def blank(kind: type[Message]) -> Message | None:
+    """A message of some kind, well-formed and as empty as can be; None where it cannot be empty."""
+    hints = get_type_hints(kind, include_extras=True)
+    try:
+        return kind(**{name: _empty(hints[name]) for name in kind.__struct_fields__})
+    except (LocalProtocolError, ValueError):
+        return None
+
+
+def _empty(hint: Any) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        spec = next((note for note in hint.__metadata__ if isinstance(note, ArraySpec)), None)
+        return _empty(arguments[0]) if spec is None else np.empty((0,) * spec.ndim, spec.dtypes[0])
+    if origin is Literal:
+        return arguments[0]
+    if origin in (Union, UnionType):
+        return None if NoneType in arguments else _empty(arguments[0])
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        hints = get_type_hints(hint, include_extras=True)
+        return hint(**{name: _empty(hints[name]) for name in hint.__struct_fields__})
+    return (origin or hint)()
+
+
+def any_message(kind: type[Message]) -> st.SearchStrategy[Message | None]:
+    """Messages of some kind with fields of all sorts; None where they do not go together."""
+    hints = get_type_hints(kind, include_extras=True)
+
+    def build(**fields: Any) -> Message | None:
+        try:
+            return kind(**fields)
+        except LocalProtocolError:
+            return None
+
+    return st.builds(build, **{name: _values(hints[name]) for name in kind.__struct_fields__})
+
+
+def _values(hint: Any) -> st.SearchStrategy[Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    plain: dict[Any, st.SearchStrategy[Any]] = {
+        int: st.sampled_from([0, 1, 2, 3, 20, 57, -1, 2**40, -(2**63)]),
+        float: st.sampled_from([0.0, 1.0, -1.0, 1e300, float("nan"), float("inf")]),
+        bool: st.booleans(),
+        str: st.sampled_from(["", "bank", "shop", "post", "decisions", "0" * 32]),
+        bytes: st.binary(max_size=80),
+        NoneType: st.none(),
+    }
+    if hint in plain:
+        return plain[hint]
+    if origin is Annotated:
+        spec = next((note for note in hint.__metadata__ if isinstance(note, ArraySpec)), None)
+        return _values(arguments[0]) if spec is None else _arrays(spec)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(_values, arguments))
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return st.lists(_values(arguments[0]), max_size=3).map(tuple)
+        return st.tuples(*map(_values, arguments))
+    if origin is dict:
+        return st.dictionaries(_values(arguments[0]), _values(arguments[1]), max_size=3)
+    hints = get_type_hints(hint, include_extras=True)
+    return st.builds(hint, **{name: _values(hints[name]) for name in hint.__struct_fields__})
+
+
+def _arrays(spec: ArraySpec) -> st.SearchStrategy[Any]:
+    def build(dtype: str, lengths: list[int], number: int) -> Any:
+        values = np.random.default_rng(number).integers(0, 4, lengths)
+        return np.ascontiguousarray(values.astype(dtype) if number % 3 else np.full(lengths, 0xFF).astype(dtype))
+
+    lengths = st.lists(st.sampled_from([0, 1, 2, 4, 8, 55]), min_size=spec.ndim, max_size=spec.ndim)
+    return st.builds(build, st.sampled_from(spec.dtypes), lengths, st.integers(0, 30))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    with recorded_jobs(tmp_path_factory.mktemp("jobs")) as made:
+        yield made
+
+
+class Player:
+    """Plays a recorded job to a new job of a party."""
+
+    def __init__(self, recorded: Recorded, kind: str, party: str) -> None:
+        self._recorded = recorded
+        self._party = party
+        self._play = recorded.plays[kind]
+        self._job = self._new()
+        self.asked = self._play.asked[party]
+
+    def _new(self) -> PartyJob:
+        return self._recorded.bench.job(self._party, self._play.job)
+
+    def throw(self, stray: Message, done: int) -> None:
+        """Send what is not due; the job must be, or must be built again, as it was after ``done`` messages."""
+        words = ""
+        try:
+            encode(self._job.handle(decode(encode(stray))))
+        except REFUSALS as refusal:
+            words = str(refusal)
+        assert PRIVATE.search(words) is None, words
+        if not words:  # it was due, too: the job went another way
+            self._job = self._new()
+            for number in range(done):
+                self.go_on(number)
+
+    def go_on(self, number: int) -> None:
+        """Send what is due; the reply is as it was."""
+        answer = encode(self._job.handle(decode(self.asked[number])))
+        assert answer == self._play.answered[self._party][number]
+
+
+@pytest.mark.parametrize("party", PARTIES)
+@pytest.mark.parametrize("kind", ["train", "align", "predict", "classical"])
+def test_every_message_in_every_state(recorded: Recorded, kind: str, party: str) -> None:
+    strays = [*recorded.said, *filter(None, map(blank, registered().values()))]
+    assert set(TAKEN) <= set(map(type, strays))
+    player = Player(recorded, kind, party)
+    for number in range(len(player.asked)):
+        for stray in strays:
+            if encode(stray) != player.asked[number]:
+                player.throw(stray, number)
+        player.go_on(number)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+@pytest.mark.parametrize("kind", ["train", "align", "predict"])
+def test_messages_with_anything_in_them(recorded: Recorded, kind: str, data: st.DataObject) -> None:
+    player = Player(recorded, kind, data.draw(st.sampled_from(PARTIES)))
+    at = data.draw(st.integers(0, len(player.asked) - 1))
+    strays = data.draw(st.lists(st.sampled_from(TAKEN).flatmap(any_message), min_size=1, max_size=6))
+    for number in range(len(player.asked)):
+        for stray in strays if number == at else ():
+            if stray is not None:
+                player.throw(stray, number)
+        player.go_on(number)
