@@ -221,17 +221,18 @@ def test_candidates(seed: int, p: int, n_parties: int, whole_tree: bool) -> None
     order_key = random_keys(rng, 5)
     select_key = np.repeat(random_keys(rng, 1), 5) if whole_tree else order_key
     sizes, by_node, in_order = rng.integers(2, 300, 5), 200, 100
-    limits, counts = np.empty(5, np.uint64), np.zeros((5, n_parties), np.int64)
-    candidate_limits(select_key, keys, owners, m, limits, counts)
+    limits, counts = np.empty(5, np.uint64), np.zeros((n_parties, 5), np.uint32)
+    wanted = rng.random(5) < 0.8
+    candidate_limits(select_key, wanted, keys, owners, m, limits, counts)
     listed: list[set[int]] = [set() for _ in range(5)]
     for party in range(n_parties):
         own = np.flatnonzero(owners == party)
         pairs = [np.zeros(5 * p + 5, kind) for kind in (np.int64, np.int64, np.uint64)]
         spare = [np.zeros_like(a) for a in pairs]
         n_pairs = list_candidates(
-            select_key, order_key, counts[:, party].copy(), sizes, keys[own], by_node, in_order, *pairs, *spare
+            select_key, order_key, counts[party], sizes, keys[own], by_node, in_order, *pairs, *spare
         )
-        assert n_pairs == counts[:, party].sum()
+        assert n_pairs == counts[party].sum()
         node, feature, at = (a[:n_pairs] for a in pairs)
         for q in range(n_pairs):
             listed[node[q]].add(int(own[feature[q]]))
@@ -243,7 +244,8 @@ def test_candidates(seed: int, p: int, n_parties: int, whole_tree: bool) -> None
             assert (np.diff(np.flatnonzero(node == k)) == 1).all()
             assert sizes[k] > in_order or (np.diff(at[node == k].astype(object)) > 0).all()
         assert (np.diff(feature[~small]) >= 0).all()
-    for k in range(5):
+    assert all(limits[k] == 0 and not listed[k] for k in np.flatnonzero(~wanted))
+    for k in np.flatnonzero(wanted):
         assert listed[k] == set(naive_order(select_key[k], keys)[:m])
         assert limits[k] == (LAST if m == p else place(select_key[k], keys[naive_order(select_key[k], keys)[m - 1]]))
 
@@ -273,8 +275,10 @@ def test_the_winner(seed: int, n_parties: int, whole_tree: bool) -> None:
     features = rng.integers(0, 3, (n_parties, n)) + 3 * np.arange(n_parties)[:, None]
     features[rng.random(features.shape) < 0.3] = -1
     scores = rng.integers(0, 3, features.shape).astype(np.float64)
-    winner = np.empty(n, np.int64)
-    choose_offers(select_key, order_key, limits, scores, features, keys, winner)
+    offered = np.where(features < 0, 0, features % 3 + 1).astype(np.uint32)
+    winner, feature, score = np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n)
+    first = 3 * np.arange(n_parties)
+    choose_offers(select_key, order_key, limits, scores, offered, first, keys, winner, feature, score)
     for k in range(n):
 
         def rank(party: int, k: int = k) -> tuple[bool, float, int]:
@@ -284,3 +288,5 @@ def test_the_winner(seed: int, n_parties: int, whole_tree: bool) -> None:
 
         able = [party for party in range(n_parties) if features[party, k] >= 0]
         assert winner[k] == (min(able, key=rank) if able else -1)
+        assert feature[k] == (features[winner[k], k] if able else -1)
+        np.testing.assert_equal(score[k], scores[winner[k], k] if able else np.nan)

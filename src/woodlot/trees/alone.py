@@ -205,11 +205,12 @@ def grow_alone(
         grower = _grower(field, growth, batch)
         _grow_down(grower, field, growth, WholeTrees.single_leaves(len(batch)))
         structure, splits, position = grower.finish(_NONE)
+        number, start, end = grower.leaves()
         if values is None:
-            number, output, weight = grower.leaf_classes()
-            total = np.empty(0)
+            entries, output, weight = grower.class_entries(grower.labels, start, end)
+            number, total = np.repeat(number, entries), np.empty(0)
         else:
-            number, weight, total = grower.leaf_sums(values)
+            weight, total = grower.target_sums(values, start, end)
             output = np.zeros(len(number), np.int64)
         totals.append(LeafTotals(first_node + position[number], output, weight, total))
         parts.append(WholeTrees(structure, splits))

@@ -43,6 +43,8 @@ SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
 CACHE_BYTES = 4 << 20
 """A table of codes up to this size stays in a core's cache whichever way it is read."""
+PAIR = (np.int32, np.int32, np.uint64)
+"""What is listed of a node and one of its candidates: node, feature, and its place in the node's order."""
 XLOGX_BITS = 42
 """Entropy scores are integers below 2**42: exact, and with room for the last bit of another machine's log2."""
 XLOGX_SIZE = 1 << 22
@@ -186,6 +188,14 @@ class Grower:
             scratch = self._local.scratch = make_scratch(*self._scratch_shape)
         return scratch
 
+    def _spare(self) -> tuple[NDArray[np.uint32], NDArray[Any]]:
+        """Room of this thread for the rows and weights that go right."""
+        spare: tuple[NDArray[np.uint32], NDArray[Any]] | None = getattr(self._local, "spare", None)
+        if spare is None:
+            room = self._scratch_shape[0] + 1
+            spare = self._local.spare = np.empty(room, np.uint32), np.empty(room, self.weights.dtype)
+        return spare
+
     def _close(self, numbers: NDArray[np.int64]) -> None:
         """Decide which of the nodes just made stay open; the closed ones are remembered as leaves."""
         is_open = np.zeros(len(self.start), np.uint8)
@@ -200,10 +210,9 @@ class Grower:
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
         self.is_open = is_open.astype(bool)
         self._remember_leaves(numbers, ~self.is_open)
-        self.skeleton.keep_open(self.is_open)
-        kept = np.flatnonzero(self.is_open)
+        kept = self.skeleton.keep_open(self.is_open)
         self.start, self.end = self.start[kept], self.end[kept]
-        self._own = (np.zeros(len(self.start), bool), _NO_SET)
+        self._middle = np.full(len(self.start), -1, np.int64)
 
     def _remember_leaves(self, numbers: NDArray[np.int64], is_leaf: NDArray[np.bool_]) -> None:
         # the rows of a closed node never move again, so its place in the array is all that must be kept
@@ -217,7 +226,7 @@ class Grower:
         wanted = max(1, -(-total // CHUNK_ROWS), 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
         if n_nodes == 0 or wanted == 1:
             return [slice(0, n_nodes)] if n_nodes else []
-        ends = np.searchsorted(np.cumsum(sizes), np.linspace(0, total, wanted + 1)[1:-1], side="right")
+        ends = np.searchsorted(np.cumsum(sizes), total * np.arange(1, wanted) // wanted, side="right")
         bounds = [0, *sorted({int(end) for end in ends} - {0, n_nodes}), n_nodes]
         return [slice(a, b) for a, b in pairwise(bounds)]
 
@@ -262,8 +271,8 @@ class Grower:
         done = self._search_smallest(start, end, order_key, counts, payload, first, found)
         counts[done] = 0
 
-        pairs = [np.empty(max(int(counts.sum()), n_nodes), kind) for kind in (np.int64, np.int64, np.uint64)]
-        spare = [np.empty_like(a) for a in pairs]
+        n_large = int(counts[sizes > self._by_node_up_to].sum())
+        pairs, spare = ([np.empty(n, kind) for kind in PAIR] for n in (max(int(counts.sum()), n_nodes), n_large))
         n_pairs = list_candidates(
             select_key,
             order_key,
@@ -281,13 +290,12 @@ class Grower:
         # where no candidate can split the node the search goes on in the node's order, as in scikit-learn
         tried = counts
         tried[done] = len(self.feature_keys)
-        while True:
-            failed = np.flatnonzero((found[1] < 0) & (tried < len(self.feature_keys)))
-            if len(failed) == 0:
-                return
+        failed = np.flatnonzero((found[1] < 0) & (tried < len(self.feature_keys)))
+        while len(failed):
             next_candidates(select_key, failed, tried, self.feature_keys, *pairs)
             evaluate(pairs, len(failed), found)
             tried[failed] += 1
+            failed = failed[(found[1][failed] < 0) & (tried[failed] < len(self.feature_keys))]
 
     def _search_smallest(
         self,
@@ -385,31 +393,30 @@ class Grower:
         flags = np.empty(int(flag_start[-1]), np.uint8)
         low = np.full(len(nodes), -1, np.int64)
         high = np.full(len(nodes), -1, np.int64)
-        feature = self._feature.astype(np.int64)
 
         def work(chunk: slice) -> None:
-            cut.flags_of_nodes(
-                self._columns, nodes[chunk], feature, self._cut, self._missing_left, self.rows, self.start, self.end,
-                flags, flag_start[chunk], low[chunk], high[chunk],
+            cut.cut_nodes(
+                self._columns, nodes[chunk], self._feature, self._cut, self._missing_left, self.rows, self.weights,
+                self.start, self.end, flags, flag_start[chunk], low[chunk], high[chunk], *self._spare(), self._middle,
             )  # fmt: skip
 
         run_chunks(work, self._chunks(sizes), self.n_jobs)
+        feature = self._feature[nodes].astype(np.int64)
         set_length = np.zeros(len(nodes), np.int64)
         sets = [_NO_SET]
-        for k in np.flatnonzero(self.table.categorical[feature[nodes]]):
+        for k in np.flatnonzero(self.table.categorical[feature]):
             sets.append(self._apply_categories(int(nodes[k]), flags[flag_start[k] : flag_start[k + 1]]))
             set_length[k] = len(sets[-1])
         self._won.append(
             _Won(
                 number=self.skeleton.frontier[nodes],
                 feature=self._feature[nodes],
-                threshold=self._thresholds(feature[nodes], low, high),
+                threshold=self._thresholds(feature, low, high),
                 missing_left=self._missing_left[nodes].astype(bool),
                 set_length=set_length,
                 sets=np.concatenate(sets),
             )
         )
-        self._own = (won, flags)
         return flags
 
     def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -444,6 +451,7 @@ class Grower:
         # categories that nobody in this node has, and those not seen at all, go where most rows went
         goes_left = np.full(int(self.table.n_codes[f]) + 1, 2 * int(flags.sum()) > n)
         goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)
+        rows.partition(self.rows, self.weights, start, end, flags, *self._spare(), self._middle[node : node + 1])
         return np.packbits(goes_left, bitorder="little")
 
     def _thresholds(
@@ -458,12 +466,11 @@ class Grower:
 
     def rows_of_others(self, is_split: NDArray[np.bool_]) -> int:
         """How many flags this party must be told: one per row of the split nodes that it has not won."""
-        won, _ = self._own
-        return int((self.end - self.start)[is_split & ~won].sum())
+        return int((self.end - self.start)[is_split & (self._middle < 0)].sum())
 
     def has_won_only(self, is_split: NDArray[np.bool_]) -> bool:
         """Whether all that this party has carried out is among these splits."""
-        return not (self._own[0] & ~is_split).any()
+        return not ((self._middle >= 0) & ~is_split).any()
 
     def split(self, is_split: NDArray[np.bool_], other_flags: NDArray[np.uint8]) -> None:
         """Carry out all splits of a level; ``is_open`` then tells which of the children are open.
@@ -475,22 +482,15 @@ class Grower:
         other_flags : uint8 array
             One flag per row of the split nodes that other parties have won, in order.
         """
-        won, own_flags = self._own
         self._remember_leaves(self.skeleton.frontier, ~is_split)
         chosen = np.flatnonzero(is_split)
-        start, end, mine = self.start[chosen], self.end[chosen], won[chosen]
-        sizes = end - start
-        own_start = np.cumsum(np.where(mine, sizes, 0)) - sizes
-        other_start = np.cumsum(np.where(mine, 0, sizes)) - sizes
-        middle = np.empty(len(start), np.int64)
-        largest = int(sizes.max(initial=0))
+        start, end, middle = self.start[chosen], self.end[chosen], self._middle[chosen]
+        sizes = np.where(middle < 0, end - start, 0)
+        flag_start = np.concatenate([[0], np.cumsum(sizes)])
 
         def work(chunk: slice) -> None:
-            rows.partition(
-                self.rows, self.weights, start[chunk], end[chunk], mine[chunk], own_flags, own_start[chunk],
-                other_flags, other_start[chunk], np.empty(largest + 1, np.uint32),
-                np.empty(largest + 1, self.weights.dtype), middle[chunk],
-            )  # fmt: skip
+            flags = other_flags[flag_start[chunk.start] : flag_start[chunk.stop]]
+            rows.partition(self.rows, self.weights, start[chunk], end[chunk], flags, *self._spare(), middle[chunk])
 
         run_chunks(work, self._chunks(sizes), self.n_jobs)
         children = self.skeleton.split(is_split)
@@ -531,49 +531,52 @@ class Grower:
         )
         return structure, splits, position
 
-    def leaf_classes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """What ended in the leaves (before any pruning): entries of node number, class, and its weight there."""
-        number, start, end = self._all_leaves()
+    def leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The leaves before any pruning: number of the node, and where its rows begin and end."""
+        number, start, end = (np.concatenate(parts) for parts in zip(*self._leaf_parts, strict=True))
+        return number, start, end
+
+    def class_entries(
+        self, numbers: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """How many of the classes occur in each of some leaves; then, leaf after leaf, which, and their weights there.
+
+        Parameters
+        ----------
+        numbers : array
+            Class number of each row.
+        start, end : int64 arrays
+            Where the rows of the leaves begin and end.
+        """
         chunks = self._chunks(end - start)
+        entries = np.empty(len(start), np.int64)
         found: list[Any] = [None] * len(chunks)
 
         def work(k: int) -> None:
             first, last = start[chunks[k]], end[chunks[k]]
             room = int(np.minimum(last - first, self.n_classes).sum())
-            entries, label, weight = (np.empty(n, np.int64) for n in (len(first), room, room))
+            label, weight = np.empty(room, np.int64), np.empty(room, np.int64)
             seen = np.zeros(self.n_classes, np.int64)
-            n = rows.class_entries(self.rows, self.weights, self.labels, first, last, seen, entries, label, weight)
-            found[k] = np.repeat(number[chunks[k]], entries), label[:n], weight[:n]
+            n = rows.class_entries(
+                self.rows, self.weights, numbers, first, last, seen, entries[chunks[k]], label, weight
+            )
+            found[k] = label[:n], weight[:n]
 
         run_chunks(work, range(len(chunks)), self.n_jobs)
-        leaf, label, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return leaf, label, weight
+        label, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return entries, label, weight
 
-    def leaf_sums(
-        self, values: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """What ended in the leaves (before any pruning): node number, weight, and weighted sum of the rows' values."""
-        number, start, end = self._all_leaves()
-        totals = np.zeros((len(number), 2))
-        self._add_up(rows.target_totals, values, start, end, totals)
-        return number, totals[:, 0].astype(np.int64), totals[:, 1]
+    def target_sums(
+        self, values: NDArray[np.float64], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Weight, and weighted sum of the rows' values, of each of some leaves."""
+        totals = np.zeros((len(start), 2))
 
-    def _all_leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        number, start, end = (np.concatenate(parts) for parts in zip(*self._leaf_parts, strict=True))
-        return number, start, end
-
-    def _add_up(
-        self,
-        kernel: Any,
-        values: NDArray[Any],
-        start: NDArray[np.int64],
-        end: NDArray[np.int64],
-        totals: NDArray[Any],
-    ) -> None:
         def work(chunk: slice) -> None:
-            kernel(self.rows, self.weights, values, start[chunk], end[chunk], totals[chunk])
+            rows.target_totals(self.rows, self.weights, values, start[chunk], end[chunk], totals[chunk])
 
         run_chunks(work, self._chunks(end - start), self.n_jobs)
+        return totals[:, 0].astype(np.int64), totals[:, 1]
 
 
 _NO_SET = np.empty(0, np.uint8)

@@ -53,10 +53,11 @@ class Skeleton:
         self.depth += 1
         return children
 
-    def keep_open(self, is_open: NDArray[np.bool_]) -> None:
-        """Drop the closed nodes from the frontier."""
+    def keep_open(self, is_open: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Drop the closed nodes from the frontier; returns which of its places were kept."""
         kept = np.flatnonzero(is_open)
         self.frontier, self.key, self.root_key = self.frontier[kept], self.key[kept], self.root_key[kept]
+        return kept
 
     @property
     def left(self) -> NDArray[np.int64]:

@@ -290,38 +290,38 @@ class VerticalParty:
 
     def _leaf_totals(self, grower: Grower, structure: Structure, position: NDArray[np.int64]) -> msg.LeafTotals:
         """Label holder: what the leaves answer, in the true classes and targets, ordered by leaf and class."""
-        code = self._label_code
-        if isinstance(code, ClassCode):
-            number, label, weight = grower.leaf_classes()
-            label, total = code.decode(label), np.empty(0)
-        else:
-            number, weight, total = grower.leaf_sums(self._holder_target().values)
-            label = np.zeros(len(number), np.int64)
+        number, start, end = grower.leaves()
         if structure.n_nodes < len(position):  # leaves that were pruned away count for the node that stands there now
             number = grower.skeleton.surviving_ancestor(position)[number]
-        leaf = structure.leaf[position[number]].astype(np.int64)
-        n_labels = int(label.max(initial=0)) + 1
-        key = leaf * n_labels + label
-        if len(key) == structure.n_leaves:  # one entry per leaf: each has its place
-            order = np.empty(len(key), np.int64)
-            order[leaf] = np.arange(len(key))
-            entries, key, weight, total = (
-                np.ones(len(key), np.uint8),
-                key[order],
-                weight[order],
-                total[order[: len(total)]],
-            )
+        leaf = structure.leaf[position[number]]
+        if len(leaf) == structure.n_leaves:  # each has its place
+            order = np.empty(len(leaf), np.int64)
+            order[leaf] = np.arange(len(leaf))
         else:
-            order = np.argsort(key, kind="stable")  # stable: sums of targets have one order
-            first = np.flatnonzero(np.diff(key[order], prepend=-1))
-            key, weight = key[order][first], np.add.reduceat(weight[order], first)
-            total = np.add.reduceat(total[order], first) if len(total) else total
-            entries = smallest_unsigned(np.bincount(key // n_labels, minlength=structure.n_leaves))
+            order = np.argsort(leaf, kind="stable")  # stable: sums of targets have one order
+        leaf, start, end = leaf[order], start[order], end[order]
+        first = np.flatnonzero(np.diff(leaf, prepend=-1))
+        entries: NDArray[Any] = np.ones(len(first), np.uint8)
+        label: NDArray[Any] = np.zeros(len(first), np.uint8)
+        if self._start is not None and self._start.n_classes == 0:
+            weight, total = grower.target_sums(self._holder_target().values, start, end)
+            weight, total = np.add.reduceat(weight, first), np.add.reduceat(total, first)
+            value = total / weight
+        else:
+            entries, label, weight = grower.class_entries(self._holder_target().numbers, start, end)
+            value = np.empty(0)
+            if len(first) < len(leaf):
+                n_labels = int(label.max(initial=0)) + 1
+                key, which = np.unique(
+                    np.repeat(leaf.astype(np.int64), entries) * n_labels + label, return_inverse=True
+                )
+                weight = np.bincount(which, weight).astype(np.int64)
+                entries, label = np.bincount(key // n_labels), key % n_labels
         return msg.LeafTotals(
-            entries=entries,
-            label=smallest_unsigned(key % n_labels),
+            entries=smallest_unsigned(entries),
+            label=smallest_unsigned(label),
             weight=smallest_unsigned(weight),
-            value=total / weight if len(total) else total,
+            value=value,
         )
 
     # --- after the last tree ---

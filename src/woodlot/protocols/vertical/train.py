@@ -188,8 +188,8 @@ class _Batch:
         last = (_NO_BITS, dict.fromkeys(self.parties, _NO_BITS))
         while True:
             is_open = self._open_nodes(replies, len(skeleton.frontier))
-            skeleton.keep_open(is_open)
-            limits, sizes = limits[is_open], sizes[is_open]
+            kept = skeleton.keep_open(is_open)
+            limits, sizes = limits[kept], sizes[kept]
             winner, feature, gain = self._winners(replies, limits)
             is_split = winner >= 0
             if not is_split.any():
@@ -216,27 +216,23 @@ class _Batch:
     def _candidates(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.uint64], dict[str, NDArray[Any]]]:
         """Place of the last candidate at each new node, and how many of them each party has."""
         keys = self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key
-        nodes = np.flatnonzero(wanted)
-        limits = np.zeros(len(keys), np.uint64)
-        counts = np.zeros((len(keys), len(self.number)), np.int64)
-        chosen, some_keys = np.zeros((len(nodes), len(self.number)), np.int64), np.ascontiguousarray(keys[nodes])
-        some_limits = np.empty(len(nodes), np.uint64)
+        limits = np.empty(len(keys), np.uint64)
+        counts = np.zeros((len(self.number), len(keys)), np.uint32)
 
         def work(first: int) -> None:
             part = slice(first, first + CHUNK_NODES)
             candidate_limits(
-                some_keys[part],
+                keys[part],
+                wanted[part],
                 self.features.keys,
                 self.features.party,
                 self.n_candidates,
-                some_limits[part],
-                chosen[part],
+                limits[part],
+                counts[:, part],
             )
 
-        run_chunks(work, range(0, len(nodes), CHUNK_NODES), self.n_jobs)
-        limits[nodes] = some_limits
-        counts[nodes] = chosen
-        return limits, {p: smallest_unsigned(counts[:, self.number[p]]) for p in self.parties}
+        run_chunks(work, range(0, len(keys), CHUNK_NODES), self.n_jobs)
+        return limits, {p: smallest_unsigned(counts[self.number[p]]) for p in self.parties}
 
     def _open_nodes(self, replies: dict[str, Message], n_new: int) -> NDArray[np.bool_]:
         offers = reply_of(replies[self.holder], HolderOffers, self.holder)
@@ -249,11 +245,11 @@ class _Batch:
 
     def _winners(
         self, replies: dict[str, Message], limits: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.float64]]:
         """Number of the winning party at every open node (-1: none), its feature, and the gain."""
         n_open = len(limits)
         scores = np.full((len(self.number), n_open), -np.inf)
-        features = np.full((len(self.number), n_open), -1, np.int64)
+        offered = np.zeros((len(self.number), n_open), np.uint32)
         for p in self.parties:
             offers = reply_of(replies[p], HolderOffers, p) if p == self.holder else reply_of(replies[p], Offers, p)
             i, n_own = self.number[p], int((self.features.party == self.number[p]).sum())
@@ -264,16 +260,18 @@ class _Batch:
             if n_open and int(offers.feature.max()) > n_own:
                 raise RemoteProtocolError(f"{p} offered a feature that it does not have")
             scores[i] = offers.score
-            features[i] = np.where(offers.feature > 0, self.features.first[p] + offers.feature.astype(np.int64) - 1, -1)
-        winner = np.empty(n_open, np.int64)
+            offered[i] = offers.feature
+        winner = np.empty(n_open, np.int16)
+        feature = np.empty(n_open, np.int32)
+        gain = np.empty(n_open)
         select = self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key
-        choose_offers(select, self.skeleton.key, limits, scores, features, self.features.keys, winner)
-        nodes = np.arange(n_open)
-        whole = reply_of(replies[self.holder], HolderOffers, self.holder).whole
-        has = winner >= 0
-        feature = np.where(has, features[np.maximum(winner, 0), nodes], -1)
-        gain = np.where(has, (scores[np.maximum(winner, 0), nodes] - whole) * self.gain_unit, np.nan)
-        winner[has & (gain + EPSILON < self.plan.min_impurity_decrease)] = -1
+        first = np.fromiter(self.features.first.values(), np.int64)
+        choose_offers(
+            select, self.skeleton.key, limits, scores, offered, first, self.features.keys, winner, feature, gain
+        )
+        gain -= reply_of(replies[self.holder], HolderOffers, self.holder).whole
+        gain *= self.gain_unit
+        winner[gain + EPSILON < self.plan.min_impurity_decrease] = -1
         if self.plan.max_leaf_nodes is not None:
             known = self._known_gains()
             known[self.skeleton.frontier] = np.where(winner >= 0, gain, np.nan)
@@ -282,7 +280,7 @@ class _Batch:
         return winner, feature, gain
 
     def _partitions(
-        self, trees: range, winner: NDArray[np.int64], sizes: NDArray[np.int64], total_rows: int
+        self, trees: range, winner: NDArray[np.int16], sizes: NDArray[np.int64], total_rows: int
     ) -> Generator[Round, dict[str, Message], tuple[dict[str, NDArray[np.uint8]], NDArray[np.int64]]]:
         """Have the winners split their nodes.
 
@@ -312,33 +310,30 @@ class _Batch:
     def _record(
         self,
         is_split: NDArray[np.bool_],
-        winner: NDArray[np.int64],
-        feature: NDArray[np.int64],
+        winner: NDArray[np.int16],
+        feature: NDArray[np.int32],
         gain: NDArray[np.float64],
     ) -> None:
         self.gains.append(gain[is_split])
-        self.owners.append(winner[is_split].astype(np.int16))
-        self.split_features.append(feature[is_split].astype(np.int32))
-
-    def _by_node(self, parts: list[NDArray[Any]], fill: float, kind: Any) -> NDArray[Any]:
-        """Values recorded at the splits, for every node made so far."""
-        values = np.full(self.skeleton.n_nodes, fill, kind)
-        values[self.skeleton.split_nodes] = np.concatenate([np.empty(0, kind), *parts])
-        return values
+        self.owners.append(winner[is_split])
+        self.split_features.append(feature[is_split])
 
     def _known_gains(self) -> NDArray[np.float64]:
-        return self._by_node(self.gains, np.nan, np.float64)
+        """Gain of every node made so far, NaN where it is not split."""
+        gains = np.full(self.skeleton.n_nodes, np.nan)
+        gains[self.skeleton.split_nodes] = np.concatenate([np.empty(0), *self.gains])
+        return gains
 
     def _finish(
         self, trees: range, is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
     ) -> Generator[Round, dict[str, Message], _Grown]:
         """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the holder what the leaves hold."""
         pruned = np.empty(0, np.int64)
+        split_nodes = self.skeleton.split_nodes
         if self.plan.max_leaf_nodes is not None:
             chosen = best_first(
                 self.skeleton.n_trees, self.skeleton.left, self._known_gains(), self.plan.max_leaf_nodes
             )
-            split_nodes = self.skeleton.split_nodes
             pruned = split_nodes[~chosen[split_nodes]]
         structure, position = self.skeleton.finish(pruned)
         requests: dict[str, Message] = {
@@ -346,19 +341,19 @@ class _Batch:
         }
         replies = yield Round("grow", requests, self._progress(trees, 1, 1))
         totals = reply_of(replies[self.holder], LeafTotals, self.holder)
-        kept = np.flatnonzero((position >= 0) & (self.skeleton.left >= 0))
-        kept = kept[~np.isin(kept, pruned)]
+        at = position[split_nodes]
+        standing = (at >= 0) & (structure.right[at] >= 0)  # neither below a pruned node nor pruned itself
 
-        def place(values: NDArray[Any], fill: float) -> NDArray[Any]:
-            placed = np.full(structure.n_nodes, fill, values.dtype)
-            placed[position[kept]] = values[kept]
+        def place(parts: list[NDArray[Any]], fill: float, kind: Any) -> NDArray[Any]:
+            placed = np.full(structure.n_nodes, fill, kind)
+            placed[at[standing]] = np.concatenate([np.empty(0, kind), *parts])[standing]
             return placed
 
         return _Grown(
             structure=structure,
-            owner=place(self._by_node(self.owners, -1, np.int16), -1),
-            feature=place(self._by_node(self.split_features, -1, np.int32), -1),
-            gain=place(self._known_gains(), 0.0),
+            owner=place(self.owners, -1, np.int16),
+            feature=place(self.split_features, -1, np.int32),
+            gain=place(self.gains, 0.0, np.float64),
             leaves=_leaves_from(
                 totals, structure.n_leaves, max(1, self.start.n_classes), self.weight_unit, self.holder
             ),
@@ -390,11 +385,11 @@ def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, weight_unit:
     if (output >= n_outputs).any() or (weight <= 0).any() or (regression and len(totals.value) != n):
         raise RemoteProtocolError(f"{holder} sent leaf totals out of range")
     leaf_weight = np.add.reduceat(weight, start[:-1])
-    value = totals.value if regression else weight / np.repeat(leaf_weight, entries)
+    value = np.array(totals.value, np.float64) if regression else weight / np.repeat(leaf_weight, entries)
     return Leaves(
         weight=leaf_weight / weight_unit,
         start=start,
         output=output,
-        value=np.array(value, np.float64),
+        value=value,
         n_outputs=n_outputs,
     )

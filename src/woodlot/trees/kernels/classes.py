@@ -2,6 +2,8 @@
 
 Payload of a row: ``class << 8 | weight``. Key: ``code << 16 | payload``. Gini scores are sums of squares per child
 divided by its weight; entropy scores are sums from a table of fixed-point x*log2(x): integers both, to the last step.
+
+Indices into rows and payload are unsigned: a signed one is tested for counting from the end each time it is used.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ F64: Any = np.float64
 SHIFT = U64(16)
 SLACK = 1.0 - 1e-12
 """The tests without division may only err on the side of computing a score for nothing."""
+GROUP_WORK = 32
+"""Many classes: what a code costs in a histogram, besides 1 per class; ..."""
+ROW_BY_SORTING = 40
+"""... and what each row costs more when the rows are sorted instead: roughly, from timings with 26 classes."""
 
 
 @kernel
@@ -38,22 +44,23 @@ def prepare(
     rules: Any,
 ) -> None:
     """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum and unsplit score."""
-    o = I64(0)
+    o = U64(0)
     for node in range(len(start)):
         first[node] = o
         for k in range(totals.shape[1]):
             totals[node, k] = 0
         w = I64(0)
         sq = I64(0)
-        for i in range(start[node], end[node]):
+        for i in range(U64(start[node]), U64(end[node])):
             c = I64(labels[rows[i]])
             d = I64(weights[i])
             payload[o] = np.uint16((c << 8) | d)
-            o += 1
-            t = I64(totals[node, c])
-            totals[node, c] = np.int32(t + d)
-            sq += rules.xlogx[t + d] - rules.xlogx[t] if rules.entropy else d * (2 * t + d)
+            o += U64(1)
+            totals[node, c] += np.int32(d)
             w += d
+        for k in range(totals.shape[1]):
+            t = I64(totals[node, k])
+            sq += rules.xlogx[t] if rules.entropy else t * t
         weight[node] = w
         square[node] = sq
         whole[node] = F64(sq - rules.xlogx[w]) if rules.entropy else F64(sq) / F64(w)
@@ -137,7 +144,7 @@ def _scan_k(
         follower = U64(keys[i + 1])
         d = I64(key & U64(0xFF))
         k = I64((key >> U64(8)) & U64(0xFF))
-        lk = left_of[k]
+        lk = I64(left_of[k])
         rk = I64(totals[node, k]) - lk
         if rules.entropy:
             x = rules.xlogx
@@ -177,15 +184,16 @@ def rank_categories(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
     """Order the node's categories by the share of one class: class 1 of two, else the node's largest class."""
+    s, o = U64(s), U64(o)
     top = 1
     if totals.shape[1] > 2:
         # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
         top = I64(payload[o] >> 8)
-        for i in range(n):
+        for i in range(U64(n)):
             if totals[node, payload[o + i] >> 8] > totals[node, top]:
                 top = I64(payload[o + i] >> 8)
     m = 0
-    for i in range(n):
+    for i in range(U64(n)):
         c = I64(fine[f, rows[s + i]])
         p = I64(payload[o + i])
         d = p & 0xFF
@@ -207,7 +215,7 @@ def _sort_codes(
     """Sort a node by a column: 0 when it is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
-    for i in range(n):
+    for i in range(U64(n)):
         c = I64(fine[f, rows[s + i]])
         low = min(low, c)
         high = max(high, c)
@@ -235,7 +243,7 @@ def _sort_categories(
     m = rank_categories(fine, f, rows, s, payload, o, n, totals, node, categories)
     if m < 2:
         return 0
-    for i in range(n):
+    for i in range(U64(n)):
         sorting.keys[i] = (U64(categories.rank[fine[f, rows[s + i]]]) << SHIFT) | U64(payload[o + i])
     return 2 if sort_keys(sorting.keys, sorting.spare, sorting.count, n, SHIFT, I64(0), I64(m - 1)) else 1
 
@@ -254,7 +262,7 @@ def _sort_present(
     low = I64(1) << 40
     high = I64(-1)
     m = I64(0)
-    for i in range(n):
+    for i in range(U64(n)):
         c = I64(fine[f, rows[s + i]])
         p = I64(payload[o + i])
         if c == missing:
@@ -288,7 +296,7 @@ def _scan_after_missing(
     sl = I64(0)
     sr = I64(square)
     for k in range(totals.shape[1]):
-        lk = left_of[k]
+        lk = I64(left_of[k])
         t = I64(totals[node, k])
         w += lk
         if rules.entropy:
@@ -318,48 +326,50 @@ def _many_by_groups(
     best: Any,
     rules: Any,
     hist: Any,
-    hist_count: Any,
+    sizes: Any,
     left_of: Any,
 ) -> Any:
-    """Many classes and few codes: a histogram of classes per code."""
+    """Many classes and few codes: a histogram of classes per code, summed up from code to code.
+
+    With l of a class on the left and t in all, the squares on the right are those of t - l: the sums of l*l and of t*l
+    give both sides, by a loop over classes without branches, which the processor runs many classes at a time.
+    """
     K = totals.shape[1]
     for b in range(n_groups * K):
         hist[b] = 0
-    for b in range(n_groups):
-        hist_count[b] = 0
-    for i in range(n):
-        g = I64(coarse[f, rows[s + i]])
-        p = I64(payload[o + i])
-        hist[g * K + (p >> 8)] += np.int32(p & 0xFF)
-        hist_count[g] += 1
-    for k in range(K):
-        left_of[k] = 0
+    for g in range(n_groups):
+        sizes[g] = 0
+    for i in range(U64(n)):
+        g = coarse[f, rows[s + i]]
+        p = payload[o + i]
+        d = p & 0xFF
+        hist[U64(g) * U64(K) + U64(p >> 8)] += np.int32(d)
+        sizes[g] += I64(d) | (I64(1) << 32)
     cut = I64(-1)
     w = I64(0)
-    sl = I64(0)
-    sr = I64(square)
     left = I64(0)
+    for k in range(K):
+        left_of[k] = 0
     for g in range(n_groups - 1):
-        if hist_count[g] == 0:
+        w += sizes[g] & 0xFFFFFFFF
+        left += sizes[g] >> 32
+        if sizes[g] == 0 or left == n:  # no cut behind a code without rows, nor behind the last row
             continue
-        left += hist_count[g]
-        if left == n:
-            break
+        row = U64(g * K)
         for k in range(K):
-            d = I64(hist[g * K + k])
-            if d == 0:
-                continue
-            lk = left_of[k]
-            rk = I64(totals[node, k]) - lk
-            if rules.entropy:
-                x = rules.xlogx
-                sl += x[lk + d] - x[lk]
-                sr += x[rk - d] - x[rk]
-            else:
-                sl += d * (2 * lk + d)
-                sr -= d * (2 * rk - d)
-            left_of[k] = lk + d
-            w += d
+            left_of[k] += hist[row + U64(k)]
+        sl = I64(0)
+        sr = I64(0)
+        if rules.entropy:
+            for k in range(K):
+                sl += rules.xlogx[left_of[k]]
+                sr += rules.xlogx[totals[node, k] - left_of[k]]
+        else:
+            cross = I64(0)
+            for k in range(K):
+                sl += I64(left_of[k]) * I64(left_of[k])
+                cross += I64(left_of[k]) * I64(totals[node, k])
+            sr = square - 2 * cross + sl
         if (
             left >= rules.min_leaf
             and n - left >= rules.min_leaf
@@ -369,7 +379,11 @@ def _many_by_groups(
             if rules.entropy:
                 score = F64(sl - rules.xlogx[w] + sr - rules.xlogx[W - w])
             else:
-                score = F64(sl) / F64(w) + F64(sr) / F64(W - w)
+                fw = F64(w)
+                fr = F64(W - w)
+                if F64(sl) * fr + F64(sr) * fw < best * (fw * fr) * SLACK:
+                    continue
+                score = F64(sl) / fw + F64(sr) / fr
             if score > best or (score == best and cut < 0):
                 best = score
                 cut = I64(last_fine[f, g])
@@ -406,7 +420,7 @@ def _two_by_groups(
     hist = groups.hist
     for g in range(n_groups):
         hist[g] = 0
-    for i in range(n):
+    for i in range(U64(n)):
         g = coarse[f, rows[s + i]]
         groups.group[i] = g
         p = I64(payload[o + i])
@@ -416,7 +430,7 @@ def _two_by_groups(
     if counted:
         for g in range(n_groups):
             groups.hist_count[g] = 0
-        for i in range(n):
+        for i in range(U64(n)):
             groups.hist_count[groups.group[i]] += 1
     cut = I64(-1)
     w = I64(0)
@@ -482,14 +496,14 @@ def _two_by_groups(
     if inside == 0:
         return best, cut
     m = I64(0)
-    for i in range(n):
+    for i in range(U64(n)):
         groups.chosen[m] = i
         m += I64(groups.flag[groups.group[i]])
     keys = sorting.keys
     low = I64(1) << 40
     high = I64(-1)
     for q in range(m):
-        i = groups.chosen[q]
+        i = U64(groups.chosen[q])
         c = I64(fine[f, rows[s + i]])
         low = min(low, c)
         high = max(high, c)
@@ -565,38 +579,40 @@ def search_classes(
     ``hist_class`` more than two, ``categories`` categorical columns, ``has_missing`` columns with missing values.
     """
     K = totals.shape[1]
-    keys = sorting.keys
-    spare = sorting.spare
-    fine = columns.fine
+    # taken out of their tuples once: inside the loop each would be counted as one more reference, and let go again
+    keys, spare, count = sorting.keys, sorting.spare, sorting.count
+    fine, coarse, last_fine, n_coarse = columns.fine, columns.coarse, columns.last_fine, columns.n_coarse
+    refine, n_codes, categorical = columns.refine, columns.n_codes, columns.categorical
+    # a logarithm per class must be looked up one by one, squares are computed many at a time
+    group_work = GROUP_WORK + (5 * K if rules.entropy else K)
     for q in range(n_pairs):
         node = pair_node[q]
         f = pair_feature[q]
-        s = start[node]
-        n = end[node] - s
-        o = first[node]
+        s = U64(start[node])
+        n = end[node] - start[node]
+        o = U64(first[node])
         W = weight[node]
         sq = square[node]
         b = best[node]
         perfect = 0.0 if rules.entropy else F64(W)
         if b >= perfect and best_place[node] < pair_place[q]:
             continue
-        plain = columns.categorical[f] == 0
-        n_groups = columns.n_coarse[f]
+        plain = categorical[f] == 0
+        n_groups = n_coarse[f]
         score = b
         cut = I64(-1)
         searched = False
         if groups is not None:
-            if plain and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * n_groups)):
+            if plain and n > SMALL and (n > COARSE_FROM or (refine[f] == 0 and n > 2 * n_groups)):
                 searched = True
                 A = I64(totals[node, 1])
-                refine = columns.refine[f]
                 score, cut = _two_by_groups(
-                    columns.coarse,
+                    coarse,
                     fine,
                     f,
-                    columns.last_fine,
+                    last_fine,
                     n_groups,
-                    refine,
+                    refine[f],
                     rows,
                     s,
                     payload,
@@ -611,12 +627,12 @@ def search_classes(
                     groups,
                 )
         if hist_class is not None:
-            if plain and n > SMALL and columns.refine[f] == 0 and n > 2 * n_groups and n * 3 > n_groups * K:
+            if plain and n > SMALL and refine[f] == 0 and n * ROW_BY_SORTING > n_groups * group_work:
                 searched = True
                 score, cut = _many_by_groups(
-                    columns.coarse,
+                    coarse,
                     f,
-                    columns.last_fine,
+                    last_fine,
                     n_groups,
                     rows,
                     s,
@@ -635,10 +651,10 @@ def search_classes(
                 )
         if not searched:
             where = 0
-            if plain and (n <= SMALL or (n <= RANKED and columns.n_codes[f] > RANKED)):
-                for i in range(n):
+            if plain and (n <= SMALL or (n <= RANKED and n_codes[f] > RANKED)):
+                for i in range(U64(n)):
                     spare[i] = (U64(fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
-                for i in range(n):
+                for i in range(U64(n)):
                     key = U64(spare[i])
                     smaller = 0
                     for j in range(i):
@@ -646,12 +662,12 @@ def search_classes(
                         rank[j] += larger
                         smaller += 1 - larger
                     rank[i] = smaller
-                for i in range(n):
-                    keys[rank[i]] = spare[i]
+                for i in range(U64(n)):
+                    keys[U64(rank[i])] = spare[i]
                 if (U64(keys[0]) ^ U64(keys[n - 1])) > U64(0xFFFF):
                     where = 1
             elif plain:
-                where = _sort_codes(fine, f, rows, s, payload, o, n, keys, spare, sorting.count)
+                where = _sort_codes(fine, f, rows, s, payload, o, n, keys, spare, count)
             if categories is not None:
                 if not plain:
                     where = _sort_categories(fine, f, rows, s, payload, o, n, totals, node, sorting, categories)
@@ -662,7 +678,7 @@ def search_classes(
                     score, cut = _scan2(ordered, n, I64(0), I64(0), I64(0), A, W, n, b, False, rules)
                 if hist_class is not None:
                     if n < K:
-                        for i in range(n):
+                        for i in range(U64(n)):
                             left_of[payload[o + i] >> 8] = 0
                     else:
                         for k in range(K):
@@ -673,7 +689,7 @@ def search_classes(
         to_left = np.uint8(0)
         if has_missing is not None:
             if plain and has_missing[f]:
-                m, in_spare = _sort_present(fine, f, I64(columns.n_codes[f]), rows, s, payload, o, n, sorting, left_of)
+                m, in_spare = _sort_present(fine, f, I64(n_codes[f]), rows, s, payload, o, n, sorting, left_of)
                 if m > 0:
                     ordered = spare if in_spare else keys
                     reached = max(b, score)

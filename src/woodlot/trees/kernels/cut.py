@@ -9,33 +9,7 @@ import numpy as np
 from woodlot.trees.kernels._jit import kernel
 
 I64: Any = np.int64
-
-
-@kernel
-def flags_by_cut(
-    fine: Any, f: Any, missing: Any, cut: Any, missing_left: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any
-) -> Any:
-    """Flags of one node of a numeric column. Returns the largest code on the left, the smallest on the right (both of
-    values that are not missing; -1 when there is none), and whether a value was missing.
-    """
-    beyond = I64(1) << 40
-    low = I64(-1)
-    high = beyond
-    top = I64(-1)
-    # sides look random: choosing by arithmetic is faster than a branch that is mispredicted half the time
-    for i in range(n):
-        c = I64(fine[f, rows[s + i]])
-        left = c <= cut
-        goes_left[o + i] = left
-        low = max(low, c if left else I64(-1))
-        high = min(high, beyond if left or c == missing else c)
-        top = max(top, c)
-    seen_missing = top == missing
-    if seen_missing and missing_left:
-        for i in range(n):
-            if I64(fine[f, rows[s + i]]) == missing:
-                goes_left[o + i] = 1
-    return low, high if high < beyond else I64(-1), seen_missing
+U64: Any = np.uint64
 
 
 @kernel
@@ -46,44 +20,70 @@ def flags_by_rank(fine: Any, f: Any, rank: Any, cut: Any, rows: Any, s: Any, n: 
 
 
 @kernel
-def flags_of_nodes(
+def cut_nodes(
     columns: Any,
     nodes: Any,
     feature: Any,
     cut: Any,
     missing_left: Any,
     rows: Any,
+    weights: Any,
     start: Any,
     end: Any,
-    goes_left: Any,
+    flags: Any,
     flag_start: Any,
     low: Any,
     high: Any,
+    spare_rows: Any,
+    spare_weights: Any,
+    middle: Any,
 ) -> None:
-    """Flags of the numeric splits among ``nodes``, and the codes on both sides of each cut."""
+    """Carry out the numeric splits among ``nodes``: their flags, and the rows partitioned as ``rows.partition`` does.
+
+    ``low`` and ``high`` get the largest code on the left and the smallest on the right (of values that are not missing;
+    -1 when there is none).
+    """
+    beyond = I64(1) << 40
     for k in range(len(nodes)):
         node = nodes[k]
         f = feature[node]
         if columns.categorical[f]:
             continue
-        s = start[node]
-        a, b, seen = flags_by_cut(
-            columns.fine,
-            f,
-            I64(columns.n_codes[f]),
-            cut[node],
-            missing_left[node],
-            rows,
-            s,
-            end[node] - s,
-            goes_left,
-            flag_start[k],
-        )
-        low[k] = a
-        high[k] = b
-        if not seen:
+        at_most = cut[node]
+        missing = I64(columns.n_codes[f])
+        missing_goes = U64(missing_left[node])
+        s = U64(start[node])
+        e = U64(end[node])
+        o = U64(flag_start[k])
+        left = s
+        right = U64(0)
+        below = I64(-1)
+        above = beyond
+        top = I64(-1)
+        # sides look random: choosing by arithmetic is faster than a branch that is mispredicted half the time
+        for i in range(s, e):
+            row = rows[i]
+            weight = weights[i]
+            c = I64(columns.fine[f, row])
+            under = c <= at_most
+            below = max(below, c if under else I64(-1))
+            above = min(above, beyond if under or c == missing else c)
+            top = max(top, c)
+            go = U64(under) | (U64(c == missing) & missing_goes)
+            flags[o] = go
+            o += U64(1)
+            rows[left] = row
+            weights[left] = weight
+            spare_rows[right] = row
+            spare_weights[right] = weight
+            left += go
+            right += U64(1) - go
+        for i in range(right):
+            rows[left + i] = spare_rows[i]
+            weights[left + i] = spare_weights[i]
+        middle[node] = left
+        low[k] = below
+        high[k] = above if above < beyond else I64(-1)
+        if top != missing:
             # nobody was missing here: later ones go where most rows went
-            left = I64(0)
-            for i in range(end[node] - s):
-                left += goes_left[flag_start[k] + i]
-            missing_left[node] = 1 if 2 * left > end[node] - s else 0
+            missing_left[node] = left - s > e - left

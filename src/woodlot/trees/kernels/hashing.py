@@ -82,48 +82,62 @@ def nth_place(places: Any, m: Any, count: Any, members: Any) -> Any:
 
 
 @kernel
-def candidate_limits(keys: Any, feature_keys: Any, owners: Any, m: Any, limits: Any, counts: Any) -> None:
-    """Coordinator: for every node the place of its m-th candidate, and how many candidates each party has.
+def candidate_limits(keys: Any, wanted: Any, feature_keys: Any, owners: Any, m: Any, limits: Any, counts: Any) -> None:
+    """Coordinator: for every wanted node the place of its m-th candidate, and how many candidates each party has.
 
-    counts is (nodes, parties) of zeros.
+    counts is (parties, nodes) of zeros.
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
     members = np.empty(p, np.uint64)
     work = np.empty(BUCKET_SIZE, np.int32)
     for node in range(len(keys)):
+        limits[node] = 0
+        if not wanted[node]:
+            continue
         if m >= p:
             limits[node] = U64(0xFFFFFFFFFFFFFFFF)
             for f in range(p):
-                counts[node, owners[f]] += 1
+                counts[owners[f], node] += 1
             continue
         for f in range(p):
             places[f] = place(keys[node], feature_keys[f])
         limit = nth_place(places, m, work, members)
         limits[node] = limit
         for f in range(p):
-            counts[node, owners[f]] += I64(places[f] <= limit)
+            counts[owners[f], node] += places[f] <= limit
 
 
 @kernel
 def choose_offers(
-    select_key: Any, order_key: Any, limits: Any, scores: Any, features: Any, feature_keys: Any, winner: Any
+    select_key: Any,
+    order_key: Any,
+    limits: Any,
+    scores: Any,
+    offered: Any,
+    first_feature: Any,
+    feature_keys: Any,
+    winner: Any,
+    feature: Any,
+    score: Any,
 ) -> None:
-    """Coordinator: the winning party of every node, -1 where nobody can split it.
+    """Coordinator: the winning party of every node (-1 where nobody can split it), its feature and its score.
 
     Among the candidates the best score wins, and equal scores go to the feature first in the node's order. Where no
-    candidate can split the node, the first feature after them that can has it. scores and features are
-    (parties, nodes); features are numbered over all parties, -1 for no offer.
+    candidate can split the node, the first feature after them that can has it. scores and offered are (parties, nodes);
+    offered features are numbered from 1 within each party, 0 for no offer, and from 0 over all parties in the answer.
     """
     for node in range(len(limits)):
         best = -np.inf
         first = U64(0xFFFFFFFFFFFFFFFF)
         candidate = False
         winner[node] = -1
+        feature[node] = -1
+        score[node] = np.nan
         for party in range(scores.shape[0]):
-            f = features[party, node]
-            if f < 0:
+            if offered[party, node] == 0:
                 continue
+            f = first_feature[party] + I64(offered[party, node]) - 1
             is_candidate = place(select_key[node], feature_keys[f]) <= limits[node]
             at = place(order_key[node], feature_keys[f])
             if is_candidate != candidate:
@@ -134,7 +148,9 @@ def choose_offers(
                 better = winner[node] < 0 or at < first
             if better:
                 winner[node] = party
+                feature[node] = f
                 best = scores[party, node]
+                score[node] = best
                 first = at
                 candidate = is_candidate
 

@@ -8,6 +8,7 @@
     weight uint8  [ 1 2 1 1 1 3 1 2   ...             ]     how often the bootstrap drew the row
 
 Labels are not stored here: they are gathered from the table of labels for a chunk of nodes at a time.
+Indices are unsigned in the loops over rows: a signed one is tested for counting from the end each time it is used.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from woodlot.trees.kernels._bits import count_ones
 from woodlot.trees.kernels._jit import kernel
 
 I64: Any = np.int64
+U64: Any = np.uint64
 
 
 @kernel
@@ -27,50 +29,39 @@ def keep_drawn(counts: Any, rows: Any, weights: Any) -> int:
     """Write the rows with a positive count and their counts; returns how many."""
     m = 0
     for i in range(len(counts)):
-        if counts[i] > 0:
-            rows[m] = i
-            weights[m] = counts[i]
-            m += 1
+        # written always, and the index moves on only if the row was drawn: no branch to mispredict
+        rows[m] = i
+        weights[m] = counts[i]
+        m += counts[i] > 0
     return m
 
 
 @kernel
 def partition(
-    rows: Any,
-    weights: Any,
-    start: Any,
-    end: Any,
-    mine: Any,
-    own_flags: Any,
-    own_start: Any,
-    other_flags: Any,
-    other_start: Any,
-    spare_rows: Any,
-    spare_weights: Any,
-    middle: Any,
+    rows: Any, weights: Any, start: Any, end: Any, flags: Any, spare_rows: Any, spare_weights: Any, middle: Any
 ) -> None:
-    """Stable partition of each node by its flags (1: left), in place; ``middle`` gets where the right child begins.
+    """Stable partition, in place, of the nodes whose ``middle`` is still -1: it gets where the right child begins.
 
-    The flags of a node are this party's own where the node is ``mine``, otherwise those that were received.
+    ``flags`` has one flag (1: left) per row of these nodes, one node after the other.
     """
+    o = U64(0)
     for node in range(len(start)):
-        s = start[node]
-        n = end[node] - s
-        flags = own_flags if mine[node] else other_flags
-        o = own_start[node] if mine[node] else other_start[node]
-        left = s
-        right = 0
-        for i in range(n):
-            row = rows[s + i]
-            weight = weights[s + i]
-            go = I64(flags[o + i])
+        if middle[node] >= 0:
+            continue
+        left = U64(start[node])
+        right = U64(0)
+        for i in range(U64(start[node]), U64(end[node])):
+            row = rows[i]
+            weight = weights[i]
+            go = U64(flags[o])
+            o += U64(1)
             # both are written always and only one index moves on: no branch to mispredict
             rows[left] = row
             weights[left] = weight
             spare_rows[right] = row
             spare_weights[right] = weight
             left += go
-            right += 1 - go
+            right += U64(1) - go
         for i in range(right):
             rows[left + i] = spare_rows[i]
             weights[left + i] = spare_weights[i]
@@ -104,7 +95,7 @@ def close_nodes(
             if total < 2 * min_weight:
                 continue
         first = labels[rows[s]]
-        for i in range(s + 1, e):
+        for i in range(U64(s + 1), U64(e)):
             if labels[rows[i]] != first:
                 is_open[node] = 1
                 break
@@ -114,23 +105,29 @@ def close_nodes(
 def class_entries(
     rows: Any, weights: Any, labels: Any, start: Any, end: Any, seen: Any, entries: Any, label: Any, weight: Any
 ) -> int:
-    """Weight of each class that occurs in each node, node after node; returns how many entries there are.
+    """Weight of each class that occurs in each node, node after node, classes ascending; returns how many entries.
 
     ``entries`` gets the number of each node's, ``seen`` is one zero per class, before and after.
     """
     m = 0
     for node in range(len(start)):
-        first = m
-        for i in range(start[node], end[node]):
+        waiting = 0
+        k = I64(0)
+        for i in range(U64(start[node]), U64(end[node])):
             k = I64(labels[rows[i]])
-            if seen[k] == 0:
-                label[m] = k
-                m += 1
+            waiting += seen[k] == 0
             seen[k] += I64(weights[i])
-        for j in range(first, m):
-            weight[j] = seen[label[j]]
-            seen[label[j]] = 0
-        entries[node] = m - first
+        entries[node] = waiting
+        if waiting > 1:  # most leaves of a deep tree know one class only, and need no search for the others
+            k = I64(0)
+        while waiting > 0:
+            if seen[k] > 0:
+                label[m] = k
+                weight[m] = seen[k]
+                seen[k] = 0
+                m += 1
+                waiting -= 1
+            k += 1
     return m
 
 

@@ -130,7 +130,7 @@ def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) 
             total=np.zeros(max_codes + 1, np.int64),
             present=np.zeros(max_codes + 1, np.int64),
         ),
-        left=np.zeros(max(n_classes, 2), np.int64),
+        left=np.zeros(max(n_classes, 2), np.int32),
         hist_class=np.zeros(GROUPS * max(n_classes, 1), np.int32),
         subset_weight=np.zeros(1 << TINY, np.float64),
         subset_sum=np.zeros(1 << TINY, np.float64),

@@ -1,4 +1,7 @@
-"""Sorting packed keys ``code << shift | payload`` by code, stably, by the cheapest method for number and range."""
+"""Sorting packed keys ``code << shift | payload`` by code, stably, by the cheapest method for number and range.
+
+Indices are unsigned where they are computed: a signed one is tested for counting from the end each time it is used.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, h
         exact = span <= buckets
         factor = U64(1) << U64(32) if exact else (U64(buckets) << U64(32)) // U64(span)
         for i in range(n):
-            count[I64((((U64(keys[i]) >> shift) - base) * factor) >> U64(32)) + 1] += 1
+            count[((((U64(keys[i]) >> shift) - base) * factor) >> U64(32)) + U64(1)] += 1
         fullest = 0
         for i in range(buckets):
             fullest = max(fullest, count[i + 1])
@@ -56,10 +59,10 @@ def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, h
         if exact or fullest <= 32:  # skewed codes would make the repair quadratic
             for i in range(n):
                 key = keys[i]
-                d = I64((((U64(key) >> shift) - base) * factor) >> U64(32))
-                q = count[d]
+                d = (((U64(key) >> shift) - base) * factor) >> U64(32)
+                q = U64(count[d])
                 spare[q] = key
-                count[d] = q + 1
+                count[d] = q + U64(1)
             if not exact:
                 _insertion(spare, 0, n, shift)
             return True
@@ -77,7 +80,7 @@ def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, h
         source = keys if in_keys else spare
         target = spare if in_keys else keys
         for i in range(n):
-            count[I64((((U64(source[i]) >> shift) - base) >> digit_shift) & mask)] += 1
+            count[(((U64(source[i]) >> shift) - base) >> digit_shift) & mask] += 1
         total = 0
         for i in range(I64(mask) + 1):
             c = count[i]
@@ -85,9 +88,9 @@ def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, h
             total += c
         for i in range(n):
             key = source[i]
-            d = I64((((U64(key) >> shift) - base) >> digit_shift) & mask)
-            q = count[d]
+            d = (((U64(key) >> shift) - base) >> digit_shift) & mask
+            q = U64(count[d])
             target[q] = key
-            count[d] = q + 1
+            count[d] = q + U64(1)
         in_keys = not in_keys
     return not in_keys
