@@ -40,7 +40,7 @@ class Structure:
         """Number of each leaf in preorder, -1 at inner nodes."""
         is_leaf = self.right < 0
         numbers = np.cumsum(is_leaf, dtype=np.int32) - np.int32(1)
-        return np.where(is_leaf, numbers, np.int32(-1)).astype(np.int32)
+        return np.where(is_leaf, numbers, np.int32(-1))
 
     @property
     def n_leaves(self) -> int:

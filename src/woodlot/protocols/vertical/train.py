@@ -342,11 +342,12 @@ class _Batch:
         replies = yield Round("grow", requests, self._progress(trees, 1, 1))
         totals = reply_of(replies[self.holder], LeafTotals, self.holder)
         at = position[split_nodes]
-        standing = (at >= 0) & (structure.right[at] >= 0)  # neither below a pruned node nor pruned itself
+        standing = np.flatnonzero((at >= 0) & (structure.right[at] >= 0))  # not below a pruned node, nor pruned itself
+        at = at[standing]
 
         def place(parts: list[NDArray[Any]], fill: float, kind: Any) -> NDArray[Any]:
             placed = np.full(structure.n_nodes, fill, kind)
-            placed[at[standing]] = np.concatenate([np.empty(0, kind), *parts])[standing]
+            placed[at] = np.concatenate([np.empty(0, kind), *parts])[standing]
             return placed
 
         return _Grown(
