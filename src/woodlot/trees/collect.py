@@ -51,7 +51,8 @@ class _Chunk:
     valid: NDArray[np.uint64]
     leaf: NDArray[np.int32]
     out: NDArray[np.float64]
-    uncertain: NDArray[np.bool_]
+    uncertain: NDArray[np.bool_] | None
+    """None where every party knows every row: the kernels' code for doubts is then not even compiled."""
 
 
 class Collector:
@@ -193,6 +194,7 @@ class Collector:
     ) -> None:
         chunks = chunks_of(len(out))
         valid = row_words(len(out), None)
+        everything_known = bool((known == valid).all())
 
         def one(number: int) -> None:
             rows = chunks[number]
@@ -207,7 +209,7 @@ class Collector:
                 valid=valid[blocks],
                 leaf=found,
                 out=out[rows],
-                uncertain=uncertain[rows],
+                uncertain=None if everything_known else uncertain[rows],
             )
             decode(chunk)
             if leaf is not None:

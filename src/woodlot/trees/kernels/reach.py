@@ -180,7 +180,7 @@ def decode_decisions(
     valid: NDArray[np.uint64],
     leaf: NDArray[np.int32],
     out: NDArray[np.float64],
-    uncertain: NDArray[np.bool_],
+    uncertain: NDArray[np.bool_] | None,
 ) -> int:
     """Settle every row from the streams of all parties; returns the first party whose stream is wrong, or -1.
 
@@ -240,7 +240,7 @@ def decode_leaves(
     valid: NDArray[np.uint64],
     leaf: NDArray[np.int32],
     out: NDArray[np.float64],
-    uncertain: NDArray[np.bool_],
+    uncertain: NDArray[np.bool_] | None,
 ) -> bool:
     """Settle every row from ``reachable[block, leaf]``, the rows that all parties left there (Proposition 1).
 
@@ -282,7 +282,7 @@ def decode_ranks(
     valid: NDArray[np.uint64],
     leaf: NDArray[np.int32],
     out: NDArray[np.float64],
-    uncertain: NDArray[np.bool_],
+    uncertain: NDArray[np.bool_] | None,
 ) -> None:
     """Settle every row from codes; the questions of tree t are ``first[t] : first[t + 1]``."""
     right = np.zeros(shape.max_nodes, np.uint64)

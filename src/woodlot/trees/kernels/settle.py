@@ -38,13 +38,13 @@ def settle(
     block: int,
     leaf: NDArray[np.int32],
     out: NDArray[np.float64],
-    uncertain: NDArray[np.bool_],
+    uncertain: NDArray[np.bool_] | None,
 ) -> None:
     """Add the tree's answers to ``out[row]`` and write ``leaf[tree, row]``.
 
     ``goes_right`` has a word per node of the tree; a bit counts where its row can be and the owner knows the
     row, as ``known[owner, block]`` says. At other nodes the row follows both branches, weighted by their
-    shares: it is then uncertain, and its leaf -1.
+    shares: it is then uncertain, and its leaf -1. ``uncertain`` is None where every row is known everywhere.
     """
     jump, number = shape.jump, shape.leaf
     sure = valid[block]
@@ -72,13 +72,14 @@ def settle(
             row = block * 64 + first + j
             leaf[tree, row] = number[at[j]]
             group &= group - np.uint64(1)
-    unsure = valid[block] & ~sure
-    while unsure != np.uint64(0):
-        row = block * 64 + lowest_one(unsure)
-        bit = unsure & (~unsure + np.uint64(1))
-        leaf[tree, row] = follow_both(shape, answers, root, goes_right, known, block, bit, out, row)
-        uncertain[row] |= leaf[tree, row] < 0
-        unsure ^= bit
+    if uncertain is not None:
+        unsure = valid[block] & ~sure
+        while unsure != np.uint64(0):
+            row = block * 64 + lowest_one(unsure)
+            bit = unsure & (~unsure + np.uint64(1))
+            leaf[tree, row] = follow_both(shape, answers, root, goes_right, known, block, bit, out, row)
+            uncertain[row] |= leaf[tree, row] < 0
+            unsure ^= bit
     add_tree(answers, leaf, tree, block * 64, min(block * 64 + 64, out.shape[0]), out)
 
 
