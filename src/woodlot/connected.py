@@ -140,13 +140,7 @@ class ConnectedFederation:
 
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Where the labels and weights are; only their holder knows whether it has such columns."""
-        holder, column = self._locate(y)
-        weight = None
-        if sample_weight is not None:
-            party, weight = self._locate(sample_weight)
-            if party != holder:
-                raise DataError(f"weights must be at the label holder {holder}, not at {party}")
-        return Labels(holder, column, weight)
+        return Labels.at(self._locate, y, sample_weight)
 
     def _locate(self, column: str) -> tuple[str, str]:
         party, dot, name = column.partition(".")

@@ -51,6 +51,17 @@ class Labels:
     weight: str | None = None
     target: Target | None = None
 
+    @classmethod
+    def at(cls, locate: Callable[[str], tuple[str, str]], y: str, sample_weight: str | None) -> Labels:
+        """Labels and weights at the columns of these names, which ``locate`` turns into party and column."""
+        holder, column = locate(y)
+        weight = None
+        if sample_weight is not None:
+            party, weight = locate(sample_weight)
+            if party != holder:
+                raise DataError(f"weights must be at the label holder {holder}, not at {party}")
+        return cls(holder, column, weight)
+
     @property
     def hidden(self) -> tuple[str, ...]:
         """Columns of the holder that are not features."""
@@ -276,13 +287,7 @@ class Federation:
 
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Where the labels and weights are; weights must be at the label holder."""
-        holder, column = self.locate(y)
-        weight = None
-        if sample_weight is not None:
-            party, weight = self.locate(sample_weight)
-            if party != holder:
-                raise DataError(f"weights must be at the label holder {holder}, not at {party}")
-        return Labels(holder, column, weight)
+        return Labels.at(self.locate, y, sample_weight)
 
     def label_values(self, labels: Labels) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
         """The label holder's own view of its labels and weights."""
