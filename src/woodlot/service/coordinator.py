@@ -16,7 +16,7 @@ import numpy as np
 from woodlot.exceptions import IdentityError, JournalError, PartyAwayError, WoodlotError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
@@ -355,7 +355,7 @@ def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, accoun
         name=order.name,
         user=facts.user,
         created=facts.created,
-        forest=forest_id_of(forest),
+        forest=outcome.fingerprint,
         parties=forest.parties,
         holder=order.holder,
         n_rows=forest.n_rows,

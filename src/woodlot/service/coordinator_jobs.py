@@ -37,6 +37,8 @@ class Trained:
 
     Attributes
     ----------
+    fingerprint : str
+        Of the coordinator's part.
     digests : dict of str to str
         Keyed fingerprint of each party's part.
 
@@ -44,6 +46,7 @@ class Trained:
 
     aligned: CommonRows
     forest: CoordinatorForest
+    fingerprint: str
     shared: dict[str, PartyForest]
     unwilling: tuple[str, ...]
     digests: dict[str, str]
@@ -86,7 +89,7 @@ def train_job(order: TrainOrder, opening: msg.OpenJob, n_jobs: int) -> Generator
     fingerprint = forest_id_of(forest)
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=fingerprint)))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
-    return Trained(aligned, forest, shared, unwilling, digests, outputs, score, residuals)
+    return Trained(aligned, forest, fingerprint, shared, unwilling, digests, outputs, score, residuals)
 
 
 def predict_job(

@@ -7,7 +7,8 @@ import hmac
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -140,17 +141,13 @@ class PartyStore:
             _write(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
 
 
-class _on_disk:  # noqa: N801 - reads as a statement
+@contextmanager
+def _on_disk(what: str) -> Iterator[None]:
     """Turns a failing disk into an error that may travel."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
-            raise JournalError(f"{self._what} cannot be written: {error.strerror}") from error
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(f"{what} cannot be written: {error.strerror}") from error
 
 
 def _write(path: Path, fill: Any) -> None:
