@@ -1,0 +1,1 @@
+"""Homomorphic encryption: DT-PKC for revocable forests, Paillier for labels that never leave."""
