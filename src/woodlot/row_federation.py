@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,17 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels, Member
-from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient
-from woodlot.protocols.horizontal.collaborative import CollaborativeClient, collaborative_forest
-from woodlot.protocols.horizontal.local import LocalClient, local_forests
+from woodlot.privacy.purse import LedgerPurse, Purse
+from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
 from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.horizontal import Task
-from woodlot.protocols.messages.secure_sum import Mode
-from woodlot.protocols.secure_sum import SumClient
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 
-Parts = tuple[CoordinatorForest, PartyForest]
 _SECRET_BYTES = 32
 
 
@@ -91,13 +87,11 @@ class RowFederation(Federation):
 
     def grow(
         self,
-        plan: GrowthPlan,
-        method: Literal["local", "collaborative"],
+        plan: HorizontalPlan,
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
-        sums: Mode = "secure",
-        allow_two: bool = False,
+        purses: Mapping[str, Purse] | None = None,
         n_jobs: int = 1,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> tuple[GrownForest, Account]:
@@ -105,18 +99,14 @@ class RowFederation(Federation):
 
         Parameters
         ----------
-        plan : GrowthPlan
-            What to grow.
-        method : {"local", "collaborative"}
-            How.
+        plan : HorizontalPlan
+            What to grow, and by which method.
         targets : mapping of str to Target
             Every client's labels, which only the client sees.
         label : str, optional
             Their column, which is not learnt from.
-        sums : {"secure", "plain"}
-            Whether the clients' numbers are masked, where only their sum is needed.
-        allow_two : bool
-            Allow secure sums over two clients.
+        purses : mapping of str to Purse, optional
+            Where each client's differentially private releases are charged; by default they are only added up.
         n_jobs : int
             Threads.
         on_progress : callable, optional
@@ -129,29 +119,22 @@ class RowFederation(Federation):
         """
         common = secrets.token_bytes(_SECRET_BYTES)
         threads = max(1, n_jobs // len(self.parties))
-        handlers: dict[str, HorizontalClient] = {}
+        handlers = {}
         for name, member in self._members.items():
-            table = member.table.select([c for c in member.table.names if c != label])
-            if method == "local":
-                handlers[name] = LocalClient(name, table, targets[name], n_jobs=threads)
-                continue
-            sum_client = SumClient(
-                name,
-                job="local",
+            own = Holdings(
+                name=name,
+                table=member.table.select([c for c in member.table.names if c != label]),
+                target=targets[name],
                 entropy=_entropy(),
-                shared_secret=common if sums == "secure" else None,
-                mode=sums,
-                allow_two=allow_two,
+                lasting=_entropy(),
+                purse=LedgerPurse(name) if purses is None else purses[name],
+                shared_secret=common,
+                n_jobs=threads,
             )
-            handlers[name] = CollaborativeClient(name, table, targets[name], sums=sum_client, n_jobs=threads)
-        protocol: Generator[Round, dict[str, Message], Parts]
-        if method == "local":
-            protocol = local_forests(plan, self.parties)
-        else:
-            protocol = collaborative_forest(plan, self.parties, sums, allow_two)
+            handlers[name] = client_of(plan, own)
         ledger = Ledger()
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            forest, part = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+            forest, part = run(protocol_of(plan, self.parties), driver, ledger=ledger, on_progress=on_progress)
         parts = {HOLDER: part}
         return GrownForest(forest, parts, parts), ledger.account()
 

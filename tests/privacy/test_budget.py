@@ -17,6 +17,7 @@ from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
 from woodlot.privacy.accounting import Spend, total_epsilon
 from woodlot.privacy.budget import Budget, Charge, Ledger, LedgerFile
 from woodlot.privacy.label_code import LabelCode
+from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.journal_file import connect_writer
@@ -45,6 +46,23 @@ def test_ten_tenths_fit_and_no_eleventh(tmp_path: Path) -> None:
             assert ledger.accounts() == [("bank", "loans")]
         with pytest.raises(PolicyError):  # what is left is nothing, however little is asked
             charge(file, release("r11", 1e-6), Budget(1.0))
+
+
+def test_a_purse_pays_once_from_a_file_or_in_memory(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file:
+        for purse in (LedgerPurse("bank", "loans", Budget(1.0), file), LedgerPurse("bank", "loans", Budget(1.0))):
+            purse.check(release("r", 0.6, answer=b"first"))
+            assert purse.charge(release("r", 0.6, answer=b"first")).answer == b"first"
+            assert purse.charge(release("r", 0.6, answer=b"second")).answer == b"first"
+            purse.check(release("r", 0.6), release("s", 0.4))  # what was paid is not counted again
+            with pytest.raises(PolicyError):
+                purse.check(release("s", 0.4), release("t", 0.4))
+            with pytest.raises(PolicyError):
+                purse.charge(release("s", 0.6))
+            assert total_epsilon(purse.spends()) == pytest.approx(0.6)
+        assert LedgerPurse("bank", "loans", file=file).charge(release("s", 40.0)).spend == Spend(40.0)
+        with file.transaction() as ledger:
+            assert ledger.spent("bank", "loans") == pytest.approx(40.6)
 
 
 def test_accounts_are_apart(tmp_path: Path) -> None:

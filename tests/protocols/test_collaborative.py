@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 
 import woodlot as wl
 from wire_search import captured, floats, found, integers, texts
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, State
-from woodlot.protocols.horizontal.collaborative import CollaborativeClient, collaborative_forest, tally_nodes
-from woodlot.protocols.horizontal.local import LocalClient, deal_trees, local_forests
+from woodlot.protocols.horizontal.client import HorizontalClient, State
+from woodlot.protocols.horizontal.collaborative import (
+    CollaborativeClient,
+    CollaborativePlan,
+    collaborative_forest,
+    tally_nodes,
+)
+from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, deal_trees, local_forests
 from woodlot.protocols.horizontal.whole import fields_of, trees_of
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages import secure_sum
@@ -32,7 +38,7 @@ from woodlot.trees.forest import Structure
 SECRET = bytes(range(32))
 
 
-def plan(**changes: Any) -> GrowthPlan:
+def plan(**changes: Any) -> CollaborativePlan:
     known: dict[str, Any] = {
         "task": "classes",
         "n_estimators": 8,
@@ -47,7 +53,7 @@ def plan(**changes: Any) -> GrowthPlan:
         "seed": 3,
         "leaf_average": "rows",
     }
-    return GrowthPlan(**(known | changes))
+    return CollaborativePlan(**(known | changes))
 
 
 def table(seed: int, n: int = 90) -> tuple[pd.DataFrame, np.ndarray]:
@@ -71,10 +77,10 @@ def clients(n: int, rows: int = 90, **options: Any) -> dict[str, HorizontalClien
     }
 
 
-def grow(handlers: Mapping[str, HorizontalClient], a_plan: GrowthPlan, sums: secure_sum.Mode = "secure") -> Any:
+def grow(handlers: Mapping[str, HorizontalClient], a_plan: CollaborativePlan, sums: secure_sum.Mode = "secure") -> Any:
     ledger = Ledger()
     with InProcessDriver(handlers, ledger=ledger) as driver:
-        return run(collaborative_forest(a_plan, tuple(handlers), sums), driver, ledger=ledger)
+        return run(collaborative_forest(structs.replace(a_plan, sums=sums), tuple(handlers)), driver, ledger=ledger)
 
 
 def arrays(parts: Any) -> list[np.ndarray]:
@@ -121,7 +127,8 @@ def test_without_bootstrap_one_client_is_local_forests_leaves_and_all() -> None:
     alone = LocalClient("only", read_table(frame), Target.of_classes(y))
     ledger = Ledger()
     with InProcessDriver({"only": alone}, ledger=ledger) as driver:
-        assert_same(whole, run(local_forests(a_plan, ("only",)), driver, ledger=ledger))
+        own = {name: getattr(a_plan, name) for name in LocalPlan.__struct_fields__}
+        assert_same(whole, run(local_forests(LocalPlan(**own), ("only",)), driver, ledger=ledger))
 
 
 def test_every_client_grows_every_tree_and_nobody_waits() -> None:

@@ -9,8 +9,10 @@ import numpy as np
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.settings import from_json
-from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor
+from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
 from woodlot.federation import GrownForest
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
 
@@ -18,7 +20,24 @@ PRIVATE_LEAF = 5
 """The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
 
 
-class LocalForestsClassifier(WholeForestClassifier):
+class _LocalMethod(WholeForest):
+    def _plan(self, seed: int) -> LocalPlan:
+        return LocalPlan(**growth_fields(self.get_params(deep=False), self._task, seed))
+
+
+class _CollaborativeMethod(WholeForest):
+    def _plan(self, seed: int) -> CollaborativePlan:
+        p = self.get_params(deep=False)
+        return CollaborativePlan(
+            **growth_fields(p, self._task, seed),
+            min_leaf_rows=int(p["min_leaf_rows"] or p["min_samples_leaf"]),
+            leaf_average=p["leaf_average"],
+            sums=p["sums"],
+            allow_two=bool(p["allow_two"]),
+        )
+
+
+class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
     """Forests that clients grow alone, put together; the slides' non-collaborative federated forest (NCFF).
 
     Each client with rows grows an equal share of the trees on its own rows alone and hands them over with their
@@ -65,8 +84,6 @@ class LocalForestsClassifier(WholeForestClassifier):
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
     """
 
-    _method = "local"
-
     def __init__(
         self,
         n_estimators: int = 100,
@@ -99,14 +116,12 @@ class LocalForestsClassifier(WholeForestClassifier):
         self.verbose = verbose
 
 
-class LocalForestsRegressor(WholeForestRegressor):
+class LocalForestsRegressor(_LocalMethod, WholeForestRegressor):
     """Forests that clients grow alone, put together, for regression.
 
     Parameters and attributes as for :class:`LocalForestsClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_``.
     """
-
-    _method = "local"
 
     def __init__(
         self,
@@ -140,7 +155,7 @@ class LocalForestsRegressor(WholeForestRegressor):
         self.verbose = verbose
 
 
-class CollaborativeForestClassifier(WholeForestClassifier):
+class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier):
     """The collaborative forest: every tree grows at every client, and all clients fill its leaves.
 
     The trees go round the clients. Each grows them on at their leaves, on a bootstrap of its own rows, until its rows
@@ -204,8 +219,6 @@ class CollaborativeForestClassifier(WholeForestClassifier):
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
     """
 
-    _method = "collaborative"
-
     def __init__(
         self,
         n_estimators: int = 100,
@@ -245,19 +258,14 @@ class CollaborativeForestClassifier(WholeForestClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _sums(self) -> dict[str, Any]:
-        return {"sums": self.sums, "allow_two": bool(self.allow_two)}
 
-
-class CollaborativeForestRegressor(WholeForestRegressor):
+class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
     """The collaborative forest for regression: leaves hold means of targets.
 
     Parameters and attributes as for :class:`CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_``. Clients tell the power of two above their largest target,
     so that sums can be exact.
     """
-
-    _method = "collaborative"
 
     def __init__(
         self,
@@ -297,9 +305,6 @@ class CollaborativeForestRegressor(WholeForestRegressor):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-
-    def _sums(self) -> dict[str, Any]:
-        return {"sums": self.sums, "allow_two": bool(self.allow_two)}
 
 
 HORIZONTAL: dict[str, type[WholeForest]] = {

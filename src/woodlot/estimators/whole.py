@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,8 @@ from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, check_party_names
-from woodlot.protocols.horizontal.client import GrowthPlan
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.horizontal import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.protocols.vertical.target import Target
@@ -43,7 +44,6 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
 
     _criteria: tuple[str, ...]
     _task: Task
-    _method: Literal["local", "collaborative"]
     _origin: Origin
     criterion: str
     parties: Any
@@ -101,22 +101,16 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
 
     def _grow(self, federation: RowFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
-        plan = plan_of(self.get_params(deep=False), self._task, seed)
+        plan = self._plan(seed)
         with progress_bar(self.verbose, "growing trees") as show:
             forest, account = federation.grow(
-                plan,
-                self._method,
-                targets,
-                label=label,
-                n_jobs=effective_jobs(self.n_jobs),
-                on_progress=show,
-                **self._sums(),
+                plan, targets, label=label, n_jobs=effective_jobs(self.n_jobs), on_progress=show
             )
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_forest(forest)
         most = max(len(target.numbers) + len(target.values) for target in targets.values())
-        if self._method == "collaborative" and most < plan.min_leaf_rows:
+        if isinstance(plan, CollaborativePlan) and most < plan.min_leaf_rows:
             warnings.warn(
                 f"no client has as many as {plan.min_leaf_rows} rows, so none reports any leaf and the forest has "
                 "learnt nothing; lower min_leaf_rows or min_samples_leaf, or have fewer clients with more rows",
@@ -124,9 +118,9 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
                 stacklevel=4,
             )
 
-    def _sums(self) -> dict[str, Any]:
-        """How clients' numbers are added, where they are."""
-        return {}
+    def _plan(self, seed: int) -> HorizontalPlan:
+        """What is to be grown; every method makes its own of `growth_fields`."""
+        raise TypeError("a forest is grown by one of the methods")
 
     def _set_forest(self, forest: GrownForest) -> None:
         self.forest_ = forest
@@ -302,24 +296,22 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
         )
 
 
-def plan_of(params: Mapping[str, Any], task: Task, seed: int) -> GrowthPlan:
-    """What is to be grown; numbers of any library become Python's own."""
+def growth_fields(params: Mapping[str, Any], task: Task, seed: int) -> dict[str, Any]:
+    """The fields that all plans have; numbers of any library become Python's own."""
     p = params
-    return GrowthPlan(
-        task=task,
-        n_estimators=int(p["n_estimators"]),
-        criterion="entropy" if p["criterion"] == "log_loss" else p["criterion"],
-        max_depth=None if p["max_depth"] is None else int(p["max_depth"]),
-        min_samples_split=int(p["min_samples_split"]),
-        min_samples_leaf=int(p["min_samples_leaf"]),
-        max_features=_number(p["max_features"]),
-        bootstrap=bool(p["bootstrap"]),
-        max_samples=_number(p["max_samples"]),
-        max_bins=None if p["max_bins"] is None else int(p["max_bins"]),
-        seed=seed,
-        min_leaf_rows=int(p.get("min_leaf_rows") or p["min_samples_leaf"]),
-        leaf_average=p.get("leaf_average", "plain"),
-    )
+    return {
+        "task": task,
+        "n_estimators": int(p["n_estimators"]),
+        "criterion": "entropy" if p["criterion"] == "log_loss" else p["criterion"],
+        "max_depth": None if p["max_depth"] is None else int(p["max_depth"]),
+        "min_samples_split": int(p["min_samples_split"]),
+        "min_samples_leaf": int(p["min_samples_leaf"]),
+        "max_features": _number(p["max_features"]),
+        "bootstrap": bool(p["bootstrap"]),
+        "max_samples": _number(p["max_samples"]),
+        "max_bins": None if p["max_bins"] is None else int(p["max_bins"]),
+        "seed": seed,
+    }
 
 
 def _number(value: Any) -> Any:

@@ -8,8 +8,9 @@ a crash after it                it is spent, and the stored answer is sent again
 ==============================  =================================================================================
 
 `Ledger` works in a transaction of somebody else's, such as that of a party's journal; `LedgerFile` is a file of its
-own. No decision depends on a clock. Epsilons are recorded in whole units of 1e-12, rounded up, and added exactly. Since
-ten charges of 0.1 shall fit into a budget of 1, a budget may be exceeded by a billionth part of it, and by no more.
+own. A protocol knows neither: it is given a `Purse`, see `woodlot.privacy.purse`. No decision depends on a clock.
+Epsilons are recorded in whole units of 1e-12, rounded up, and added exactly. Since ten charges of 0.1 shall fit into a
+budget of 1, a budget may be exceeded by a billionth part of it, and by no more.
 
 Whoever can write to the file can make it forget. It protects the client from mistakes and from others, not from
 itself; a lost file is a lost budget, so back it up with the client's secret.
@@ -119,15 +120,15 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def charge(self, client: str, dataset: str, budget: Budget, charge: Charge) -> Charge:
+    def charge(self, client: str, dataset: str, budget: Budget | None, charge: Charge) -> Charge:
         """Charge a release, or refuse it and change nothing. Nothing may be sent before the transaction has ended.
 
         Parameters
         ----------
         client, dataset : str
             Whose budget it is, and for which data.
-        budget : Budget
-            What may be spent in all.
+        budget : Budget or None
+            What may be spent in all; None: any amount, which is recorded all the same.
         charge : Charge
             The release.
 
@@ -147,15 +148,11 @@ class Ledger:
         """
         if not self._db.in_transaction:
             raise LocalProtocolError("a charge belongs in the transaction that stores what is released: begin it first")
-        epsilon, count = _units(charge.spend), charge.spend.count
-        if epsilon * count > _LARGEST:
-            raise PolicyError(f"an epsilon of {charge.spend.epsilon:g} is too large to be charged: it protects nobody")
-        before = self.find(client, dataset, charge.release)
+        before = self.earlier(client, dataset, charge)
         if before is not None:
-            if (before.mechanism, before.spend) != (charge.mechanism, _recorded(epsilon, count)):
-                raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
             return before
         self.check(client, dataset, budget, charge.spend)
+        epsilon, count = _units(charge.spend), charge.spend.count
         self._db.execute(_TABLE)
         self._db.execute(
             "INSERT INTO budget_charges (client, dataset, release, job, mechanism, epsilon, count, answer) "
@@ -164,8 +161,34 @@ class Ledger:
         )
         return charge
 
-    def check(self, client: str, dataset: str, budget: Budget, *spends: Spend) -> None:
+    def earlier(self, client: str, dataset: str, charge: Charge) -> Charge | None:
+        """Return the record of the same release, if there is one; with other terms it is refused."""
+        epsilon, count = _units(charge.spend), charge.spend.count
+        if epsilon * count > _LARGEST:
+            raise PolicyError(f"an epsilon of {charge.spend.epsilon:g} is too large to be charged: it protects nobody")
+        before = self.find(client, dataset, charge.release)
+        if before is not None and (before.mechanism, before.spend) != (charge.mechanism, _recorded(epsilon, count)):
+            raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
+        return before
+
+    def forget_answers(self, job: str) -> None:
+        """Drop the answers of releases whose names begin with the job's: when it has ended, nobody asks again."""
+        if self._exists():
+            self._db.execute("UPDATE budget_charges SET answer = NULL WHERE instr(release, ?) = 1", (job,))
+
+    def check(
+        self, client: str, dataset: str, budget: Budget | None, *spends: Spend, without_job: str | None = None
+    ) -> None:
         """Refuse what would exceed the budget, and record nothing: for a job that knows its costs beforehand.
+
+        Parameters
+        ----------
+        client, dataset, budget
+            As for `charge`.
+        *spends : Spend
+            What is to be released.
+        without_job : str, optional
+            Do not count what this job was charged: it is among the spends.
 
         Raises
         ------
@@ -173,7 +196,9 @@ class Ledger:
             The message says what is spent and what would be.
 
         """
-        spent = self._units(client, dataset)
+        if budget is None:
+            return
+        spent = self._units(client, dataset, without_job)
         after = [*spent, *((_units(spend), spend.count) for spend in spends)]
         limit = Fraction(budget.epsilon) * (1 + _SLACK)
         plain = Fraction(sum(epsilon * count for epsilon, count in after), UNIT)
@@ -226,13 +251,14 @@ class Ledger:
             "SELECT DISTINCT client, dataset FROM budget_charges ORDER BY client, dataset"
         ).fetchall()
 
-    def _units(self, client: str, dataset: str) -> list[tuple[int, int]]:
+    def _units(self, client: str, dataset: str, without_job: str | None = None) -> list[tuple[int, int]]:
         """Epsilons in units, and how often each was spent."""
         if not self._exists():
             return []
         return self._db.execute(
-            "SELECT epsilon, SUM(count) FROM budget_charges WHERE client = ? AND dataset = ? GROUP BY epsilon",
-            (client, dataset),
+            "SELECT epsilon, SUM(count) FROM budget_charges "
+            "WHERE client = ? AND dataset = ? AND job IS NOT ? GROUP BY epsilon",
+            (client, dataset, without_job),
         ).fetchall()
 
     def _exists(self) -> bool:
@@ -273,6 +299,15 @@ class LedgerFile:
             except BaseException:
                 self.close()
                 raise
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """Return a ledger that nothing is left of when this process ends."""
+        ledger = cls.__new__(cls)
+        ledger.path = Path(":memory:")
+        ledger._lock = threading.Lock()
+        ledger._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        return ledger
 
     def _set_up(self, db: sqlite3.Connection) -> None:
         (application,) = db.execute("PRAGMA application_id").fetchone()

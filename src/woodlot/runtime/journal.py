@@ -16,12 +16,12 @@ import hashlib
 import io
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection, Error, IntegrityError
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from woodlot.exceptions import JournalError
 from woodlot.runtime.audit import Disclosures
@@ -30,6 +30,7 @@ from woodlot.runtime.journal_records import COLUMNS, END, START, Entry, Record, 
 
 __all__ = ["Entry", "JobJournal", "Journal", "Record"]
 
+R = TypeVar("R")
 _PART = 1 << 20  # a body is stored in parts of this size, so that no copy of a large one is ever made
 
 
@@ -175,8 +176,15 @@ class JobJournal:
         self.name = name
         self._journal = journal
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[Entry], also: Callable[[Connection], None] | None = None) -> None:
         """Record some messages, all or none; when this returns they are recorded.
+
+        Parameters
+        ----------
+        entries : sequence of Entry
+            The messages.
+        also : callable, optional
+            Writes to tables of its own in the same transaction. What it raises undoes everything.
 
         Raises
         ------
@@ -213,13 +221,27 @@ class JobJournal:
                 "ON CONFLICT (job) DO UPDATE SET count = excluded.count, head = excluded.head",
                 (self.name, count, head),
             )
+            if also is not None:
+                also(connection)
 
-    def drop_bodies(self) -> None:
-        """End the job: the bytes of its messages are removed; who sent what when, and the digests, stay."""
+    def consult(self, reader: Callable[[Connection], R]) -> R:
+        """Return what a reader finds in other tables of the file."""
+        with self._journal._reading() as connection:
+            return reader(connection)
+
+    def drop_bodies(self, also: Callable[[Connection], None] | None = None) -> None:
+        """End the job: the bytes of its messages are removed; who sent what when, and the digests, stay.
+
+        Parameters
+        ----------
+        also : callable, optional
+            As for `append`, in the transaction that records the end.
+
+        """
         with self._journal._reading() as connection:
             ended = self._has_ended(connection)
         if not ended:
-            self.append([Entry("", "", 0, END, 0, hashlib.sha256(b"").digest(), None)])
+            self.append([Entry("", "", 0, END, 0, hashlib.sha256(b"").digest(), None)], also)
         self._remove_bodies()
 
     def _remove_bodies(self) -> None:

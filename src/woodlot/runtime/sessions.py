@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from woodlot.exceptions import JournalError
+from woodlot.exceptions import JournalError, PolicyError
 from woodlot.protocols.messages.base import Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
 from woodlot.runtime.journal import Entry, JobJournal, Journal
+from woodlot.runtime.till import Till
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class Sessions:
     With a journal, a request and its reply are recorded together before the reply leaves, and a handler that
     is lost by a crash is built anew by feeding it what it was asked before. So a handler must answer the same
     to the same; what it refused must have left its state as it was, and is not asked again.
+
+    What a handler pays for privacy (see `till`) is written in the transaction of the reply that it pays for.
 
     What the session itself cannot answer, for whatever reason, is `Unanswered`: it is not recorded and the
     request stays open, so that nothing is lost once the reason is gone.
@@ -80,6 +83,10 @@ class Sessions:
 
         """
         return self._session(job).answer(number, request)
+
+    def till(self, job: str) -> Till:
+        """Return where the handler of a job pays for what it releases under differential privacy."""
+        return self._session(job).till
 
     def end(self, job: str) -> None:
         """Forget the job's handler and the bytes of its messages; who was sent what stays in the journal.
@@ -134,6 +141,7 @@ class _Session:
         self._open_job = open_job
         self._journal = journal
         self._limit = limit
+        self.till = Till(journal)
         self._lock = threading.Lock()
         self._handler: Handler | None = None
         self._last: int | None = None  # unknown until the journal is read
@@ -156,6 +164,8 @@ class _Session:
             except BaseException:
                 self._forget()
                 raise
+            finally:
+                self.till.clear()
 
     def _forget(self) -> None:
         """Drop a handler that may be ahead of the journal: it is built anew when it is needed."""
@@ -179,8 +189,22 @@ class _Session:
             self._latest = _Latest(number, digest, data)
         else:
             asked = Entry(_COORDINATOR, self._party, number, kind, len(request), digest, request)
-            self._journal.append([asked, Entry.of(self._party, _COORDINATOR, number, reply, data)])
+            data = self._record(self._journal, asked, reply, data)
         self._last = number
+        return data
+
+    def _record(self, journal: JobJournal, asked: Entry, reply: str, data: bytes) -> bytes:
+        """Write request, reply and charges in one; return what may be sent."""
+        number = asked.number
+        if reply == Refusal.__name__:
+            self.till.clear()  # nothing is released
+        also = None if self.till.is_empty else self.till.write
+        try:
+            journal.append([asked, Entry.of(self._party, _COORDINATOR, number, reply, data)], also)
+        except PolicyError as error:  # another job was faster; the handler is ahead of what is recorded
+            self._forget()
+            data = encode(Refusal.from_exception(error))
+            journal.append([asked, Entry.of(self._party, _COORDINATOR, number, Refusal.__name__, data)])
         return data
 
     def _read_last(self) -> int:
@@ -262,4 +286,4 @@ class _Session:
             self._handler, self._latest = None, _Latest(0, b"", b"")
             self._trouble = "the job has ended here"
             if self._journal is not None and self._read_last():
-                self._journal.drop_bodies()
+                self._journal.drop_bodies(self.till.forget_answers)

@@ -6,19 +6,24 @@ changes nothing. All that it does follows from its data, the messages and its se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import log2, sqrt
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.privacy.purse import Purse
+from woodlot.protocols.agreement import Entropy, Signer
 from woodlot.protocols.horizontal.schema import describe, map_classes, map_table
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.secure_sum import Mode
+from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.protocols.vertical.labels import TargetCode
 from woodlot.protocols.vertical.target import Target
@@ -28,35 +33,31 @@ from woodlot.trees.sampling import Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1
 LeafAverage = msg.LeafAverage
+PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
-@dataclass(frozen=True)
-class GrowthPlan:
+class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="method"):
     """What is to be grown, in scikit-learn's terms; counts of rows are of a client's own.
+
+    Every method has a subclass with a tag, which is listed in `woodlot.protocols.horizontal.methods`.
 
     Attributes
     ----------
     task : {"classes", "targets"}
         Classification or regression.
-    min_leaf_rows : int
-        A client keeps to itself what fewer of its rows have left in a leaf (collaborative forest).
-    leaf_average : {"rows", "plain"}
-        Whether a client's answer counts by its rows in the leaf, or as any other's (collaborative forest).
     """
 
     task: msg.Task
-    n_estimators: int
+    n_estimators: PositiveInt
     criterion: Literal["gini", "entropy", "squared_error"]
-    max_depth: int | None
-    min_samples_split: int
-    min_samples_leaf: int
+    max_depth: PositiveInt | None
+    min_samples_split: PositiveInt
+    min_samples_leaf: PositiveInt
     max_features: int | float | str | None
     bootstrap: bool
     max_samples: int | float | None
     max_bins: int | None
     seed: int
-    min_leaf_rows: int = 1
-    leaf_average: LeafAverage = "plain"
 
     def settings(self, n_features: int) -> msg.GrowthSettings:
         """What every client is told."""
@@ -84,6 +85,72 @@ class GrowthPlan:
         return max(1, min(n_features, int(wanted)))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Holdings:
+    """What a client brings to a job: its data, its secrets and its purse.
+
+    Attributes
+    ----------
+    name : str
+        The client.
+    table : Table
+        Its columns without the labels. Names and kinds are those of every other client, in any order.
+    target : Target
+        The labels of its rows.
+    entropy : callable
+        From a purpose to secret bytes, always the same for this client and this job.
+    lasting : callable
+        From a purpose to secret bytes, always the same for this client: what must not be drawn anew by a second
+        training, such as permanent randomised response.
+    bootstrap_secret : bytes
+        Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
+    purse : Purse or None
+        Where differentially private releases are charged, before they are sent; see `woodlot.privacy.purse`.
+    dataset : str
+        What the client calls these rows; randomised response is derived for it.
+    row_ids : callable or None
+        Returns one id per row, none twice; None where the rows have no ids.
+    data_digest : bytes
+        Of the rows, where it is known: no mask of a sum is used for two tables.
+    job : str
+        The job's name, the same at all clients.
+    signer : Signer or None
+        The client's identity, by which it signs its keys for secure sums.
+    shared_secret : bytes or None
+        From the configuration, the same at every client; needed where there is no identity.
+    n_jobs : int
+        Threads.
+    """
+
+    name: str
+    table: Table
+    target: Target
+    entropy: Entropy
+    lasting: Entropy
+    bootstrap_secret: bytes = b""
+    purse: Purse | None = None
+    dataset: str = ""
+    row_ids: Callable[[], Sequence[bytes]] | None = None
+    data_digest: bytes = b""
+    job: str = "local"
+    signer: Signer | None = None
+    shared_secret: bytes | None = None
+    n_jobs: int = 1
+
+    def sum_client(self, mode: Mode, allow_two: bool) -> SumClient:
+        """This client's part of the sums of the job."""
+        return SumClient(
+            self.name,
+            job=self.job,
+            entropy=self.entropy,
+            signer=self.signer,
+            shared_secret=self.shared_secret if mode == "secure" else None,
+            mode=mode,
+            allow_two=allow_two,
+            data_digest=self.data_digest,
+        )
+
+
 class State(StrEnum):
     """Where a client stands."""
 
@@ -109,6 +176,8 @@ class HorizontalClient:
         The labels of its rows.
     secret : bytes
         Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
+    plan : GrowthPlan, optional
+        What was ordered: a request for anything else is refused, whatever the coordinator says.
     n_jobs : int
         Threads.
     """
@@ -116,10 +185,20 @@ class HorizontalClient:
     takes: ClassVar[Mapping[type[Message], State]] = {}
     """In which state the messages of the protocol are taken."""
 
-    def __init__(self, name: str, table: Table, target: Target, *, secret: bytes = b"", n_jobs: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        target: Target,
+        *,
+        secret: bytes = b"",
+        plan: GrowthPlan | None = None,
+        n_jobs: int = 1,
+    ) -> None:
         self.name = name
         self.table = table
         self.target = target
+        self.plan = plan
         self.n_jobs = n_jobs
         self.state = State.idle
         self._secret = secret
@@ -139,9 +218,26 @@ class HorizontalClient:
         handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
         return handler(message)
 
+    def check_ordered(self, message: Message, **fields: object) -> None:
+        """Refuse a request that asks for something else than the plan, where there is one.
+
+        Parameters
+        ----------
+        message : Message
+            The request.
+        **fields
+            What it asks for, by the names of the plan's fields.
+        """
+        if self.plan is None:
+            return
+        for name, value in fields.items():
+            if getattr(self.plan, name) != value:
+                raise RemoteProtocolError(f"{type(message).__name__} is not what was ordered: another {name}")
+
     # --- the common schema ---
 
     def _on_DescribeRows(self, message: msg.DescribeRows) -> msg.RowsDescribed:
+        self.check_ordered(message, task=message.task)
         labels = self.target.numbers if message.task == "classes" else self.target.values
         if len(labels) != self.table.n_rows:
             raise RemoteProtocolError("DescribeRows asks for labels of the other kind")
@@ -151,6 +247,7 @@ class HorizontalClient:
         return described
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
+        self.check_ordered(message, max_bins=message.max_bins)
         table = map_table(self.table, message)
         labels: Any = np.zeros(table.n_rows, np.int64)
         if self._task == "classes":
@@ -188,6 +285,8 @@ class HorizontalClient:
             or (share is not None and not 0 < share < 2**31)
         ):
             raise RemoteProtocolError("the settings of growth are out of range")
+        if self.plan is not None and settings != self.plan.settings(n_features):
+            raise RemoteProtocolError("the settings of growth are not those that were ordered")
         n_draws = n_rows
         if settings.bootstrap and share is not None:
             n_draws = share if isinstance(share, int) else max(1, int(share * n_rows))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, State
+from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, State
 from woodlot.protocols.horizontal.local import deal_trees, tree_chunks
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema
 from woodlot.protocols.horizontal.whole import fields_of, trees_of, whole_forest
@@ -44,30 +44,47 @@ SHARE_BITS = 20
 _MOST_BITS = 52
 
 
-def collaborative_forest(
-    plan: GrowthPlan, clients: Sequence[str], sums: secure_sum.Mode = "secure", allow_two: bool = False
-) -> Rounds:
-    """Coordinator: grow a forest over all clients' rows; returns the parts of the whole model.
+class CollaborativePlan(GrowthPlan, frozen=True, tag="collaborative"):
+    """Every tree grows at every client, and all clients fill its leaves.
 
-    Parameters
+    Attributes
     ----------
-    plan : GrowthPlan
-        What to grow.
-    clients : sequence of str
-        Everybody who takes part.
+    min_leaf_rows : int
+        A client keeps to itself what fewer of its rows have left in a leaf.
+    leaf_average : {"rows", "plain"}
+        Whether a client's answer counts by its rows in the leaf, or as any other's.
     sums : {"secure", "plain"}
         Whether the coordinator sees the sum of what the clients leave in the leaves, or (for debugging) each client's.
     allow_two : bool
         Allow secure sums over two clients, who then know each other's numbers.
     """
+
+    min_leaf_rows: PositiveInt = 1
+    leaf_average: LeafAverage = "plain"
+    sums: secure_sum.Mode = "secure"
+    allow_two: bool = False
+
+
+def collaborative_forest(plan: CollaborativePlan, clients: Sequence[str]) -> Rounds:
+    """Coordinator: grow a forest over all clients' rows; returns the parts of the whole model.
+
+    Parameters
+    ----------
+    plan : CollaborativePlan
+        What to grow.
+    clients : sequence of str
+        Everybody who takes part.
+    """
     schema = yield from agree_on_schema(clients, plan.task, plan.max_bins)
-    session = yield from open_sums(clients, mode=sums, allow_two=allow_two)
+    session = yield from open_sums(clients, mode=plan.sums, allow_two=plan.allow_two)
     trees = yield from _grow(plan, clients, schema)
     leaves, gain = yield from _adjust(plan, session, schema, trees)
     return whole_forest(trees, leaves, gain, schema)
 
 
-def _grow(plan: GrowthPlan, clients: Sequence[str], schema: Schema) -> Generator[Round, dict[str, Message], WholeTrees]:
+def _grow(
+    plan: CollaborativePlan, clients: Sequence[str], schema: Schema
+) -> Generator[Round, dict[str, Message], WholeTrees]:
     """Pass the subsets of the trees round until every client has grown every tree."""
     settings = plan.settings(len(schema.names))
     subsets = deal_trees(plan.n_estimators, len(clients))
@@ -88,7 +105,7 @@ def _grow(plan: GrowthPlan, clients: Sequence[str], schema: Schema) -> Generator
 
 
 def _adjust(
-    plan: GrowthPlan, session: SumSession, schema: Schema, trees: WholeTrees
+    plan: CollaborativePlan, session: SumSession, schema: Schema, trees: WholeTrees
 ) -> Generator[Round, dict[str, Message], tuple[Leaves, NDArray[np.float64]]]:
     """Sum what all clients leave in the leaves, some trees at a time."""
     width = tally_width(schema.classes, plan.leaf_average)
@@ -124,7 +141,7 @@ def _adjust(
 
 
 def _fill(
-    structure: Structure, tally: NDArray[np.int64], plan: GrowthPlan, schema: Schema, fraction_bits: int
+    structure: Structure, tally: NDArray[np.int64], plan: CollaborativePlan, schema: Schema, fraction_bits: int
 ) -> tuple[Leaves, NDArray[np.float64]]:
     """From the sum of all tallies to the leaves' answers."""
     if (tally[:, : None if schema.classes else -1] < 0).any():
@@ -164,7 +181,7 @@ def tally_nodes(structure: Structure, min_rows: int) -> NDArray[np.int64]:
     return np.flatnonzero(structure.right < 0) if min_rows <= 1 else np.arange(structure.n_nodes)
 
 
-def _bound(plan: GrowthPlan, schema: Schema) -> int | None:
+def _bound(plan: CollaborativePlan, schema: Schema) -> int | None:
     """The largest number of one client, where it is small enough to save bytes: a bound that tells nothing."""
     if not schema.classes:
         return None
@@ -187,7 +204,7 @@ class CollaborativeClient(HorizontalClient):
 
     Parameters
     ----------
-    name, table, target, secret, n_jobs
+    name, table, target, secret, plan, n_jobs
         As for `HorizontalClient`.
     sums : SumClient
         Its part of the sums.
@@ -211,9 +228,10 @@ class CollaborativeClient(HorizontalClient):
         sums: SumClient,
         min_leaf_rows: int = 1,
         secret: bytes = b"",
+        plan: CollaborativePlan | None = None,
         n_jobs: int = 1,
     ) -> None:
-        super().__init__(name, table, target, secret=secret, n_jobs=n_jobs)
+        super().__init__(name, table, target, secret=secret, plan=plan, n_jobs=n_jobs)
         self._sums = sums
         self._min_leaf_rows = min_leaf_rows
 
@@ -235,6 +253,7 @@ class CollaborativeClient(HorizontalClient):
         trees = trees_of(message, self.schema.categories, "the coordinator")
         classes = self.schema.classes
         cells = tally_nodes(trees.structure, message.min_rows)
+        self.check_ordered(message, leaf_average=message.average, min_leaf_rows=message.min_rows)
         if message.order.length != len(cells) * tally_width(classes, message.average):
             raise RemoteProtocolError("FillLeaves asks for numbers that do not fit its trees")
         if message.min_rows < self._min_leaf_rows:

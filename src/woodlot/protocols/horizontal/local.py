@@ -31,7 +31,11 @@ CELLS_AT_ONCE = 1 << 22
 """Numbers in one tally of leaves: trees are filled a few at a time."""
 
 
-def local_forests(plan: GrowthPlan, clients: Sequence[str]) -> Rounds:
+class LocalPlan(GrowthPlan, frozen=True, tag="local"):
+    """Each client grows its share of the trees alone."""
+
+
+def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:
     """Coordinator: have every client grow its share alone; returns the parts of the whole model.
 
     The trees are dealt as evenly as can be to the clients that have rows, in the order of the clients.
@@ -117,6 +121,8 @@ class LocalClient(HorizontalClient):
         field, growth = self.growth(message.settings)
         if message.first_tree < 0 or message.n_trees < 1 or field.n_rows == 0:
             raise RemoteProtocolError("GrowAlone must ask a client with rows for one tree or more")
+        if self.plan is not None and message.first_tree + message.n_trees > self.plan.n_estimators:
+            raise RemoteProtocolError("GrowAlone asks for more trees than were ordered")
         trees = range(message.first_tree, message.first_tree + message.n_trees)
         grown, totals = grow_alone(field, growth, trees, None if field.n_classes else self.target.values)
         return msg.LocalTrees(**fields_of(grown, message.first_tree), **_leaf_fields(grown.structure, totals))

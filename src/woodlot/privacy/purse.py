@@ -1,0 +1,85 @@
+"""What a client of a protocol pays from for what it releases under differential privacy.
+
+In process this is a `LedgerPurse`; at a party of a real federation, `woodlot.runtime.till` gives one whose charges are
+written in the transaction that records the reply.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from woodlot.privacy.accounting import Spend
+from woodlot.privacy.budget import Budget, Charge, LedgerFile
+
+
+class Purse(Protocol):
+    """What a client of a protocol pays from before it answers with something differentially private.
+
+    A release has a name, the same whenever the same is asked: by a repeated message, after a restart, and for what is
+    derived from a lasting secret also in another job. It is paid for once. What was drawn at random must be in
+    ``answer``, since it cannot be drawn again; what is derived need not be::
+
+        noisy, _ = noise.release(counts)
+        kept = purse.charge(Charge(release=f"{job} counts {round}", ..., spend=Spend(0.1), answer=noisy.tobytes()))
+        return CountsMessage(np.frombuffer(kept.answer, np.int64))
+
+    A release whose name begins with the job's is of that job alone: its answer is dropped when the job has ended.
+    """
+
+    def charge(self, charge: Charge) -> Charge:
+        """Pay for a release; what is to be sent follows from the charge that is returned, not from the one given.
+
+        Raises
+        ------
+        PolicyError
+            The budget would be exceeded. Nothing was recorded; the client must not answer.
+
+        """
+        ...
+
+    def check(self, *charges: Charge) -> None:
+        """Refuse with a `PolicyError` what would exceed the budget, and record nothing.
+
+        For a job that knows its costs beforehand: it gives all of them. Those that were charged before, and whatever
+        the job itself was charged already, are not counted twice.
+        """
+        ...
+
+
+class LedgerPurse:
+    """A client's purse in this process.
+
+    Parameters
+    ----------
+    client, dataset : str
+        Whose it is, and for which data.
+    budget : Budget, optional
+        What may be spent in all; without it, anything, and it is only added up.
+    file : LedgerFile, optional
+        Where it is recorded for ever; without it, in memory, for as long as the purse lives.
+
+    """
+
+    def __init__(
+        self, client: str, dataset: str = "", budget: Budget | None = None, file: LedgerFile | None = None
+    ) -> None:
+        self.client = client
+        self.dataset = dataset
+        self.budget = budget
+        self._file = LedgerFile.in_memory() if file is None else file
+
+    def charge(self, charge: Charge) -> Charge:
+        """Pay for a release; see `Purse`."""
+        with self._file.transaction() as ledger:
+            return ledger.charge(self.client, self.dataset, self.budget, charge)
+
+    def check(self, *charges: Charge) -> None:
+        """Refuse what would exceed the budget; see `Purse`."""
+        with self._file.transaction() as ledger:
+            due = [charge.spend for charge in charges if ledger.earlier(self.client, self.dataset, charge) is None]
+            ledger.check(self.client, self.dataset, self.budget, *due)
+
+    def spends(self) -> list[Spend]:
+        """Return all that was paid."""
+        with self._file.transaction() as ledger:
+            return ledger.spends(self.client, self.dataset)

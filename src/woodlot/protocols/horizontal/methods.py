@@ -1,0 +1,72 @@
+"""All horizontal methods, in one place: what can be ordered, who coordinates it, and what a client does.
+
+To add a method: a plan (a subclass of `GrowthPlan` with a tag of its own, beside its generator), the coordinator's
+generator, and a client; then one member of `HorizontalPlan` and one line of `METHODS` here. In process
+(`woodlot.row_federation`) and between organisations (`woodlot.service`) both go through `protocol_of` and `client_of`,
+so nothing else has to know the method. A plan is all that a user orders: it is signed, and every client is given it
+to compare with what the coordinator asks (`HorizontalClient.check_ordered`).
+
+A client that releases something under differential privacy calls ``holdings.purse.charge(...)`` before it answers, and
+answers with what the call returns: see `woodlot.privacy.purse.Purse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from woodlot.protocols.horizontal.client import Holdings, HorizontalClient
+from woodlot.protocols.horizontal.collaborative import CollaborativeClient, CollaborativePlan, collaborative_forest
+from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, local_forests
+from woodlot.protocols.horizontal.schema import Rounds
+
+HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan
+"""What can be ordered; on the wire the tag ``method`` tells which."""
+
+
+class Method(NamedTuple):
+    """The two sides of a method.
+
+    Attributes
+    ----------
+    protocol : callable
+        From the plan and the names of the clients to the coordinator's generator, which returns the parts of the whole
+        model; see `whole_forest`.
+    client : callable
+        From the plan and a client's `Holdings` to the client.
+    """
+
+    protocol: Callable[[Any, Sequence[str]], Rounds]
+    client: Callable[[Any, Holdings], HorizontalClient]
+
+
+def protocol_of(plan: HorizontalPlan, clients: Sequence[str]) -> Rounds:
+    """The coordinator's side of a method."""
+    return METHODS[type(plan)].protocol(plan, clients)
+
+
+def client_of(plan: HorizontalPlan, holdings: Holdings) -> HorizontalClient:
+    """A client's side of a method."""
+    return METHODS[type(plan)].client(plan, holdings)
+
+
+def _local_client(plan: LocalPlan, own: Holdings) -> HorizontalClient:
+    return LocalClient(own.name, own.table, own.target, secret=own.bootstrap_secret, plan=plan, n_jobs=own.n_jobs)
+
+
+def _collaborative_client(plan: CollaborativePlan, own: Holdings) -> HorizontalClient:
+    return CollaborativeClient(
+        own.name,
+        own.table,
+        own.target,
+        sums=own.sum_client(plan.sums, plan.allow_two),
+        secret=own.bootstrap_secret,
+        plan=plan,
+        n_jobs=own.n_jobs,
+    )
+
+
+METHODS: dict[type[Any], Method] = {
+    LocalPlan: Method(local_forests, _local_client),
+    CollaborativePlan: Method(collaborative_forest, _collaborative_client),
+}

@@ -1,0 +1,160 @@
+"""Charges for privacy at a party: written with the reply they are for, never without it and never twice."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
+from woodlot.privacy.accounting import Spend
+from woodlot.privacy.budget import Budget, Charge, Ledger
+from woodlot.privacy.purse import Purse
+from woodlot.protocols.messages.base import Message, Refusal
+from woodlot.runtime import codec
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.sessions import Sessions
+
+from .carriers import JOB
+from .samples import Answer, Question
+
+OTHER = JOB[::-1]
+
+
+class Noisy:
+    """Answers with a number drawn at random, which costs 0.4; 0 asks what was drawn before."""
+
+    def __init__(self, purse: Purse, job: str) -> None:
+        self._purse = purse
+        self._job = job
+        self.total = 0
+
+    def handle(self, message: Message) -> Message:
+        assert isinstance(message, Question)
+        if message.number == 0:
+            return Answer(number=self.total)
+        drawn = secrets.token_bytes(4)
+        kept = self._purse.charge(
+            Charge(release=f"{self._job} {message.number}", mechanism="noise", spend=Spend(0.4), answer=drawn)
+        )
+        assert kept.answer is not None
+        self.total += int.from_bytes(kept.answer, "big")
+        return Answer(number=self.total)
+
+
+class House:
+    """A party with a budget of 1 for its only table."""
+
+    def __init__(self, path: Path) -> None:
+        self.journal = Journal(path, durable=True)
+        self.sessions = Sessions("bank", self.open, journal=self.journal)
+
+    def open(self, job: str) -> Noisy:
+        return Noisy(self.sessions.till(job).purse("bank", "loans", Budget(1.0)), job)
+
+    def ask(self, number: int, job: str = JOB, request: int | None = None) -> bytes:
+        asked = codec.encode(Question(number=number))
+        return self.sessions.answer(job, number if request is None else request, asked)
+
+    def restart(self) -> None:
+        self.sessions = Sessions("bank", self.open, journal=self.journal)
+
+    def charges(self) -> list[Charge]:
+        return self.journal.job(JOB).consult(lambda db: Ledger(db).charges("bank", "loans"))
+
+
+def refusal(reply: bytes) -> Exception:
+    message = codec.decode(reply)
+    assert isinstance(message, Refusal)
+    return message.to_exception("bank")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(tmp_path / "journal")
+    yield house
+    house.journal.close()
+
+
+def test_a_replay_gives_the_same_noise_and_pays_nothing(house: House) -> None:
+    first = [house.ask(1), house.ask(2)]
+    assert [charge.job for charge in house.charges()] == [JOB, JOB]
+    house.restart()
+    assert [house.ask(1), house.ask(2)] == first  # from the journal
+    assert house.ask(0, request=3) == first[1]  # from a handler that has lived through both again
+    assert len(house.charges()) == 2
+
+
+def test_what_exceeds_the_budget_is_refused_and_changes_nothing(house: House) -> None:
+    house.ask(1)
+    second = house.ask(2)
+    refused = house.ask(3)
+    assert isinstance(refusal(refused), PolicyError)
+    assert "privacy budget" in str(refusal(refused))
+    assert len(house.charges()) == 2
+    assert house.ask(0, request=4) == second
+    house.restart()
+    assert house.ask(3) == refused
+    assert house.ask(0, request=5) == second
+
+
+def test_without_a_record_of_the_reply_there_is_no_charge(house: House, monkeypatch: Any) -> None:
+    house.ask(1)
+    real = Ledger.charge
+
+    def full(*args: Any) -> Charge:
+        real(*args)
+        raise JournalError("the disk is full")
+
+    with monkeypatch.context() as patch:  # the last thing before the end of the transaction
+        patch.setattr(Ledger, "charge", full)
+        assert "journal" in str(refusal(house.ask(2)))
+    assert len(house.charges()) == 1
+    assert house.journal.job(JOB).last("bank", "coordinator") == 1
+    assert isinstance(codec.decode(house.ask(2)), Answer)
+    assert len(house.charges()) == 2
+
+
+def test_a_job_that_was_overtaken_is_refused_and_goes_on_from_what_is_recorded(house: House, monkeypatch: Any) -> None:
+    before = house.ask(1)
+    real = Ledger.check
+    calls = []
+
+    def overtaken(self: Ledger, *args: Any, **options: Any) -> None:
+        calls.append(1)
+        real(self, *args, **options)
+        if len(calls) == 1:  # between the look at the budget and the record, another job takes what is left
+            monkeypatch.setattr(Ledger, "check", real)
+            house.ask(1, job=OTHER)
+
+    monkeypatch.setattr(Ledger, "check", overtaken)
+    assert "privacy budget" in str(refusal(house.ask(2)))
+    assert [charge.job for charge in house.charges()] == [JOB, OTHER]
+    assert house.ask(0, request=3) == before
+
+
+def test_the_end_of_a_job_drops_its_answers_and_keeps_its_charges(house: House) -> None:
+    house.ask(1)
+    house.ask(1, job=OTHER)
+    house.sessions.end(JOB)
+    assert [(charge.job, charge.answer is None) for charge in house.charges()] == [(JOB, True), (OTHER, False)]
+
+
+def test_what_a_job_has_paid_is_not_asked_for_twice(house: House) -> None:
+    whole = Charge(release="all of it", mechanism="noise", spend=Spend(0.4, 2))
+    purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
+    purse.check(whole)
+    house.ask(1)
+    purse.check(whole)  # as after a restart
+    with pytest.raises(PolicyError, match="privacy budget"):
+        house.sessions.till(OTHER).purse("bank", "loans", Budget(1.0)).check(whole)
+    with pytest.raises(LocalProtocolError, match="other terms"):
+        purse.charge(Charge(release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
+
+
+def test_a_party_without_a_journal_cannot_pay() -> None:
+    with pytest.raises(LocalProtocolError, match="journal"):
+        Sessions("bank", lambda job: Noisy(None, job)).till(JOB).purse("bank", "loans", None)  # type: ignore[arg-type]
