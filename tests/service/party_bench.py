@@ -20,6 +20,7 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.till import Till
 from woodlot.service.coordinator_jobs import align_job, predict_job, train_job
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import (
@@ -31,7 +32,8 @@ from woodlot.service.orders import (
     common_fields,
     sign_order,
 )
-from woodlot.service.party_jobs import PartyHome, PartyJob
+from woodlot.service.party_home import PartyHome
+from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
@@ -58,6 +60,7 @@ class Bench:
             store=PartyStore(config.state, party, config.policy.predictions_per_day),
             shared_secret=None,
             end_job=self.ended.append,
+            till=lambda job: Till(None),
             n_jobs=1,
         )
 

@@ -11,12 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import numpy as np
 
 from woodlot.exceptions import IdentityError, JournalError, PartyAwayError, WoodlotError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
@@ -24,13 +22,12 @@ from woodlot.runtime.journal import Journal
 from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
 from woodlot.service.config import CoordinatorConfig
-from woodlot.service.coordinator_jobs import CommonRows, Predicted, Trained, align_job, predict_job, train_job
+from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
-from woodlot.service.orders import AlignOrder, AnyOrder, PredictOrder, TrainOrder, read_order
+from woodlot.service.orders import AnyOrder, read_order
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.user_desk import UserDesk
-from woodlot.trees.parallel import effective_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +240,7 @@ class Coordinator:
                 carrier, order.parties, ledger=ledger, journal=self.journal.job(job), limit=self.config.message_limit
             ) as driver:
                 outcome = run(
-                    self._protocol(order, opening),
+                    KINDS[type(order)].protocol(order, opening, self.store),
                     driver,
                     ledger=ledger,
                     on_progress=watch.progress,
@@ -257,31 +254,10 @@ class Coordinator:
         except WoodlotError as error:
             return {"state": "failed", "error": str(error)}
 
-    def _protocol(self, order: AnyOrder, opening: msg.OpenJob) -> Any:
-        n_jobs = effective_jobs(-1)
-        if isinstance(order, AlignOrder):
-            return align_job(order, opening)
-        if isinstance(order, TrainOrder):
-            return train_job(order, opening, n_jobs)
-        return predict_job(order, opening, self.store.forest(order.model).coordinator, n_jobs)
-
     def _keep(self, order: AnyOrder, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
-        aligned: CommonRows = outcome if isinstance(outcome, CommonRows) else outcome.aligned
-        ended: dict[str, Any] = {
-            "state": "done", "n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common,
-            "rounds": ledger.rounds, "bytes_by_party": ledger.cost().bytes_by_party,
-        }  # fmt: skip
-        account = ledger.account().to_json()
-        if isinstance(order, TrainOrder) and isinstance(outcome, Trained):
-            facts = model_facts(order, live.facts, outcome, account)
-            forest = StoredForest(outcome.forest, {}, outcome.shared, {})
-            self.store.keep_model(facts, forest, outcome.oob_outputs, outcome.residuals)
-            ended |= {"model": order.job, "name": order.name, "score": outcome.oob_score}
-        elif isinstance(order, PredictOrder) and isinstance(outcome, Predicted):
-            ended |= {"model": order.model, "score": outcome.score}
-            if order.give_answers:
-                self.store.keep_answers(order.job, outcome.outputs, outcome.uncertain, account)
-        return ended
+        ended = {"state": "done", "rounds": ledger.rounds, "bytes_by_party": ledger.cost().bytes_by_party}
+        kept = Kept(self.store, order, live.facts, ledger.account().to_json())
+        return ended | KINDS[type(order)].keep(kept, outcome)
 
     # --- housekeeping ---
 
@@ -344,28 +320,3 @@ class _Watch:
         if parties:
             logger.info("job %s waits for %s", self._live.facts.job, ", ".join(parties))
         self._live.change(waiting_for=parties)
-
-
-def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
-    """What is told of the model that a job has grown."""
-    forest = outcome.forest
-    splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
-    return msg.ModelFacts(
-        model=order.job,
-        name=order.name,
-        user=facts.user,
-        created=facts.created,
-        forest=outcome.fingerprint,
-        parties=forest.parties,
-        holder=order.holder,
-        n_rows=forest.n_rows,
-        n_trees=forest.structure.n_trees,
-        n_nodes=forest.structure.n_nodes,
-        splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
-        classes=forest.classes,
-        complete=not outcome.unwilling,
-        unwilling=outcome.unwilling,
-        oob_score=outcome.oob_score,
-        settings=order.settings,
-        **account,
-    )

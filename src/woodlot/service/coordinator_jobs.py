@@ -1,25 +1,30 @@
-"""What the coordinator does in a job, from the order to the end, as one protocol: journalled and replayed whole."""
+"""What the coordinator does in a job, from the order to the end, as one protocol: journalled and replayed whole.
+
+`KINDS` lists what is done for each kind of order; see `woodlot.service.party_jobs` for how to add one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.align import align
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.vertical.files import forest_id_of
+from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.protocols.vertical.train import train
-from woodlot.service.orders import AlignOrder, AnyOrder, PredictOrder, TrainOrder
+from woodlot.service.job_store import JobStore
+from woodlot.service.orders import AlignedOrder, AlignOrder, AnyOrder, PredictOrder, TrainOrder
+from woodlot.trees.parallel import effective_jobs
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ def predict_job(
     return Predicted(aligned, outputs, uncertain, score)
 
 
-def _open(order: AnyOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
+def _open(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
     """Bring the order to every party, and find the common rows unless they are known."""
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
     known = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
@@ -137,3 +142,118 @@ def _open(order: AnyOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, M
     if len(counts) != 1 or None in counts:
         raise RemoteProtocolError(f"the parties do not agree on the number of common rows: {known}")
     return CommonRows(int(counts.pop() or 0))
+
+
+# --- what stays behind ---
+
+
+def _keep_alignment(kept: Kept, outcome: CommonRows) -> dict[str, Any]:
+    return _row_facts(outcome)
+
+
+def _keep_training(kept: Kept, outcome: Trained) -> dict[str, Any]:
+    order: TrainOrder = kept.order
+    forest = StoredForest(outcome.forest, {}, outcome.shared, {})
+    kept.store.keep_model(
+        model_facts(order, kept.facts, outcome, kept.account), forest, outcome.oob_outputs, outcome.residuals
+    )
+    return _row_facts(outcome.aligned) | {"model": order.job, "name": order.name, "score": outcome.oob_score}
+
+
+def _keep_prediction(kept: Kept, outcome: Predicted) -> dict[str, Any]:
+    order: PredictOrder = kept.order
+    if order.give_answers:
+        kept.store.keep_answers(order.job, outcome.outputs, outcome.uncertain, kept.account)
+    return _row_facts(outcome.aligned) | {"model": order.model, "score": outcome.score}
+
+
+def _row_facts(aligned: CommonRows) -> dict[str, Any]:
+    return {"n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common}
+
+
+def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
+    """What is told of the model that a job has grown."""
+    forest = outcome.forest
+    splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
+    return msg.ModelFacts(
+        model=order.job,
+        name=order.name,
+        user=facts.user,
+        created=facts.created,
+        forest=outcome.fingerprint,
+        parties=forest.parties,
+        holder=order.holder,
+        n_rows=forest.n_rows,
+        n_trees=forest.structure.n_trees,
+        n_nodes=forest.structure.n_nodes,
+        splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
+        classes=forest.classes,
+        complete=not outcome.unwilling,
+        unwilling=outcome.unwilling,
+        oob_score=outcome.oob_score,
+        settings=order.settings,
+        **account,
+    )
+
+
+def _check_prediction(store: JobStore, order: PredictOrder) -> None:
+    facts = store.model_facts(order.model)
+    if not set(order.parties) & set(facts.parties):
+        raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
+
+
+# --- all kinds ---
+
+
+class Kept(NamedTuple):
+    """What the coordinator knows when a job has reached its end.
+
+    Attributes
+    ----------
+    store : JobStore
+        Where the outcome is to stay.
+    order : Order
+        What was ordered.
+    facts : JobFacts
+        How the job stands.
+    account : dict of str to str
+        Who saw what and what it cost, as `Account.to_json` has it.
+
+    """
+
+    store: JobStore
+    order: Any
+    facts: msg.JobFacts
+    account: dict[str, str]
+
+
+class Kind(NamedTuple):
+    """What the coordinator does for one kind of order.
+
+    Attributes
+    ----------
+    protocol : callable
+        From the order, its opening and the store to the generator that is run.
+    keep : callable
+        Stores what the generator returns; gives back the fields of `JobFacts` that tell of it.
+    check : callable
+        Refuses an order when it is submitted.
+
+    """
+
+    protocol: Callable[[Any, msg.OpenJob, JobStore], Rounds]
+    keep: Callable[[Kept, Any], dict[str, Any]]
+    check: Callable[[JobStore, Any], None] = lambda store, order: None
+
+
+KINDS: dict[type[AnyOrder], Kind] = {
+    AlignOrder: Kind(lambda order, opening, store: align_job(order, opening), _keep_alignment),
+    TrainOrder: Kind(lambda order, opening, store: train_job(order, opening, effective_jobs(-1)), _keep_training),
+    PredictOrder: Kind(
+        lambda order, opening, store: predict_job(
+            order, opening, store.forest(order.model).coordinator, effective_jobs(-1)
+        ),
+        _keep_prediction,
+        _check_prediction,
+    ),
+}

@@ -53,10 +53,6 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Who takes part.
     sealed : dict of str to bytes
         A part for each of them; see `Part`.
-    method, join
-        How the common rows are found; see `woodlot.protocols.align`.
-    alignment : str or None
-        The job that has found them already.
 
     """
 
@@ -64,21 +60,35 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     created: float
     parties: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     sealed: dict[str, bytes]
+
+    @property
+    def kind(self) -> str:
+        """What is ordered, such as "train"; policies speak of it by this name."""
+        return str(type(self).__struct_config__.tag)
+
+
+class AlignedOrder(Order, frozen=True, kw_only=True):
+    """What orders to parties with different columns say besides.
+
+    Attributes
+    ----------
+    method, join
+        How the common rows are found; see `woodlot.protocols.align`.
+    alignment : str or None
+        The job that has found them already.
+
+    """
+
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
     join: Literal["inner", "outer"] = "inner"
     alignment: JobId | None = None
 
-    @property
-    def kind(self) -> str:
-        """What is ordered: "align", "train" or "predict"."""
-        return str(type(self).__struct_config__.tag)
 
-
-class AlignOrder(Order, frozen=True, tag="align"):
+class AlignOrder(AlignedOrder, frozen=True, tag="align"):
     """Find the common rows, and keep them for later jobs."""
 
 
-class TrainOrder(Order, frozen=True, tag="train"):
+class TrainOrder(AlignedOrder, frozen=True, tag="train"):
     """Grow a forest.
 
     Attributes
@@ -100,7 +110,7 @@ class TrainOrder(Order, frozen=True, tag="train"):
     name: str = ""
 
 
-class PredictOrder(Order, frozen=True, tag="predict"):
+class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
     """Predict with a forest that was grown before.
 
     Attributes

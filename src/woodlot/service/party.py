@@ -13,7 +13,8 @@ from woodlot.runtime.sessions import Sessions
 from woodlot.service.certificates import REVOKED
 from woodlot.service.config import PartyConfig
 from woodlot.service.identity import Identity, Trust
-from woodlot.service.party_jobs import PartyHome, PartyJob
+from woodlot.service.party_home import PartyHome
+from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 
@@ -53,6 +54,7 @@ class Party:
             store=self._store,
             shared_secret=config.alignment.read_secret(),
             end_job=lambda job: self._sessions.end(job),
+            till=lambda job: self._sessions.till(job),
             n_jobs=effective_jobs(config.n_jobs),
         )
         self._sessions = Sessions(

@@ -16,8 +16,9 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.peers import Peer
+from woodlot.service.coordinator_jobs import KINDS
 from woodlot.service.job_store import ENDED, StoredJob
-from woodlot.service.orders import PredictOrder, check_order
+from woodlot.service.orders import check_order
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
@@ -71,8 +72,7 @@ class UserDesk:
         strangers = [party for party in order.parties if party not in here.store.parties()]
         if strangers:
             raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
-        if isinstance(order, PredictOrder):
-            self._check_model(order)
+        KINDS[type(order)].check(here.store, order)
         facts = msg.JobFacts(
             job=order.job, kind=order.kind, user=name, state="queued", version=1, created=time.time(),
             parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
@@ -81,11 +81,6 @@ class UserDesk:
         logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), name)
         here.enqueue(order.job)
         return self._status(order.job)
-
-    def _check_model(self, order: PredictOrder) -> None:
-        facts = self._coordinator.store.model_facts(order.model)
-        if not set(order.parties) & set(facts.parties):
-            raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
 
     def _on_AskJob(self, user: Peer, request: msg.AskJob) -> Message:
         self._own(user, request.job)

@@ -1,0 +1,227 @@
+"""Jobs between parties with different columns of the same rows: align, train and predict."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.labels import check_classes, check_targets, check_weights
+from woodlot.data.values import natural_type
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.align import AlignParty
+from woodlot.protocols.align.party import State as AlignState
+from woodlot.protocols.messages import align, vertical
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
+from woodlot.protocols.vertical.party import State as ForestState
+from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.protocols.vertical.reveal import forget_values
+from woodlot.protocols.vertical.target import Target
+from woodlot.service.orders import AlignedOrder, PredictOrder, TrainOrder
+from woodlot.service.party_home import TakenOrder, private_errors
+
+D = TypeVar("D", bound=AlignedOrder)
+
+
+class ColumnsWork:
+    """What a party does for an order to align, to train or to predict."""
+
+    def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
+        self.home = taken.home
+        self.job = taken.job
+        self._taken = taken
+        self._order = order = taken.order
+        self._rows: NDArray[np.int64] | None = None
+        if len(order.parties) == 1:  # nobody to align with
+            self._rows = np.arange(taken.loaded.n_rows)
+        elif order.alignment is not None:
+            self._rows = taken.home.store.alignment(order.alignment, order.parties, taken.loaded)
+        self._align: AlignParty | None = None
+        self._forest: VerticalParty | None = None
+
+    @property
+    def n_aligned(self) -> int | None:
+        """Rows that were aligned before, or need no alignment."""
+        return None if self._rows is None else len(self._rows)
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        kind = type(message)
+        handler: Callable[[Any], Message] | None = getattr(self, f"_on_{kind.__name__}", None)
+        if handler is not None:
+            return handler(message)
+        if kind in FOREST_TAKES:
+            return self._working_forest(message).handle(message)
+        if kind.__module__.endswith(".align"):
+            return self._alignment().handle(message)
+        raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
+
+    # --- aligning ---
+
+    def _on_OpenAlignment(self, message: align.OpenAlignment) -> Message:
+        order = self._order
+        ordered = (order.parties, order.method, order.join)
+        if order.alignment is not None or (message.parties, message.method, message.join) != ordered:
+            raise RemoteProtocolError("the order does not ask for this alignment")
+        return self._alignment().handle(message)
+
+    def _alignment(self) -> AlignParty:
+        if self._align is None:
+            home = self.home
+            self._align = AlignParty(
+                home.identity.name,
+                self._taken.loaded.ids,
+                entropy=lambda purpose: home.store.secret_for(self.job, purpose),
+                lasting=lambda purpose: home.store.secret_for("alignment", purpose),
+                shared_secret=home.shared_secret,
+                signer=home,
+                job=self.job,
+            )
+        return self._align
+
+    def _common_rows(self) -> NDArray[np.int64]:
+        """Own row of each common row; what the policy asks of their number is checked."""
+        rows = self._rows
+        if rows is None:
+            if self._align is None or self._align.state != AlignState.aligned:
+                raise RemoteProtocolError("the rows are not aligned yet")
+            rows = self._align.rows
+        self.home.policy.check_rows(len(rows))
+        return rows
+
+    def _on_KeepAlignment(self, message: msg.KeepAlignment) -> msg.AlignmentKept:
+        self.home.store.keep_alignment(self.job, self._order.parties, self._taken.loaded, self._common_rows())
+        return msg.AlignmentKept()
+
+    def _due(self, kind: type[D]) -> D:
+        if not isinstance(self._order, kind):
+            raise RemoteProtocolError("the order does not ask for that")
+        return self._order
+
+    # --- training ---
+
+    def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
+        order = self._due(TrainOrder)
+        if self._forest is None:
+            rows, loaded = self._common_rows(), self._taken.loaded
+            with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+                table = loaded.table().take(rows)
+                hidden = (self._taken.part.label, self._taken.part.weight)
+                self._forest = VerticalParty(
+                    self.home.identity.name,
+                    table.select([name for name in table.names if name not in hidden]),
+                    target=self._target(order, rows),
+                    secret=self.home.store.secret_for("forest", "codes"),
+                    shares_model=self.home.policy.share_model,
+                    n_jobs=self.home.n_jobs,
+                )
+        return self._forest.handle(message)
+
+    def _target(self, order: TrainOrder, rows: NDArray[np.int64]) -> Target | None:
+        part, loaded = self._taken.part, self._taken.loaded
+        if order.holder != self.home.identity.name:
+            return None
+        if part.label is None:
+            raise DataError("the order names no column of labels")
+        labels = natural_type(loaded.values(part.label)[rows])
+        weights = None if part.weight is None else loaded.values(part.weight)[rows]
+        checked = check_weights(weights, labels)
+        if order.plan.task == "classes":
+            return Target.of_classes(check_classes(labels), checked)
+        return Target.of_values(check_targets(labels), checked)
+
+    def _on_StartForest(self, message: vertical.StartForest) -> Message:
+        self.home.policy.check_leaf(message.min_samples_leaf)
+        return self._training().handle(message)
+
+    def _training(self) -> VerticalParty:
+        self._due(TrainOrder)
+        if self._forest is None:
+            raise RemoteProtocolError("no training is open here")
+        return self._forest
+
+    def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
+        forest = self._training()
+        if forest.state != ForestState.trained:
+            raise RemoteProtocolError("KeepModel is not due before the forest has grown")
+        part = forget_values(forest.grown_forest())
+        digest = self.home.store.keep_model(self.job, message.forest, part)
+        secret = self.home.store.secret_for("forest", "fingerprint")
+        return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
+
+    # --- predicting ---
+
+    def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
+        order, home = self._due(PredictOrder), self.home
+        if order.model != message.model:
+            raise RemoteProtocolError("the order is for another model")
+        rows = self._common_rows()
+        if message.n_rows != len(rows):
+            raise RemoteProtocolError(f"the coordinator speaks of {message.n_rows} rows, there are {len(rows)} here")
+        part = home.store.model(message.model, message.forest)
+        with private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with"):
+            table = self._taken.loaded.table().take_or_missing(rows)
+            forest = VerticalParty(
+                home.identity.name,
+                table,
+                forest=part,
+                known=None if (rows >= 0).all() else rows >= 0,
+                secret=home.store.secret_for("forest", "codes"),
+                n_jobs=home.n_jobs,
+            )
+        home.store.spend_predictions(self.job, self._taken.user, int((rows >= 0).sum()), datetime.now(UTC))
+        self._forest = forest
+        return msg.ModelReady()
+
+    def _working_forest(self, message: Message) -> VerticalParty:
+        """The forest that is grown or used here; what the user has not ordered is not asked of it."""
+        order, kind = self._order, type(message).__name__
+        if self._forest is None:
+            raise RemoteProtocolError(f"{kind} is not due before a training or a model is open")
+        if isinstance(order, PredictOrder):
+            how, form, shuffles = order.how, order.wire, order.shuffled is not None
+            ordered = isinstance(message, vertical.AskDecisions if how == "one-round" else vertical.AskNodes)
+        else:  # a training asks for decisions only to score out of bag
+            form, shuffles = "decisions", False
+            ordered = not isinstance(message, vertical.AskNodes)
+        if isinstance(message, vertical.AskDecisions):
+            ordered &= message.wire == form and (shuffles or message.shuffled is None)
+        if not ordered:
+            raise RemoteProtocolError(f"the order does not ask for {kind}, or not like this")
+        return self._forest
+
+    def _on_TakeAnswers(self, message: msg.TakeAnswers) -> msg.AnswersTaken:
+        order, name, rows = self._due(PredictOrder), self.home.identity.name, self._common_rows()
+        if len(message.outputs) != len(rows):
+            raise RemoteProtocolError("the answers do not fit the rows of this job")
+        if (message.keep and order.deliver_to != name) or (message.score and order.score_at != name):
+            raise RemoteProtocolError("the order does not give the answers to this party")
+        if message.outputs.shape[1] != max(1, len(message.classes)) or not np.isfinite(message.outputs).all():
+            raise RemoteProtocolError("the answers are not those of a forest")
+        score = None
+        if message.score:
+            with private_errors(f"job {self.job}", "its labels cannot be used"):
+                score = self._score(message, rows)
+        if message.keep:
+            self.home.store.keep_answers(self.job, self._taken.loaded, rows, message.outputs, message.classes)
+        return msg.AnswersTaken(score=score)
+
+    def _score(self, message: msg.TakeAnswers, rows: NDArray[np.int64]) -> float:
+        label = self._taken.part.label
+        if label is None:
+            raise DataError("the order names no column of labels")
+        if (rows < 0).any():
+            raise DataError(f"{int((rows < 0).sum())} rows have no label here; use join='inner'")
+        labels = natural_type(self._taken.loaded.values(label)[rows])
+        everything = np.ones(len(rows), bool)
+        if not message.classes:
+            return Target.of_values(check_targets(labels)).score(message.outputs[:, 0], everything)[0]
+        said = np.array(message.classes, dtype=object)[message.outputs.argmax(axis=1)]
+        return float((said == check_classes(labels).astype(object)).mean())

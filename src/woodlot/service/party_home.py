@@ -1,0 +1,133 @@
+"""What all jobs of a party have in common: the party itself, an order that it has taken, and errors that stay there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from woodlot.data.sources import LoadedTable, TableSource
+from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError
+from woodlot.privacy.budget import Budget
+from woodlot.protocols.messages.base import Message
+from woodlot.runtime.till import Till
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.orders import Order, Part
+from woodlot.service.party_store import PartyStore
+from woodlot.service.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+O = TypeVar("O", bound=Order, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class PartyHome:
+    """What all jobs of a party have in common.
+
+    Attributes
+    ----------
+    identity, trust
+        Who the party is, and whom it believes.
+    tables, policy
+        What it has, and who may do what with it.
+    store : PartyStore
+        What stays behind when a job has ended.
+    shared_secret : bytes or None
+        The configured secret of the alignment.
+    end_job : callable
+        Lets go of an ended job.
+    till : callable
+        From a job's name to where it pays for what it releases under differential privacy.
+    budget : Budget or None
+        How much may be spent on each table in all.
+    n_jobs : int
+        Threads.
+
+    """
+
+    identity: Identity
+    trust: Trust
+    tables: dict[str, TableSource]
+    policy: Policy
+    store: PartyStore
+    shared_secret: bytes | None
+    end_job: Callable[[str], None]
+    till: Callable[[str], Till]
+    n_jobs: int
+    budget: Budget | None = None
+
+    @property
+    def certificate(self) -> bytes:
+        """This party's certificate, for the alignment's signatures."""
+        return self.identity.certificate
+
+    def sign(self, purpose: str, data: bytes) -> bytes:
+        """Sign as this party."""
+        return self.identity.sign(data, purpose)
+
+    def verify(self, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
+        """Check that another party has signed."""
+        peer = self.trust.verify(certificate, purpose, data, signature, role="party")
+        if peer.name != name:
+            raise RemoteProtocolError(f"what {peer.name!r} has signed was passed on as from {name!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class TakenOrder(Generic[O]):
+    """An order that the party has checked, and its table.
+
+    Attributes
+    ----------
+    home : PartyHome
+        The party.
+    order : Order
+        What was ordered.
+    user : str
+        Who has signed it.
+    part : Part
+        What was sealed to this party.
+    loaded : LoadedTable
+        The table that it names.
+
+    """
+
+    home: PartyHome
+    order: O
+    user: str
+    part: Part
+    loaded: LoadedTable
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.order.job
+
+
+class Work(Protocol):
+    """What a party does for one order; one class for each kind of job, listed in `woodlot.service.party_jobs`.
+
+    It is made when the order is opened: what its making raises refuses the order. Its state follows from the messages
+    it has answered, so that a job goes on after a restart; a message that it refuses has changed nothing.
+    """
+
+    @property
+    def n_aligned(self) -> int | None:
+        """Rows that were aligned before and are used now, where there are such."""
+        ...
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        ...
+
+
+@contextmanager
+def private_errors(where: str, told: str) -> Iterator[None]:
+    """Errors that may name columns, files or values go to the party's own log; the other side is told less."""
+    try:
+        yield
+    except (DataError, ConfigError, ModelFileError, ValueError, TypeError) as error:
+        logger.error("%s: %s", where, error)
+        raise DataError(f"{told}; its own log says why") from None
