@@ -23,6 +23,14 @@ class RemoteProtocolError(WoodlotError):
     """The peer sent something malformed, too large or out of turn. Nothing has been changed."""
 
 
+class CiphertextError(RemoteProtocolError):
+    """A number that is no element of the group, of another modulus, or that these keys do not open."""
+
+
+class EpochError(CiphertextError):
+    """Keys, ciphertexts or requests of an epoch that has ended, or has not begun."""
+
+
 class PolicyError(WoodlotError):
     """A party's policy forbids what was asked of it."""
 

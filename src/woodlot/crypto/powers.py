@@ -1,0 +1,144 @@
+"""Many powers: of one base by tables, of many bases over threads.
+
+A table of a base is a comb of 8 teeth (Lim and Lee). The exponent's bits stand in 8 rows of equal length; a column is
+one byte, the index of a product of the rows' powers of two::
+
+    bit of the exponent    row 0:  0 .. a-1
+                           row 1:  a .. 2a-1          index of column c = bits c, a+c, 2a+c, ... as one byte
+                           ...
+                           row 7: 7a .. 8a-1
+
+The columns are cut into blocks with a table each, so that one squaring serves a column of every block. A power costs
+one multiplication per 8 bits and a squaring per 64, where an exponentiation squares for every bit.
+
+The tables are read at places that depend on the exponent, and gmpy2's products take a time that depends on their
+operands: whoever measures time or cache lines on this machine can learn of the exponents.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from woodlot.crypto._libraries import gmp
+from woodlot.exceptions import LocalProtocolError
+
+_TEETH = 8  # one byte is an index
+_BLOCKS = 8
+
+
+class FixedBase:
+    """Powers of one base, up to an exponent of some length.
+
+    Parameters
+    ----------
+    base, modulus : int
+        What is raised, and modulo what.
+    bits : int
+        Length of the longest exponent.
+
+    """
+
+    def __init__(self, base: int, modulus: int, bits: int) -> None:
+        mpz = gmp().mpz
+        self.bits = bits
+        self._modulus = modulus = mpz(modulus)
+        self._height = height = max(1, -(-bits // (_TEETH * _BLOCKS)))  # columns in a block
+        self._columns = _BLOCKS * height
+        steps = [mpz(base) % modulus]  # base^(2^(height k))
+        for _ in range(_TEETH * _BLOCKS - 1):
+            power = steps[-1]
+            for _ in range(height):
+                power = power * power % modulus
+            steps.append(power)
+        self._tables: list[list[Any]] = []
+        for block in range(_BLOCKS):
+            table = [mpz(1)]
+            for tooth in range(_TEETH):
+                step = steps[block + _BLOCKS * tooth]
+                table += [entry * step % modulus for entry in table]
+            self._tables.append(table)
+
+    def power(self, exponent: int) -> Any:
+        """The base to this exponent.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the exponent is negative or longer than the table.
+
+        """
+        exponent = int(exponent)
+        if exponent < 0 or exponent.bit_length() > self.bits:
+            raise LocalProtocolError(f"an exponent of this table has 0 to {self.bits} bits")
+        raw = np.frombuffer(exponent.to_bytes(self._columns, "little"), np.uint8)
+        rows = np.unpackbits(raw, bitorder="little").reshape(_TEETH, self._columns)
+        index = np.packbits(rows, axis=0, bitorder="little")[0].reshape(_BLOCKS, self._height).T.tolist()
+        modulus, tables = self._modulus, self._tables
+        result = gmp().mpz(1)
+        for column in reversed(index):
+            result = result * result % modulus
+            for table, place in zip(tables, column, strict=True):
+                if place:
+                    result = result * table[place] % modulus
+        return result
+
+
+def powers_of(bases: Sequence[Any], exponent: int, modulus: int, *, threads: int = 1) -> list[Any]:
+    """Every base to the same exponent; gmpy2 gives up the interpreter's lock meanwhile, so threads share the work."""
+    lib = gmp()
+    exponent, modulus = lib.mpz(exponent), lib.mpz(modulus)
+    return _spread(lambda part: lib.powmod_base_list(part, exponent, modulus), bases, threads)
+
+
+def spread_powers(pairs: Sequence[tuple[Any, Any]], modulus: int, *, threads: int = 1) -> list[Any]:
+    """Every base to its own exponent, over threads."""
+    lib = gmp()
+    modulus = lib.mpz(modulus)
+
+    def work(part: Sequence[tuple[Any, Any]]) -> list[Any]:
+        with lib.context(allow_release_gil=True):
+            return [lib.powmod(base, exponent, modulus) for base, exponent in part]
+
+    return _spread(work, pairs, threads)
+
+
+def _spread(work: Any, items: Sequence[Any], threads: int) -> list[Any]:
+    threads = min(threads, len(items))
+    if threads <= 1:
+        return list(work(list(items))) if items else []
+    size = -(-len(items) // threads)
+    parts = [list(items[start : start + size]) for start in range(0, len(items), size)]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return [found for part in pool.map(work, parts) for found in part]
+
+
+class Tables:
+    """Tables of the bases of one modulus, each made when it is first needed.
+
+    Parameters
+    ----------
+    modulus : int
+        Of all of them.
+    bits : int
+        Length of the longest exponent.
+
+    """
+
+    def __init__(self, modulus: int, bits: int) -> None:
+        self._modulus = modulus
+        self._bits = bits
+        self._made: dict[int, FixedBase] = {}
+        self._lock = threading.Lock()
+
+    def power(self, base: int, exponent: int) -> Any:
+        """The base to this exponent, from its table."""
+        with self._lock:
+            table = self._made.get(base)
+            if table is None:
+                table = self._made[base] = FixedBase(base, self._modulus, self._bits)
+        return table.power(exponent)
