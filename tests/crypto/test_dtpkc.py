@@ -182,7 +182,7 @@ def _jacobi(number: int) -> int:
 
 def test_other_epochs_and_moduli_are_refused() -> None:
     later = Group(N, int(GROUP.g), epoch=2, setting="test")
-    with pytest.raises(EpochError, match="epoch 1.*epoch 2"):
+    with pytest.raises(EpochError, match=r"epoch 1.*epoch 2"):
         WeakKey(later, ALICE._secret).decrypt([ALICE.public.encrypt(1, stream())])
     other = master(1).group
     foreign = WeakKey.draw(other, stream()).public.encrypt(1, stream())
