@@ -24,11 +24,11 @@ from rich.console import Console
 from woodlot import FederatedForestClassifier
 from woodlot.cli._companies import ID, LABEL, TABLES, make_companies, write_companies
 from woodlot.cli._comparison import Alignment, Audit, Comparison, Delivery, Identity, Result
-from woodlot.cli._federation import local_federation
-from woodlot.cli._one_place import same_forest
 from woodlot.cli.demo import N_STEPS, TITLES, _print
+from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import WoodlotError
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+from woodlot.service.local import local_federation
 
 COMMAND = Path(sys.executable).with_name("woodlot")
 SMALL = ["--rows", "1500", "--trees", "20", "--seed", "3"]
@@ -76,7 +76,7 @@ def processes_in(scratch: Path) -> list[bytes]:
             line = file.read_bytes()
         except OSError:
             continue
-        if b"serve_while_wanted" in line and str(scratch).encode() in line:
+        if b"end_with_parent" in line and str(scratch).encode() in line:
             found.append(line)
     return found
 

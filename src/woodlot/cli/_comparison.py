@@ -16,11 +16,12 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from woodlot import FederatedForestClassifier, Federation, connect
 from woodlot.cli._companies import ID, LABEL, TABLES, TEST_TABLES, Companies, make_companies, write_companies
-from woodlot.cli._federation import LocalFederation, local_federation
-from woodlot.cli._one_place import OnePlace, same_forest
+from woodlot.cli._one_place import OnePlace
 from woodlot.connected import ConnectedFederation
+from woodlot.estimators.complete import same_forest
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+from woodlot.service.local import LocalFederation, local_federation
 from woodlot.trees.parallel import effective_jobs
 
 Y = f"bank.{LABEL}"

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from woodlot import CompleteForest
 from woodlot.cli._companies import ID, LABEL
-from woodlot.cli._federation import LocalFederation
 from woodlot.data.labels import check_classes
 from woodlot.data.tables import read_table
 from woodlot.data.values import natural_type
@@ -36,6 +33,7 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.run import run
 from woodlot.service.job_store import JobStore
+from woodlot.service.local import LocalFederation
 from woodlot.service.orders import TrainOrder, read_order
 from woodlot.service.party import JOURNAL
 from woodlot.service.party_store import PartyStore
@@ -128,26 +126,3 @@ class OnePlace:
             record = journal.job(job)
             record.verify()
             return record.head[0], record.disclosures()
-
-
-def same_forest(one: CompleteForest, other: CompleteForest) -> bool:
-    """Whether shape, questions and answers of all trees are equal, array by array and bit by bit."""
-    mine, yours = one.coordinator, other.coordinator
-    pairs: list[tuple[Any, Any]] = [
-        (one.splits, other.splits),
-        (mine.structure, yours.structure),
-        (mine.leaves, yours.leaves),
-    ]
-    return one.feature_names == other.feature_names and all(
-        _same_bits(getattr(a, f.name), getattr(b, f.name)) for a, b in pairs for f in fields(a)
-    )
-
-
-def _same_bits(one: Any, other: Any) -> bool:
-    if not isinstance(one, np.ndarray):
-        return bool(one == other)
-    return one.dtype == other.dtype and one.shape == other.shape and _bytes_of(one) == _bytes_of(other)
-
-
-def _bytes_of(array: NDArray[Any]) -> bytes:
-    return np.ascontiguousarray(array).tobytes()

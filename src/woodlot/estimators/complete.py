@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,29 @@ class CompleteForest:
         """Columns that are split as categories."""
         pairs = zip(self.feature_names, self.codings, strict=True)
         return tuple(name for name, coding in pairs if isinstance(coding, CategoryCoding))
+
+
+def same_forest(one: CompleteForest, other: CompleteForest) -> bool:
+    """Whether shape, questions and answers of all trees are equal, array by array and bit by bit."""
+    mine, yours = one.coordinator, other.coordinator
+    pairs: list[tuple[Any, Any]] = [
+        (one.splits, other.splits),
+        (mine.structure, yours.structure),
+        (mine.leaves, yours.leaves),
+    ]
+    return one.feature_names == other.feature_names and all(
+        _same_bits(getattr(a, f.name), getattr(b, f.name)) for a, b in pairs for f in fields(a)
+    )
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    if not isinstance(one, np.ndarray):
+        return bool(one == other)
+    return one.dtype == other.dtype and one.shape == other.shape and _bytes_of(one) == _bytes_of(other)
+
+
+def _bytes_of(array: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
 
 
 def _join(

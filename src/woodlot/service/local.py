@@ -1,4 +1,4 @@
-"""A federation on this machine, for the demonstration: fresh identities, and a process for each service."""
+"""A federation on this machine, to show and to measure: fresh identities, and a process for each service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_SECONDS = 60.0
 END_SECONDS = 5.0
 """How long a service may take to end by itself."""
 
-_CHILD = "from woodlot.cli._federation import serve_while_wanted; serve_while_wanted()"
+_CHILD = "from woodlot.service.local import end_with_parent; end_with_parent(); from woodlot.cli import app; app()"
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 T = TypeVar("T")
 _Handler: TypeAlias = Callable[[int, FrameType | None], None]
@@ -86,7 +86,13 @@ class LocalFederation:
 
     # --- processes ---
 
-    def start(self, tables: Mapping[str, Mapping[str, str]], id: str, n_jobs: int) -> None:
+    def start(
+        self,
+        tables: Mapping[str, Mapping[str, str]],
+        id: str,
+        n_jobs: int,
+        dial: Callable[[str], str] = lambda address: address,
+    ) -> None:
         """Start the coordinator, and the parties as soon as it listens; they need not be connected yet.
 
         Parameters
@@ -97,15 +103,18 @@ class LocalFederation:
             The column that identifies a row.
         n_jobs : int
             Threads of each party.
+        dial : callable
+            The coordinator's address -> the address that parties dial: another one where something stands between.
 
         """
         config = self.root / "coordinator" / "coordinator.toml"
         config.write_text('listen = "127.0.0.1:0"  # any port that is free\nwait_for_parties = "30 s"\n')
         self._spawn("coordinator", "coordinator", config)
         self.address = f"127.0.0.1:{self._listening_port()}"
+        dialled = dial(self.address)
         for party in self.parties:
             config = self.root / party / "party.toml"
-            config.write_text(_party_settings(self.address, tables[party], id, n_jobs))
+            config.write_text(_party_settings(dialled, tables[party], id, n_jobs))
             self._spawn(party, "party", config)
 
     def _spawn(self, name: str, command: str, config: Path) -> None:
@@ -187,7 +196,7 @@ def _party_settings(address: str, tables: Mapping[str, str], id: str, n_jobs: in
 def local_federation(parties: Sequence[str]) -> Iterator[LocalFederation]:
     """A federation in a temporary folder; at the end, however it comes, no process and no folder is left."""
     with _signals(_interrupt):
-        folder = tempfile.TemporaryDirectory(prefix="woodlot-demo-")
+        folder = tempfile.TemporaryDirectory(prefix="woodlot-local-")
         federation: LocalFederation | None = None
         try:
             federation = LocalFederation(Path(folder.name), parties)
@@ -223,13 +232,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _ignore(number: int, frame: FrameType | None) -> None: ...
 
 
-def serve_while_wanted() -> None:
-    """Run a service's command in a process of its own, and end it with the process that has started it."""
-    from woodlot.cli import app
+def end_with_parent() -> None:
+    """End this process, as a signal would, when the one that has started it ends."""
 
     def watch() -> None:
         os.read(sys.stdin.fileno(), 1)  # nothing ever comes but the end
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-    app()
