@@ -20,6 +20,7 @@ from woodlot.cli.mpi import mpi
 from woodlot.cli.parties import parties
 from woodlot.cli.party import party
 from woodlot.cli.predict import predict
+from woodlot.cli.reproduce import reproduce
 from woodlot.cli.train import train
 from woodlot.exceptions import WoodlotError
 
@@ -64,7 +65,7 @@ def main(
     """Random forests across organisations that cannot pool their data."""
 
 
-for command in (demo, coordinator, party, train, predict, align, parties, audit, mpi):
+for command in (demo, coordinator, party, train, predict, align, parties, audit, mpi, reproduce):
     app.command()(command)
 for group in (identity, jobs, models):
     app.add_typer(group)

@@ -1,0 +1,28 @@
+"""The experiments by name, in the order of the papers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from woodlot.exceptions import DataError
+from woodlot.experiments.experiment import Experiment
+
+MODULES = {
+    "ff-accuracy": "ff_accuracy",
+}
+"""Name of each experiment, and its module; modules are imported when they are needed."""
+ALL = "all"
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in MODULES:
+        raise DataError(f"there is no experiment {name!r}; `woodlot reproduce --list` shows {', '.join(MODULES)}")
+    experiment: Experiment = import_module(f"woodlot.experiments.{MODULES[name]}").EXPERIMENT
+    return experiment
+
+
+def choose(names: list[str]) -> list[Experiment]:
+    """The experiments of these names; ``all`` stands for every one."""
+    chosen = [found for name in names for found in (MODULES if name == ALL else [name])]
+    return [find(name) for name in dict.fromkeys(chosen)]
