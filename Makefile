@@ -13,10 +13,10 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint bench reproduce docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to prediction
 	@$(BIN)/woodlot demo
@@ -34,11 +34,14 @@ lint: $(VENV)/dev.stamp ## style, types, direction of imports, and whether docs/
 bench: $(VENV)/dev.stamp ## all benchmarks, one after the other
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 
+reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on generated and scikit-learn's data
+	@$(BIN)/woodlot reproduce all --quick --stand-ins
+
 docs: $(VENV)/run.stamp ## write docs/who-sees-what.md anew from the messages
 	$(BIN)/python scripts/who_sees_what.py
 
 clean: ## remove .venv, caches and build products
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
+	rm -rf $(VENV) build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
 	find . -path ./.git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -type d -prune -exec rm -rf {} +
 
 # --- set-up ---
