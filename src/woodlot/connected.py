@@ -232,9 +232,9 @@ class ConnectedFederation:
         uncertain: NDArray[np.bool_] = unpack(reply.uncertain, len(reply.outputs), "uncertain rows").astype(bool)
         return (np.array(reply.outputs), uncertain), Account.from_json(reply.disclosure, reply.cost)
 
-    def score(self, forest: GrownForest, label: str, vote: Vote, shuffled: tuple[int, int] | None) -> float:
+    def score(self, forest: GrownForest, label: str, vote: Vote, shuffled: tuple[int, int] | None, how: Route) -> float:
         """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
-        order = self.predict_order(_model_of(forest), label, vote=vote, shuffled=shuffled, give_answers=False)
+        order = self.predict_order(_model_of(forest), label, how=how, vote=vote, shuffled=shuffled, give_answers=False)
         facts = self.client.finish(self.client.submit(order).job)
         return float("nan") if facts.score is None else facts.score
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -14,13 +16,16 @@ from woodlot.data.labels import check_weights
 from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values, is_null, natural_type
 from woodlot.exceptions import DataError
+from woodlot.protocols.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
+from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
 from woodlot.protocols.vertical.reveal import forget_values, reveal_splits, splitting_parties
+from woodlot.protocols.vertical.sealed import Sealer, predict_sealed
 from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Account, Cost, Disclosures, Ledger
@@ -28,7 +33,7 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 from woodlot.trees.predict import Vote
 
-Route = Literal["one-round", "classical"]
+Route = Literal["one-round", "classical", "sealed"]
 Answer = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
@@ -136,6 +141,7 @@ class Member:
     rows: NDArray[np.int64] | None
     """Row of the source for each common row, -1 where the party has none; None: the same rows."""
     shares_model: bool
+    sealed_only: bool = False
 
     @property
     def known(self) -> NDArray[np.bool_] | None:
@@ -178,6 +184,7 @@ class Federation:
         id: str | None = None,
         join: str = "inner",
         shares_model: bool | Sequence[str] = False,
+        sealed_predictions: bool | Sequence[str] = False,
         layout: Literal["columns", "rows"] = "columns",
     ) -> Federation:
         """Parties in this process, one table each.
@@ -194,6 +201,8 @@ class Federation:
             follows both branches at that party's nodes; it is for prediction only.
         shares_model : bool or sequence of str
             Parties that let the coordinator keep the complete model. It does so only if all that split a node agree.
+        sealed_predictions : bool or sequence of str
+            Parties that answer predictions only under seal: ``predict(..., sealed=True)``.
         layout : {"columns", "rows"}
             Whether the tables have different columns of the same rows, or different rows of the same columns, labels
             among them. With "rows", ``id`` names a column that is not learnt from, and the models are whole: everybody
@@ -208,8 +217,9 @@ class Federation:
             raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
         check_party_names(tables)
         if layout == "rows":
-            return _with_same_columns(tables, id, join, shares_model)
-        sharing = _sharing(tables, shares_model)
+            return _with_same_columns(tables, id, join, shares_model or sealed_predictions)
+        sharing = _named_parties(tables, shares_model, "shares_model")
+        sealing = _named_parties(tables, sealed_predictions, "sealed_predictions")
         read = {name: _read_named(data, name, id) for name, data in tables.items()}
         _refuse_shared_columns(read)
         ids, rows = align_rows(tables, id, join)
@@ -222,7 +232,7 @@ class Federation:
         for name, table in read.items():
             own = None if rows is None else rows[name]
             aligned = table if own is None else table.take_or_missing(own)
-            members[name] = Member(aligned, tables[name], own, name in sharing)
+            members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing)
         return cls(members, ids, key_by_party=True)
 
     @classmethod
@@ -390,9 +400,12 @@ class Federation:
         grown, present = forest.coordinator, self.present(forest)
         if method == "classical":
             protocol = predict_node_by_node(grown, present, self.n_rows, vote)
+        elif method == "sealed":
+            protocol = predict_sealed(grown, present, self.n_rows, vote, shuffled)
         else:
             protocol = predict_in_one_round(grown, present, self.n_rows, wire, vote, n_jobs, shuffled)
         ledger = Ledger()
+        common = secrets.token_bytes(KEY_BYTES)
         handlers = {
             name: VerticalParty(
                 name,
@@ -400,12 +413,27 @@ class Federation:
                 forest=forest.parts[name],
                 known=self._members[name].known,
                 key_by_party=self._key_by_party,
+                sealer=_fresh_sealer(name, common) if method == "sealed" else None,
+                sealed_only=self._members[name].sealed_only,
                 n_jobs=self._threads_of_a_party(n_jobs),
             )
             for name in present
         }
         with InProcessDriver(handlers, ledger=ledger) as driver:
             return run(protocol, driver, ledger=ledger), ledger.account()
+
+
+def fresh_entropy() -> Entropy:
+    """Secrets of a party in this process, drawn now and kept nowhere."""
+    secret = secrets.token_bytes(KEY_BYTES)
+    return lambda purpose: hashlib.blake2b(purpose.encode(), key=secret, digest_size=KEY_BYTES).digest()
+
+
+def _fresh_sealer(name: str, common: bytes) -> Sealer:
+    """Secrets for one sealed prediction; parties in one process have a secret in common in place of identities."""
+    entropy = fresh_entropy()
+    sums = SumClient(name, job="local", entropy=entropy, shared_secret=common, allow_two=True, recover=False)
+    return Sealer(name, sums, entropy=entropy)
 
 
 def check_party_names(names: Iterable[object]) -> None:
@@ -415,23 +443,26 @@ def check_party_names(names: Iterable[object]) -> None:
             raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
 
 
-def _with_same_columns(tables: Mapping[str, Any], id: str | None, join: str, shares_model: object) -> Federation:
+def _with_same_columns(tables: Mapping[str, Any], id: str | None, join: str, settings: object) -> Federation:
     from woodlot.row_federation import RowFederation
 
-    if join != "inner" or shares_model is not False:
-        raise DataError("join and shares_model are for layout='columns'; clients with the same columns join no rows")
+    if join != "inner" or settings is not False:
+        raise DataError(
+            "join, shares_model and sealed_predictions are for layout='columns'; clients with the same columns join "
+            "no rows, and everybody has the whole model"
+        )
     return RowFederation(
         {name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()}
     )
 
 
-def _sharing(tables: Mapping[str, Any], shares_model: bool | Sequence[str]) -> set[str]:
-    if isinstance(shares_model, bool):
-        return set(tables) if shares_model else set()
-    names = {shares_model} if isinstance(shares_model, str) else set(shares_model)
+def _named_parties(tables: Mapping[str, Any], given: bool | Sequence[str], what: str) -> set[str]:
+    if isinstance(given, bool):
+        return set(tables) if given else set()
+    names = {given} if isinstance(given, str) else set(given)
     unknown = sorted(names - set(tables))
     if unknown:
-        raise DataError(f"shares_model names {unknown}, who are not parties; the parties are {list(tables)}")
+        raise DataError(f"{what} names {unknown}, who are not parties; the parties are {list(tables)}")
     return names
 
 

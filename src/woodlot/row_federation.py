@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, GrownForest, Labels, Member
+from woodlot.federation import Federation, GrownForest, Labels, Member, fresh_entropy
 from woodlot.privacy.purse import LedgerPurse, Purse
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
@@ -125,8 +124,8 @@ class RowFederation(Federation):
                 name=name,
                 table=member.table.select([c for c in member.table.names if c != label]),
                 target=targets[name],
-                entropy=_entropy(),
-                lasting=_entropy(),
+                entropy=fresh_entropy(),
+                lasting=fresh_entropy(),
                 purse=LedgerPurse(name) if purses is None else purses[name],
                 shared_secret=common,
                 n_jobs=threads,
@@ -137,11 +136,6 @@ class RowFederation(Federation):
             forest, part = run(protocol_of(plan, self.parties), driver, ledger=ledger, on_progress=on_progress)
         parts = {HOLDER: part}
         return GrownForest(forest, parts, parts), ledger.account()
-
-
-def _entropy() -> Callable[[str], bytes]:
-    secret = secrets.token_bytes(_SECRET_BYTES)
-    return lambda purpose: hashlib.blake2b(purpose.encode(), key=secret, digest_size=_SECRET_BYTES).digest()
 
 
 def _read_target(client: str, member: Member, column: str, task: Task) -> Target:

@@ -134,12 +134,14 @@ class Recorded:
         aligned = play(bench, AlignOrder(**bench.fields(), method="psi"))
         forest = trained.outcome.forest
         on_aligned = bench.fields() | {"model": trained.job, "alignment": aligned.job}
+        on_aligned_anew = bench.fields() | {"model": trained.job, "alignment": aligned.job}
         delivering = PredictOrder(**bench.fields(), model=trained.job, score_at="bank", deliver_to="bank")
         self.plays = {
             "train": trained,
             "align": aligned,
             "predict": play(bench, delivering, forest),
             "classical": play(bench, PredictOrder(**on_aligned, how="classical"), forest),
+            "sealed": play(bench, PredictOrder(**on_aligned_anew, how="sealed"), forest),
         }
         said = {data for p in self.plays.values() for asked in p.asked.values() for data in asked}
         self.said = [decode(data) for data in sorted(said)]

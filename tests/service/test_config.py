@@ -481,6 +481,7 @@ POLICIES = st.fixed_dictionaries(
         "min_rows": st.integers(1, 2**62),
         "min_samples_leaf": st.integers(1, 2**62),
         "share_model": st.booleans(),
+        "sealed_predictions": st.booleans(),
         "predictions_per_day": st.integers(0, 2**62),
     },
 )

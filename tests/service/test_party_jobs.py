@@ -19,6 +19,8 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.sealed import AskSealed
+from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.orders import (
     AlignOrder,
@@ -157,7 +159,10 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
 
     fields = bench.fields() | {"model": trained.job, "alignment": aligned.job}
     simple, shuffled = PredictOrder(**fields), PredictOrder(**fields, shuffled=(0, 1))
-    by_nodes = PredictOrder(**fields, how="classical")
+    by_nodes, sealed = PredictOrder(**fields, how="classical"), PredictOrder(**fields, how="sealed")
+    under_seal = AskSealed(
+        round=0, clients=PARTIES, first_row=0, n_rows=n, first_leaf=0, n_leaves=1, shuffled=None, seed=0
+    )
     decisions = vertical.AskDecisions(wire="decisions", shuffled=None, seed=0)
     nodes = vertical.AskNodes(rows=np.zeros(0, np.int32), nodes=np.zeros(0, np.int32))
     for order, question in (
@@ -166,6 +171,11 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
         (simple, msgspec.structs.replace(decisions, shuffled=0)),
         (simple, nodes),
         (by_nodes, decisions),
+        (sealed, decisions),
+        (sealed, nodes),
+        (simple, under_seal),
+        (simple, OpenSums(clients=PARTIES, mode="secure")),
+        (sealed, msgspec.structs.replace(under_seal, shuffled=0)),
         (simple, vertical.RevealSplits()),
         (simple, vertical.PlantTrees(first_tree=0, n_trees=1, candidates=np.ones(1, np.uint8))),
         (simple, vertical.OutOfBag(output=np.zeros(n), counted=np.zeros((n + 7) // 8, np.uint8))),
@@ -182,6 +192,32 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
     ):
         with pytest.raises((RemoteProtocolError, DataError), match=words):
             opened(bench, simple).handle(msgspec.structs.replace(use, **changes))
+
+
+def test_sealed_predictions_over_services(recorded: Recorded) -> None:
+    bench, trained = recorded.bench, recorded.plays["train"]
+    fields = bench.fields() | {"model": trained.job, "alignment": recorded.plays["align"].job}
+    plain = play(bench, PredictOrder(**fields), trained.outcome.forest).outcome.outputs
+    np.testing.assert_array_equal(recorded.plays["sealed"].outcome.outputs, plain)
+    keys = set()
+    for _ in range(2):
+        order = PredictOrder(**bench.fields(), model=trained.job, how="sealed")
+        said = [decode(data) for data in play(bench, order, trained.outcome.forest).answered["bank"]]
+        keys |= {message.introduction.share for message in said if isinstance(message, SumsIntroduced)}
+    assert len(keys) == 2  # keys are drawn for each job
+
+
+def test_a_policy_of_sealed_predictions(bench: Bench) -> None:
+    bench.change_policy("shop", sealed_predictions=True, predictions_per_day=100)
+    with pytest.raises(PolicyError, match=r"under seal only: predict with sealed=True"):
+        play(bench, train_order(bench))  # it would be scored out of bag
+    plan = replace(PLAN, out_of_bag=None)
+    trained = play(bench, train_order(bench, plan=plan))
+    for how in ("one-round", "classical"):
+        with pytest.raises(PolicyError, match=r"sealed_predictions.*--method sealed"):
+            play(bench, PredictOrder(**bench.fields(), model=trained.job, how=how), trained.outcome.forest)
+    order = PredictOrder(**bench.fields(), model=trained.job, how="sealed")
+    assert len(play(bench, order, trained.outcome.forest).outcome.outputs) == trained.outcome.aligned.n_rows
 
 
 def test_answers_go_to_whom_the_order_names(recorded: Recorded) -> None:

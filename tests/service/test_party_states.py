@@ -145,7 +145,7 @@ class Player:
 
 
 @pytest.mark.parametrize("party", PARTIES)
-@pytest.mark.parametrize("kind", ["train", "align", "predict", "classical"])
+@pytest.mark.parametrize("kind", ["train", "align", "predict", "classical", "sealed"])
 def test_every_message_in_every_state(recorded: Recorded, kind: str, party: str) -> None:
     own = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]  # not those of other tests
     strays = [*recorded.said, *filter(None, map(blank, own))]

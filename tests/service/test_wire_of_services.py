@@ -113,6 +113,7 @@ def run_everything(folder: Path, task: Task) -> Traffic:
             for wire in ("decisions", "leaves", "ranks"):
                 forest.predict(federation, method="one-round", wire=wire)
             forest.predict(federation, method="classical")
+            forest.predict(federation, sealed=True)
             forest.score(federation)
             forest.permutation_importance(federation, n_repeats=1, random_state=0)
             client, model = federation.client, forest.forest_.model

@@ -45,6 +45,7 @@ class Method(StrEnum):
 
     one_round = "one-round"
     classical = "classical"
+    sealed = "sealed"
 
 
 class WireForm(StrEnum):
@@ -74,7 +75,9 @@ def predict(
         str | None, typer.Option(metavar="PARTY.COLUMN", help="Labels with which their party scores the answers.")
     ] = None,
     party: PartiesOption = None,
-    method: Annotated[Method, typer.Option(help="In one round for all trees, or node by node.")] = Method.one_round,
+    method: Annotated[
+        Method, typer.Option(help="In one round for all trees, node by node, or sealed.")
+    ] = Method.one_round,
     wire: Annotated[WireForm, typer.Option(help="What parties send in the one round.")] = WireForm.decisions,
     align: AlignOption = None,
     join: JoinOption = Join.inner,

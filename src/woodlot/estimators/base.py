@@ -139,7 +139,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
 
     # --- predicting ---
 
-    def _outputs(self, X: Any, method: Method | None, wire: Wire) -> Outputs:
+    def _outputs(self, X: Any, method: Method | None, wire: Wire, sealed: bool = False) -> Outputs:
         """Mean answers of the trees, and which rows are uncertain; for methods that the user calls."""
         check_is_fitted(self, "forest_")
         require(
@@ -147,18 +147,21 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             "method", method, "'local', 'one-round' or 'classical'",
         )  # fmt: skip
         require(wire in ("decisions", "leaves", "ranks"), "wire", wire, "'decisions', 'leaves' or 'ranks'")
+        if sealed and (method not in (None, "one-round") or wire != "decisions"):
+            raise ValueError("sealed=True is a method and a form of its own; leave method and wire as they are")
         federation: AnyFederation
         if isinstance(X, AnyFederation):
             if method == "local":
                 raise ValueError("method='local' needs all columns in one table; use 'one-round' on a federation")
             federation = X
-        elif method in (None, "local"):
+        elif method in (None, "local") and not sealed:
             table = self._check_again(X)
             outputs = self.combine().outputs(table, self._vote, effective_jobs(self.n_jobs))
             return outputs, np.zeros(table.n_rows, np.bool_)
         else:
             federation = self._deal_again(X)
-        outputs, uncertain = self._ask(federation, "classical" if method == "classical" else "one-round", wire)
+        route: Route = "sealed" if sealed else "classical" if method == "classical" else "one-round"
+        outputs, uncertain = self._ask(federation, route, wire)
         if uncertain.any():
             present = federation.present(self.forest_)
             absent = [p for p in splitting_parties(self.forest_.coordinator) if p not in present]
@@ -207,7 +210,9 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         node = np.flatnonzero(structure.right < 0)[leaf]
         return np.asarray(node - structure.offset[:-1], dtype=np.int32)
 
-    def permutation_importance(self, X: Any, y: Any = None, *, n_repeats: int = 5, random_state: Any = None) -> Bunch:
+    def permutation_importance(
+        self, X: Any, y: Any = None, *, n_repeats: int = 5, random_state: Any = None, sealed: bool = False
+    ) -> Bunch:
         """How much the score falls when a feature's values are shuffled among the rows, by its own party.
 
         Parameters
@@ -220,6 +225,8 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             How often each feature is shuffled.
         random_state : int, RandomState or None
             Decides the shuffling.
+        sealed : bool, default=False
+            Predict under seal, as for ``predict``.
 
         Returns
         -------
@@ -229,7 +236,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "forest_")
         federation = X if isinstance(X, AnyFederation) else self._deal_again(X)
-        score = self._scorer(federation, X, y)
+        score = self._scorer(federation, X, y, "sealed" if sealed else "one-round")
         rng = check_random_state(random_state)
         baseline = score(None)
         n_features = len(self.forest_.coordinator.feature_keys)
@@ -241,26 +248,27 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         falls = self._origin.reorder(falls)
         return Bunch(importances=falls, importances_mean=falls.mean(axis=1), importances_std=falls.std(axis=1))
 
-    def _scorer(self, federation: AnyFederation, X: Any, y: Any) -> Callable[[tuple[int, int] | None], float]:
+    def _scorer(
+        self, federation: AnyFederation, X: Any, y: Any, route: Route
+    ) -> Callable[[tuple[int, int] | None], float]:
         """Score of the predictions, perhaps with one feature shuffled: here, or where the labels are."""
         if isinstance(federation, ConnectedFederation):
             where = self._label_column(y)
-            return lambda shuffled: federation.score(self.forest_, where, self._vote, shuffled)
+            return lambda shuffled: federation.score(self.forest_, where, self._vote, shuffled, route)
         labels = self._labels_of(X, y)
-        return lambda shuffled: self._score_outputs(
-            self._ask(federation, "one-round", "decisions", shuffled)[0], labels
-        )
+        return lambda shuffled: self._score_outputs(self._ask(federation, route, "decisions", shuffled)[0], labels)
 
-    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+    def _score(self, X: Any, y: Any, sample_weight: Any, sealed: bool) -> float:
         check_is_fitted(self, "forest_")
         if isinstance(X, ConnectedFederation):
             if sample_weight is not None:
                 raise DataError("weights of rows are not known outside their party; score without sample_weight")
-            return X.score(self.forest_, self._label_column(y), self._vote, None)
+            route: Route = "sealed" if sealed else "one-round"
+            return X.score(self.forest_, self._label_column(y), self._vote, None, route)
         labels = self._labels_of(X, y)
         if isinstance(X, Federation) and isinstance(sample_weight, str):
             sample_weight = X.weight_values(sample_weight)
-        return self._score_outputs(self._outputs(X, None, "decisions")[0], labels, sample_weight)
+        return self._score_outputs(self._outputs(X, None, "decisions", sealed)[0], labels, sample_weight)
 
     def _labels_of(self, X: Any, y: Any) -> Any:
         if not isinstance(X, Federation) or (y is not None and not isinstance(y, str)):

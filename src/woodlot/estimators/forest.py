@@ -162,16 +162,34 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
 
     @overload
     def predict_proba(
-        self, X: Any, *, method: Method | None = ..., wire: Wire = ..., return_uncertain: Literal[False] = ...
+        self,
+        X: Any,
+        *,
+        method: Method | None = ...,
+        wire: Wire = ...,
+        sealed: bool = ...,
+        return_uncertain: Literal[False] = ...,
     ) -> NDArray[np.float64]: ...
 
     @overload
     def predict_proba(
-        self, X: Any, *, method: Method | None = ..., wire: Wire = ..., return_uncertain: Literal[True]
+        self,
+        X: Any,
+        *,
+        method: Method | None = ...,
+        wire: Wire = ...,
+        sealed: bool = ...,
+        return_uncertain: Literal[True],
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]: ...
 
     def predict_proba(
-        self, X: Any, *, method: Method | None = None, wire: Wire = "decisions", return_uncertain: bool = False
+        self,
+        X: Any,
+        *,
+        method: Method | None = None,
+        wire: Wire = "decisions",
+        sealed: bool = False,
+        return_uncertain: bool = False,
     ) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Class probabilities: the mean of the trees' (or their share of votes).
 
@@ -184,6 +202,9 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
             federation), or node by node.
         wire : {"decisions", "leaves", "ranks"}
             What parties send in the one round; "ranks" is for coordinators they trust.
+        sealed : bool, default=False
+            Predict under seal: the coordinator learns the leaf of each row in each tree and nothing else. Needs every
+            party that splits nodes and every row; costs 8 bytes per party, row and leaf of the forest.
         return_uncertain : bool, default=False
             Also return which rows followed both branches somewhere, because a party or its row was missing.
 
@@ -191,28 +212,46 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         -------
         array of shape (n_rows, n_classes), or (array, bool array of shape (n_rows,))
         """
-        outputs, uncertain = self._outputs(X, method, wire)
+        outputs, uncertain = self._outputs(X, method, wire, sealed)
         return (outputs, uncertain) if return_uncertain else outputs
 
     @overload
     def predict(
-        self, X: Any, *, method: Method | None = ..., wire: Wire = ..., return_uncertain: Literal[False] = ...
+        self,
+        X: Any,
+        *,
+        method: Method | None = ...,
+        wire: Wire = ...,
+        sealed: bool = ...,
+        return_uncertain: Literal[False] = ...,
     ) -> NDArray[Any]: ...
 
     @overload
     def predict(
-        self, X: Any, *, method: Method | None = ..., wire: Wire = ..., return_uncertain: Literal[True]
+        self,
+        X: Any,
+        *,
+        method: Method | None = ...,
+        wire: Wire = ...,
+        sealed: bool = ...,
+        return_uncertain: Literal[True],
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]: ...
 
     def predict(
-        self, X: Any, *, method: Method | None = None, wire: Wire = "decisions", return_uncertain: bool = False
+        self,
+        X: Any,
+        *,
+        method: Method | None = None,
+        wire: Wire = "decisions",
+        sealed: bool = False,
+        return_uncertain: bool = False,
     ) -> NDArray[Any] | tuple[NDArray[Any], NDArray[np.bool_]]:
         """The most probable class of each row; parameters as for ``predict_proba``."""
-        outputs, uncertain = self._outputs(X, method, wire)
+        outputs, uncertain = self._outputs(X, method, wire, sealed)
         labels = self.classes_[outputs.argmax(axis=1)]
         return (labels, uncertain) if return_uncertain else labels
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, sealed: bool = False) -> float:
         """Accuracy of the predictions.
 
         Parameters
@@ -223,12 +262,14 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
             Their labels; on a federation where they are, by default where those of the training were.
         sample_weight : array-like or str, optional
             Weight of each row; on a federation ``"party.column"``.
+        sealed : bool, default=False
+            Predict under seal, as for ``predict``.
 
         Returns
         -------
         float
         """
-        return self._score(X, y, sample_weight)
+        return self._score(X, y, sample_weight, sealed)
 
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         return float(accuracy_score(y, self.classes_[outputs.argmax(axis=1)], sample_weight=sample_weight))
@@ -300,23 +341,47 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
 
     @overload
     def predict(
-        self, X: Any, *, method: Method | None = ..., wire: Wire = ..., return_uncertain: Literal[False] = ...
+        self,
+        X: Any,
+        *,
+        method: Method | None = ...,
+        wire: Wire = ...,
+        sealed: bool = ...,
+        return_uncertain: Literal[False] = ...,
     ) -> NDArray[np.float64]: ...
 
     @overload
     def predict(
-        self, X: Any, *, method: Method | None = ..., wire: Wire = ..., return_uncertain: Literal[True]
+        self,
+        X: Any,
+        *,
+        method: Method | None = ...,
+        wire: Wire = ...,
+        sealed: bool = ...,
+        return_uncertain: Literal[True],
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]: ...
 
     def predict(
-        self, X: Any, *, method: Method | None = None, wire: Wire = "decisions", return_uncertain: bool = False
+        self,
+        X: Any,
+        *,
+        method: Method | None = None,
+        wire: Wire = "decisions",
+        sealed: bool = False,
+        return_uncertain: bool = False,
     ) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Mean of the trees' answers for each row; parameters as for the classifier's ``predict_proba``."""
-        outputs, uncertain = self._outputs(X, method, wire)
+        outputs, uncertain = self._outputs(X, method, wire, sealed)
         return (outputs[:, 0], uncertain) if return_uncertain else outputs[:, 0]
 
     def predict_interval(
-        self, X: Any, *, coverage: float = 0.9, method: Method | None = None, wire: Wire = "decisions"
+        self,
+        X: Any,
+        *,
+        coverage: float = 0.9,
+        method: Method | None = None,
+        wire: Wire = "decisions",
+        sealed: bool = False,
     ) -> NDArray[np.float64]:
         """Prediction intervals from the quantiles of the out-of-bag residuals: (lower, upper) of each row.
 
@@ -328,7 +393,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
             Rows to predict.
         coverage : float, default=0.9
             Probability that a target falls into its interval.
-        method, wire
+        method, wire, sealed
             As for ``predict``.
 
         Returns
@@ -342,10 +407,10 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
             raise ValueError("prediction intervals come from out-of-bag residuals; fit with oob_score=True")
         grid = np.linspace(0, 1, len(residuals))
         low, high = np.interp([(1 - coverage) / 2, (1 + coverage) / 2], grid, residuals)
-        middle = self._outputs(X, method, wire)[0][:, 0]
+        middle = self._outputs(X, method, wire, sealed)[0][:, 0]
         return np.column_stack([middle + low, middle + high])
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, sealed: bool = False) -> float:
         """R2 of the predictions.
 
         Parameters
@@ -356,12 +421,14 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
             Their labels; on a federation where they are, by default where those of the training were.
         sample_weight : array-like or str, optional
             Weight of each row; on a federation ``"party.column"``.
+        sealed : bool, default=False
+            Predict under seal, as for ``predict``.
 
         Returns
         -------
         float
         """
-        return self._score(X, y, sample_weight)
+        return self._score(X, y, sample_weight, sealed)
 
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         return float(r2_score(y, outputs[:, 0], sample_weight=sample_weight))

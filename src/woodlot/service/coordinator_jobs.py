@@ -21,6 +21,7 @@ from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
+from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import AlignedOrder, AlignOrder, AnyOrder, PredictOrder, TrainOrder
@@ -109,6 +110,8 @@ def predict_job(
         yield Round("predict", dict.fromkeys(present, use))
     if order.how == "classical":
         outputs, uncertain = yield from predict_node_by_node(forest, present, n, order.vote)
+    elif order.how == "sealed":
+        outputs, uncertain = yield from predict_sealed(forest, present, n, order.vote, order.shuffled)
     else:
         outputs, uncertain = yield from predict_in_one_round(
             forest, present, n, order.wire, order.vote, n_jobs, order.shuffled

@@ -129,7 +129,7 @@ class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
     """
 
     model: JobId
-    how: Literal["one-round", "classical"] = "one-round"
+    how: Literal["one-round", "classical", "sealed"] = "one-round"
     wire: Wire = "decisions"
     vote: Vote = "soft"
     score_at: str | None = None

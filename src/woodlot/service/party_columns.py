@@ -19,15 +19,26 @@ from woodlot.protocols.align.party import State as AlignState
 from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.sealed import AskSealed
+from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
+from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import State as ForestState
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
+from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.target import Target
 from woodlot.service.orders import AlignedOrder, PredictOrder, TrainOrder
 from woodlot.service.party_home import TakenOrder, private_errors
 
 D = TypeVar("D", bound=AlignedOrder)
+
+ASKED: dict[str, tuple[type[Message], ...]] = {
+    "one-round": (vertical.AskDecisions,),
+    "classical": (vertical.AskNodes,),
+    "sealed": (OpenSums, StartSums, AskSealed),
+}
+"""What a prediction asks of a party, by how it was ordered."""
 
 
 class ColumnsWork:
@@ -120,6 +131,7 @@ class ColumnsWork:
                     target=self._target(order, rows),
                     secret=self.home.store.secret_for("forest", "codes"),
                     shares_model=self.home.policy.share_model,
+                    sealed_only=self.home.policy.sealed_predictions,
                     n_jobs=self.home.n_jobs,
                 )
         return self._forest.handle(message)
@@ -165,6 +177,7 @@ class ColumnsWork:
         rows = self._common_rows()
         if message.n_rows != len(rows):
             raise RemoteProtocolError(f"the coordinator speaks of {message.n_rows} rows, there are {len(rows)} here")
+        home.policy.check_sealed(order.how)
         part = home.store.model(message.model, message.forest)
         with private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with"):
             table = self._taken.loaded.table().take_or_missing(rows)
@@ -174,11 +187,33 @@ class ColumnsWork:
                 forest=part,
                 known=None if (rows >= 0).all() else rows >= 0,
                 secret=home.store.secret_for("forest", "codes"),
+                sealer=self._sealer(order, rows) if order.how == "sealed" else None,
                 n_jobs=home.n_jobs,
             )
         home.store.spend_predictions(self.job, self._taken.user, int((rows >= 0).sum()), datetime.now(UTC))
         self._forest = forest
         return msg.ModelReady()
+
+    def _sealer(self, order: PredictOrder, rows: NDArray[np.int64]) -> Sealer:
+        """Secrets of this job's sealed answers: other data or another model would have others."""
+        home = self.home
+
+        def entropy(purpose: str) -> bytes:
+            return home.store.secret_for(self.job, purpose)
+
+        about = f"{self._taken.loaded.digest} {order.model}".encode()
+        digest = hashlib.sha256(about + rows.tobytes()).digest()
+        sums = SumClient(
+            home.identity.name,
+            job=self.job,
+            entropy=entropy,
+            signer=home,
+            shared_secret=home.shared_secret,
+            allow_two=True,
+            recover=False,
+            data_digest=digest,
+        )
+        return Sealer(home.identity.name, sums, entropy=entropy, data_digest=digest)
 
     def _working_forest(self, message: Message) -> VerticalParty:
         """The forest that is grown or used here; what the user has not ordered is not asked of it."""
@@ -187,12 +222,14 @@ class ColumnsWork:
             raise RemoteProtocolError(f"{kind} is not due before a training or a model is open")
         if isinstance(order, PredictOrder):
             how, form, shuffles = order.how, order.wire, order.shuffled is not None
-            ordered = isinstance(message, vertical.AskDecisions if how == "one-round" else vertical.AskNodes)
+            ordered = isinstance(message, ASKED[how])
         else:  # a training asks for decisions only to score out of bag
             form, shuffles = "decisions", False
-            ordered = not isinstance(message, vertical.AskNodes)
+            ordered = not isinstance(message, ASKED["classical"] + ASKED["sealed"])
         if isinstance(message, vertical.AskDecisions):
             ordered &= message.wire == form and (shuffles or message.shuffled is None)
+        if isinstance(message, AskSealed):
+            ordered &= shuffles or message.shuffled is None
         if not ordered:
             raise RemoteProtocolError(f"the order does not ask for {kind}, or not like this")
         return self._forest

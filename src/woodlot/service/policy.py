@@ -44,6 +44,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         The smallest leaf that a training may ask for.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
+    sealed_predictions : bool
+        Whether predictions must be sealed: the coordinator then learns leaves, and no outcome of a split.
     predictions_per_day : int or None
         Rows that are predicted in one day (UTC), for all users together; None: any number.
 
@@ -55,6 +57,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_rows: _AtLeastOne = 1
     min_samples_leaf: _AtLeastOne = 1
     share_model: bool = False
+    sealed_predictions: bool = False
     predictions_per_day: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     def check_order(self, kind: str, user: str) -> None:
@@ -98,6 +101,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if n < self.min_rows:
             raise PolicyError(
                 f"there are fewer common rows than this party's policy asks for (min_rows = {self.min_rows})"
+            )
+
+    def check_sealed(self, how: str) -> None:
+        """Refuse predictions that would show outcomes of splits, where the policy asks for sealed ones."""
+        if self.sealed_predictions and how != "sealed":
+            raise PolicyError(
+                "this party answers sealed predictions only (sealed_predictions); predict with sealed=True, or "
+                "--method sealed on the command line"
             )
 
     def check_leaf(self, min_samples_leaf: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
@@ -24,7 +25,7 @@ from woodlot.protocols.agreement import (
 )
 from woodlot.protocols.messages import secure_sum as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.secure_sum.masks import TAG, Masker, PlainMasker
+from woodlot.protocols.secure_sum.masks import TAG, Masker, PlainMasker, Vector
 from woodlot.protocols.secure_sum.vectors import pack
 
 PURPOSE = "secure-sum"
@@ -188,3 +189,18 @@ class SumClient:
         if self._mode == "plain":
             return msg.PlainVector(round=order.round, values=vector)
         return msg.MaskedVector(round=order.round, values=vector)
+
+    def mask(self, round_id: int, numbers: NDArray[np.uint64], clients: tuple[str, ...]) -> Vector:
+        """Mask numbers that may be any of 64 bits, for protocols that can check their sums themselves.
+
+        The rules of rounds are those of `Masker.mask`; a session takes rounds of one kind only.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            As for `answer`.
+
+        """
+        if self._masker is None:
+            raise RemoteProtocolError(f"no masked answer is due while sums are {self.state} here")
+        return self._masker.mask(round_id, numbers, clients)

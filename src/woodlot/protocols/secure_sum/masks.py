@@ -33,6 +33,7 @@ WIDTHS = ("<u8", "<u4")
 Vector: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 _NONCE = bytes(16)  # for keys that are used once
+_ZEROS = memoryview(bytes(1 << 16))  # what is encrypted to get a keystream, piece by piece
 
 
 class PlainMasker:
@@ -144,7 +145,6 @@ class Masker(PlainMasker):
 
     def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...]) -> Vector:
         result = vector.copy()
-        zeros = memoryview(bytes(vector.nbytes))
         mask = np.empty_like(result)
         for peer in clients:
             if peer == self.name:
@@ -152,9 +152,24 @@ class Masker(PlainMasker):
             first, second = sorted((self.name, peer))
             about = (round_id, first, second, vector.size, 8 * vector.dtype.itemsize, clients)
             key = derive(TAG, self._secrets[peer], *about, salt=self._transcript)
-            Cipher(ChaCha20(key, _NONCE), mode=None).encryptor().update_into(zeros, mask.data.cast("B"))
+            _fill(key, mask)
             if self.name == first:
                 result += mask
             else:
                 result -= mask
         return result
+
+
+def keystream(key: bytes, size: int) -> NDArray[np.uint64]:
+    """So many uniform numbers of 64 bits from a key that is used for nothing else."""
+    numbers = np.empty(size, "<u8")
+    _fill(key, numbers)
+    return numbers
+
+
+def _fill(key: bytes, out: Vector) -> None:
+    encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+    stream = out.data.cast("B")
+    for first in range(0, len(stream), len(_ZEROS)):
+        part = stream[first : first + len(_ZEROS)]
+        encryptor.update_into(_ZEROS[: len(part)], part)

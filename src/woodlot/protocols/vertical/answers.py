@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
-from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.trees import wire
 from woodlot.trees.encoding import CategoryCoding, Coding, match_codes
 from woodlot.trees.stepwise import answer_questions
@@ -67,16 +69,11 @@ class Answers:
         self._known = known
         self._n_jobs = n_jobs
         self._predictor = wire.PartyPredictor(forest.structure, forest.splits)
+        self._possible: tuple[object, wire.Reply | None] = (None, None)
 
     def decide(self, message: msg.AskDecisions) -> Message:
         """One round for the whole forest."""
-        columns = self._columns
-        if message.shuffled is not None:
-            if not 0 <= message.shuffled < len(columns):
-                raise RemoteProtocolError("there is no such feature to shuffle")
-            order = np.random.default_rng(message.seed).permutation(self._n_rows)
-            columns = list(columns)
-            columns[message.shuffled] = columns[message.shuffled][order]
+        columns = self._shuffled(message.shuffled, message.seed)
         reply = self._predictor.answer(message.wire, columns, self._n_rows, self._known, self._n_jobs)
         known = None if self._known is None else pack(self._known)
         if isinstance(reply, wire.Decisions):
@@ -95,6 +92,38 @@ class Answers:
             codes=reply.codes,
             known=known,
         )
+
+    def _shuffled(self, feature: int | None, seed: int) -> list[NDArray[Any]]:
+        """The columns, one of them with its values shuffled among the rows."""
+        columns = list(self._columns)
+        if feature is not None:
+            if not 0 <= feature < len(columns):
+                raise RemoteProtocolError("there is no such feature to shuffle")
+            columns[feature] = columns[feature][np.random.default_rng(seed).permutation(self._n_rows)]
+        return columns
+
+    def seal(self, message: AskSealed, sealer: Sealer) -> SealedLeaves:
+        """A block of a sealed prediction."""
+        if self._known is not None and not self._known.all():
+            raise DataError(
+                "a sealed prediction needs every row at every party, for both branches cannot be followed under "
+                "seal; use join='inner', or predict with sealed=False"
+            )
+        structure = self._forest.structure
+        rows = slice(message.first_row, message.first_row + message.n_rows)
+        leaves = slice(message.first_leaf, message.first_leaf + message.n_leaves)
+        if rows.stop > self._n_rows or leaves.stop > structure.n_leaves:
+            raise RemoteProtocolError("AskSealed names rows or leaves that do not exist")
+        asked = (message.first_row, message.n_rows, message.shuffled, message.seed)
+        if self._possible[0] != asked:  # the other blocks of leaves of the same rows need not start anew
+            columns = [column[rows] for column in self._shuffled(message.shuffled, message.seed)]
+            reply = self._predictor.answer("leaves", columns, message.n_rows, None, self._n_jobs)
+            self._possible = (asked, reply)
+        possible = self._possible[1]
+        if not isinstance(possible, wire.ReachableLeaves):
+            raise LocalProtocolError("sealed answers are made from possible leaves")
+        splits_all = len(self._forest.splits.node) == int((structure.right >= 0).sum())
+        return sealer.seal(message, np.ascontiguousarray(possible.words[:, leaves]), splits_all)
 
     def sides(self, message: msg.AskNodes) -> msg.Sides:
         """The classical method: one node per row and tree."""

@@ -38,6 +38,11 @@ class CoordinatorForest:
     sharing: frozenset[str] = frozenset()
     """Parties that let the coordinator keep the complete model: as they said in the training."""
 
+    def place_of(self, feature: int) -> tuple[str, int]:
+        """The party that has a feature, and the feature's number among its own."""
+        party = self.feature_party[feature]
+        return self.parties[party], int(feature - np.searchsorted(self.feature_party, party))
+
     def importances(self) -> NDArray[np.float64]:
         """Mean decrease of impurity per feature, normalised within each tree and over all, as scikit-learn does."""
         n_features, n_trees = len(self.feature_keys), self.structure.n_trees

@@ -17,11 +17,14 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
+from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode
 from woodlot.protocols.vertical.model import PartyForest, join_forests
 from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
+from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, EncodedTable, encode
 from woodlot.trees.forest import Structure
@@ -54,6 +57,9 @@ TAKES: dict[type[Message], frozenset[State]] = {
     msg.OutOfBag: frozenset({State.trained}),
     msg.AskDecisions: frozenset({State.trained}),
     msg.AskNodes: frozenset({State.trained}),
+    OpenSums: frozenset({State.trained}),
+    StartSums: frozenset({State.trained}),
+    AskSealed: frozenset({State.trained}),
 }
 """In which states a party takes each message."""
 
@@ -79,6 +85,10 @@ class VerticalParty:
         Keeps the codes of its columns and labels from being guessed; the same secret gives the same forest.
     shares_model : bool
         Policy: the coordinator may keep the complete model.
+    sealer : Sealer, optional
+        Its secrets for sealed predictions; without them it gives none.
+    sealed_only : bool
+        Policy: predictions are answered under seal only.
     n_jobs : int
         Threads.
     """
@@ -94,6 +104,8 @@ class VerticalParty:
         key_by_party: bool = True,
         secret: bytes = b"",
         shares_model: bool = False,
+        sealer: Sealer | None = None,
+        sealed_only: bool = False,
         n_jobs: int = 1,
     ) -> None:
         self.name = name
@@ -103,6 +115,8 @@ class VerticalParty:
         self.known = known
         self.shares_model = shares_model
         self._secret = secret
+        self._sealer = sealer
+        self._sealed_only = sealed_only
         self.n_jobs = n_jobs
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
@@ -362,10 +376,30 @@ class VerticalParty:
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
         if message.seed < 0:
             raise RemoteProtocolError("AskDecisions must carry a seed that is not negative")
+        self._check_plain()
         return self._predictor().decide(message)
 
     def _on_AskNodes(self, message: msg.AskNodes) -> msg.Sides:
+        self._check_plain()
         return self._predictor().sides(message)
+
+    def _check_plain(self) -> None:
+        if self._sealed_only:
+            raise PolicyError("this party's policy is to answer under seal only: predict with sealed=True")
+
+    def _on_OpenSums(self, message: OpenSums) -> Message:
+        return self._sealing().sums.handle(message)
+
+    def _on_StartSums(self, message: StartSums) -> Message:
+        return self._sealing().sums.handle(message)
+
+    def _on_AskSealed(self, message: AskSealed) -> SealedLeaves:
+        return self._predictor().seal(message, self._sealing())
+
+    def _sealing(self) -> Sealer:
+        if self._sealer is None:
+            raise RemoteProtocolError("this prediction is not a sealed one")
+        return self._sealer
 
     def _predictor(self) -> Answers:
         if self._answers is None:

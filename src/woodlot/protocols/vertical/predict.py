@@ -55,9 +55,8 @@ def _gather(
     requests: dict[str, Message] = {}
     for p in needed:
         slot, seed = None, 0
-        if shuffled is not None and forest.parties[forest.feature_party[shuffled[0]]] == p:
-            slot = int(shuffled[0] - np.searchsorted(forest.feature_party, forest.feature_party[shuffled[0]]))
-            seed = shuffled[1]
+        if shuffled is not None and forest.place_of(shuffled[0])[0] == p:
+            slot, seed = forest.place_of(shuffled[0])[1], shuffled[1]
         requests[p] = msg.AskDecisions(wire=form, shuffled=slot, seed=seed)
     answers = (yield Round("predict", requests)) if requests else {}
     replies: list[wire.Reply | None] = []
