@@ -12,6 +12,7 @@ from woodlot.cli._client import INTERRUPTED, one_line
 from woodlot.cli.align import align
 from woodlot.cli.audit import audit
 from woodlot.cli.coordinator import coordinator
+from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
 from woodlot.cli.identity import identity
 from woodlot.cli.jobs import jobs
@@ -65,7 +66,23 @@ def main(
     """Random forests across organisations that cannot pool their data."""
 
 
-for command in (demo, coordinator, party, train, predict, align, parties, audit, mpi, reproduce):
+for command in (
+    demo,
+    coordinator,
+    party,
+    train,
+    predict,
+    align,
+    parties,
+    audit,
+    dashboard,
+    mpi,
+    reproduce,
+):
     app.command()(command)
-for group in (identity, jobs, models):
+for group in (
+    identity,
+    jobs,
+    models,
+):
     app.add_typer(group)

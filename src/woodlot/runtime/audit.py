@@ -77,7 +77,7 @@ _NUMBERS = ("count", "bytes")
 
 
 def _cells(row: DisclosureRow) -> list[str]:
-    values = asdict(row) | {"bytes": _readable_bytes(row.bytes)}
+    values = asdict(row) | {"bytes": readable_bytes(row.bytes)}
     return [f"{value:,}" if isinstance(value, int) else value for value in values.values()]
 
 
@@ -114,12 +114,12 @@ class Cost:
     def __repr__(self) -> str:
         summary = [
             f"{self.rounds:,} round{'' if self.rounds == 1 else 's'}",
-            f"{_readable_bytes(self.bytes_sent)} sent",
-            f"{_readable_bytes(self.bytes_received)} received",
-            _readable_seconds(self.total_seconds),
+            f"{readable_bytes(self.bytes_sent)} sent",
+            f"{readable_bytes(self.bytes_received)} received",
+            readable_seconds(self.total_seconds),
         ]
-        phases = {phase: _readable_seconds(seconds) for phase, seconds in self.seconds.items()}
-        parties = {party: _readable_bytes(n_bytes) for party, n_bytes in self.bytes_by_party.items()}
+        phases = {phase: readable_seconds(seconds) for phase, seconds in self.seconds.items()}
+        parties = {party: readable_bytes(n_bytes) for party, n_bytes in self.bytes_by_party.items()}
         return "\n".join([", ".join(summary), *_aligned(phases), *_aligned(parties)])
 
 
@@ -128,7 +128,8 @@ def _aligned(details: dict[str, str]) -> list[str]:
     return [f"  {name:<{width}}  {value}" for name, value in details.items()]
 
 
-def _readable_bytes(n_bytes: int) -> str:
+def readable_bytes(n_bytes: int) -> str:
+    """A number of bytes for people."""
     if n_bytes < 1_000:
         return f"{n_bytes} B"
     value = float(n_bytes)
@@ -139,7 +140,8 @@ def _readable_bytes(n_bytes: int) -> str:
     return f"{value / 1_000:,.1f} TB"
 
 
-def _readable_seconds(seconds: float) -> str:
+def readable_seconds(seconds: float) -> str:
+    """A duration for people."""
     if seconds < 0.9995:
         return f"{seconds * 1_000:.3g} ms"
     if seconds < 59.95:

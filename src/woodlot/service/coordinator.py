@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 JOURNAL = "journal.sqlite"
 HOUSEKEEPING_SECONDS = 5.0
+PROGRESS_SECONDS = 0.5
+"""How often the progress of a running job is written to disk, at most."""
 _GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just been there
 
 
@@ -115,6 +118,7 @@ class Coordinator:
     def start(self) -> int:
         """Listen, and take up all jobs that were not finished; returns the port."""
         port = self.hub.start()
+        self.store.note_presence({})
         for number in range(self.config.max_running_jobs):
             self._spawn(self._work, f"woodlot-job-{number}")
         self._spawn(self._keep_house, "woodlot-housekeeping")
@@ -231,7 +235,7 @@ class Coordinator:
         opening = msg.OpenJob(order=stored.order, signature=stored.signature, certificate=stored.certificate)
         self.store.update(live.change(state="running", started=live.facts.started or time.time()))
         ledger = Ledger()
-        watch = _Watch(live, ledger)
+        watch = _Watch(live, ledger, self.store)
         carrier = self.hub.carrier(
             job, wait_seconds=self.config.wait_for_parties, on_waiting=watch.waiting, cancelled=live.cancelled
         )
@@ -267,6 +271,7 @@ class Coordinator:
             try:
                 self._record_ends()
                 connected = self.hub.connected()
+                self.store.note_presence(connected)
                 for job, untold in self.store.ended_untold():
                     self._tell_or_put_off(job, untold, [party for party in untold if party in connected])
             except WoodlotError as error:
@@ -302,9 +307,11 @@ class Coordinator:
 class _Watch:
     """Turns what a run tells of itself into facts for its user."""
 
-    def __init__(self, live: LiveJob, ledger: Ledger) -> None:
+    def __init__(self, live: LiveJob, ledger: Ledger, store: JobStore) -> None:
         self._live = live
         self._ledger = ledger
+        self._store = store
+        self._stored = 0.0
 
     def progress(self, progress: Progress) -> None:
         cost = self._ledger.cost()
@@ -312,6 +319,11 @@ class _Watch:
             done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
             bytes_by_party=cost.bytes_by_party,
         )  # fmt: skip
+        now = time.monotonic()
+        if now - self._stored >= PROGRESS_SECONDS:  # for the dashboard, which looks at the disk only
+            self._stored = now
+            with suppress(JournalError):  # what only others look at must not stop the job
+                self._store.update(self._live.facts)
 
     def phase(self, phase: str) -> None:
         self._live.change(phase=phase, done=0, total=0, note="")

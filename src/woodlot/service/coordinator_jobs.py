@@ -104,7 +104,7 @@ def predict_job(
     """Align, ask the parties that have a part of the forest, and bring the answers to the parties that get them."""
     aligned = yield from _open(order, opening)
     n = aligned.n_rows
-    present = [p for p in splitting_parties(forest) if p in order.parties]
+    present = [p for p in splitting_parties(forest) if p in order.parties and p not in order.absent]
     use = msg.UseModel(model=order.model, forest=forest_id_of(forest), n_rows=n)
     if present:
         yield Round("predict", dict.fromkeys(present, use))

@@ -8,7 +8,8 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_user ON jobs (user, created);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
 CREATE TABLE IF NOT EXISTS parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS presence (
+    only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL, connected TEXT NOT NULL) STRICT;
 """
 
 
@@ -130,6 +133,12 @@ class JobStore:
             ).fetchall()
         return [_facts(facts) for (facts,) in rows]
 
+    def latest(self, limit: int) -> list[JobFacts]:
+        """The jobs of all users, the youngest first."""
+        with self._database() as db:
+            rows = db.execute("SELECT facts FROM jobs ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
+        return [_facts(facts) for (facts,) in rows]
+
     def unfinished(self) -> list[str]:
         """Jobs that were queued or running, the oldest first."""
         with self._database() as db:
@@ -163,6 +172,21 @@ class JobStore:
         """Certificates of all parties that were ever connected."""
         with self._database() as db:
             return dict(db.execute("SELECT name, certificate FROM parties ORDER BY name").fetchall())
+
+    def note_presence(self, connected: Mapping[str, float]) -> None:
+        """Record that the coordinator runs, and which parties are connected, since when: for who looks from outside."""
+        with self._database() as db:
+            db.execute(
+                "INSERT INTO presence VALUES (0, ?, ?) "
+                "ON CONFLICT (only) DO UPDATE SET at = excluded.at, connected = excluded.connected",
+                (time.time(), json.dumps(dict(connected))),
+            )
+
+    def presence(self) -> tuple[float, dict[str, float]]:
+        """When the coordinator was last seen running, and which parties were connected then, since when."""
+        with self._database() as db:
+            row = db.execute("SELECT at, connected FROM presence").fetchone()
+        return (0.0, {}) if row is None else (row[0], json.loads(row[1]))
 
     # --- models ---
 

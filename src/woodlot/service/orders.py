@@ -125,6 +125,8 @@ class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
         Whether the user gets the answers.
     shuffled : (feature, seed), optional
         For permutation importance.
+    absent : tuple of str
+        Parties whose part of the forest is left out, as if they were away: to measure what they contribute.
 
     """
 
@@ -136,6 +138,7 @@ class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
     deliver_to: str | None = None
     give_answers: bool = True
     shuffled: tuple[int, int] | None = None
+    absent: tuple[str, ...] = ()
 
 
 AnyOrder: TypeAlias = AlignOrder | TrainOrder | PredictOrder

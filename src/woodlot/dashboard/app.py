@@ -1,0 +1,333 @@
+"""The pages. Each shows what one role knows: the coordinator, or a party whose folder is on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Form, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from woodlot.dashboard import trees
+from woodlot.dashboard.actions import Actions
+from woodlot.dashboard.guard import USER_KEY
+from woodlot.dashboard.views import COORDINATOR, CoordinatorView, PartyView
+from woodlot.exceptions import DataError, PolicyError, WoodlotError
+from woodlot.runtime.audit import readable_bytes, readable_seconds
+from woodlot.service.job_store import ENDED
+
+STATIC = Path(__file__).parent / "static"
+LIVE_SECONDS = 0.5
+"""How often a live page looks for news."""
+_ROUNDS_SHOWN = 400
+_RECORDS_SHOWN = 200
+
+
+class Pages:
+    """The dashboard of the roles whose folders are on this machine.
+
+    Parameters
+    ----------
+    coordinator : CoordinatorView or None
+        The coordinator, where it is here.
+    parties : sequence of PartyView
+        The parties that are here.
+    actions : Actions or None
+        The user in whose name something may be done; None: only to look at.
+    """
+
+    def __init__(
+        self, coordinator: CoordinatorView | None, parties: list[PartyView], actions: Actions | None = None
+    ) -> None:
+        if coordinator is None and not parties:
+            raise DataError("a dashboard needs the configuration of a coordinator or a party")
+        self.coordinator = coordinator
+        self.parties = {view.name: view for view in parties}
+        self.actions = actions
+        self._templates = Environment(
+            loader=PackageLoader("woodlot.dashboard"), autoescape=select_autoescape(), undefined=StrictUndefined
+        )
+        self._templates.filters |= {
+            "bytes": readable_bytes, "seconds": readable_seconds, "when": _when, "ago": _ago, "lasting": _lasting, "percent": _percent,
+            "count": lambda n: "" if n is None else f"{n:,}", "short": lambda name: name[:8],
+        }  # fmt: skip
+        self.app = FastAPI(title="Woodlot", docs_url=None, redoc_url=None, openapi_url=None)
+        self.app.mount("/static", _Assets(directory=STATIC), name="static")
+        self.app.add_exception_handler(WoodlotError, self._on_error)
+        self._add_routes()
+
+    @property
+    def roles(self) -> list[str]:
+        """Who can be looked at: the coordinator first."""
+        return ([COORDINATOR] if self.coordinator is not None else []) + list(self.parties)
+
+    def view(self, role: str) -> CoordinatorView | PartyView:
+        """What a role knows."""
+        if role == COORDINATOR and self.coordinator is not None:
+            return self.coordinator
+        if role in self.parties:
+            return self.parties[role]
+        raise DataError(f"the folder of {role!r} is not on this machine; here are {', '.join(self.roles)}")
+
+    def _add_routes(self) -> None:
+        get, post = self.app.get, self.app.post
+        get("/", response_class=HTMLResponse)(self.federation)
+        get("/jobs", response_class=HTMLResponse)(self.jobs)
+        get("/jobs/{job}", response_class=HTMLResponse)(self.job)
+        get("/jobs/{job}/live", response_class=HTMLResponse)(self.job_live)
+        get("/jobs/{job}/rounds")(self.rounds)
+        get("/models", response_class=HTMLResponse)(self.models)
+        get("/models/{model}", response_class=HTMLResponse)(self.model)
+        get("/models/{model}/contribution", response_class=HTMLResponse)(self.contribution)
+        get("/models/{model}/trees/{tree}", response_class=HTMLResponse)(self.tree)
+        get("/models/{model}/trees/{tree}/nodes")(self.nodes)
+        get("/models/{model}/trees/{tree}/way")(self.way)
+        get("/disclosure", response_class=HTMLResponse)(self.disclosure)
+        get("/answers", response_class=HTMLResponse)(self.answers)
+        get("/events")(self.events)
+        post("/jobs/{job}/cancel")(self.cancel)
+        post("/jobs/{job}/resume")(self.resume)
+        post("/models/{model}/contribution", response_class=HTMLResponse)(self.measure)
+
+    # --- rendering ---
+
+    def _page(self, name: str, role: str | None = None, **facts: Any) -> HTMLResponse:
+        shared = {
+            "roles": self.roles,
+            "role": role or self.roles[0],
+            "page": name,
+            "csrf": self.app.state.guard.csrf,
+            "user": None if self.actions is None else self.actions.user,
+            "now": time.time(),
+        }
+        return HTMLResponse(self._templates.get_template(f"{name}.html").render(shared | facts))
+
+    async def _on_error(self, request: Request, error: Exception) -> Response:
+        status = 403 if isinstance(error, PolicyError) else 404 if isinstance(error, DataError) else 500
+        if "text/html" not in request.headers.get("accept", "") or request.headers.get("hx-request"):
+            return JSONResponse({"error": str(error)}, status)
+        page = self._page("error", reason=str(error))
+        page.status_code = status
+        return page
+
+    # --- looking ---
+
+    def federation(self) -> HTMLResponse:
+        """Who belongs to it."""
+        return self._page(
+            "federation",
+            coordinator=self.coordinator,
+            lines=[] if self.coordinator is None else self.coordinator.parties(),
+            parties=list(self.parties.values()),
+        )
+
+    def jobs(self) -> HTMLResponse:
+        """All jobs."""
+        return self._page("jobs", jobs=[] if self.coordinator is None else self.coordinator.jobs())
+
+    def job(self, job: str) -> HTMLResponse:
+        """One job: how far it is, and what it has cost so far."""
+        facts = self._coordinator().job(job)
+        return self._page("job", job=facts, live=facts.state not in (*ENDED, "stopped"), **self._job_details(job))
+
+    def job_live(self, job: str) -> HTMLResponse:
+        """The part of a job's page that changes while it runs."""
+        facts = self._coordinator().job(job)
+        return self._page("job_live", job=facts, live=facts.state not in (*ENDED, "stopped"), **self._job_details(job))
+
+    def _job_details(self, job: str) -> dict[str, Any]:
+        records = self._coordinator().records(job)
+        return {"records": records[-_RECORDS_SHOWN:][::-1], "n_records": len(records)}
+
+    def rounds(self, job: str) -> JSONResponse:
+        """Time and bytes of each round, for the charts."""
+        rounds = self._coordinator().rounds(job)[-_ROUNDS_SHOWN:]
+        parties = sorted({party for r in rounds for party in r.bytes_by_party})
+        return JSONResponse(
+            {
+                "rounds": [r.number for r in rounds],
+                "seconds": [round(r.seconds, 6) for r in rounds],
+                "kinds": [", ".join(r.kinds) for r in rounds],
+                "bytes": {party: [r.bytes_by_party.get(party, 0) for r in rounds] for party in parties},
+            }
+        )
+
+    def models(self) -> HTMLResponse:
+        """All models."""
+        held = {name: set(view.models()) for name, view in self.parties.items()}
+        facts = [] if self.coordinator is None else self.coordinator.models()
+        known = {m.model for m in facts}
+        others = sorted(set().union(*held.values()) - known) if held else []
+        return self._page("models", models=facts, held=held, others=others)
+
+    def model(self, model: str, role: str = "") -> HTMLResponse:
+        """One model, as one role knows it."""
+        role = role or self._first_role_with(model)
+        view = self.view(role)
+        if isinstance(view, PartyView):
+            part = view.part(model)
+            return self._page(
+                "model_party", role, model=model, part=part, importances=view.importances(model),
+                n_own=len(part.splits.node), roles_with=self._roles_with(model),
+            )  # fmt: skip
+        facts = view.model(model)
+        return self._page(
+            "model", role, model=model, facts=facts, importances=view.importances(model),
+            cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure), settings=json.loads(facts.settings),
+            roles_with=self._roles_with(model), contribution=self._contribution(model),
+        )  # fmt: skip
+
+    def _roles_with(self, model: str) -> list[str]:
+        here = [] if self.coordinator is None else [m.model for m in self.coordinator.models()]
+        return [r for r in self.roles if (r == COORDINATOR and model in here) or (
+            r in self.parties and model in self.parties[r].models())]  # fmt: skip
+
+    def _first_role_with(self, model: str) -> str:
+        found = self._roles_with(model)
+        if not found:
+            raise DataError(f"there is no model {model!r} here")
+        return found[0]
+
+    def tree(self, model: str, tree: int, role: str = "") -> HTMLResponse:
+        """One tree, drawn in the browser; see ``nodes``."""
+        role = role or self._first_role_with(model)
+        view = self.view(role)
+        structure = view.part(model).structure if isinstance(view, PartyView) else view.forest(model).structure
+        if not 0 <= tree < structure.n_trees:
+            raise DataError(f"there is no tree {tree}; the forest has trees 0 to {structure.n_trees - 1}")
+        alignments = [] if self.coordinator is None else [
+            j for j in self.coordinator.jobs() if j.kind == "align" and j.state == "done"
+        ]  # fmt: skip
+        return self._page(
+            "tree", role, model=model, tree=tree, n_trees=structure.n_trees, roles_with=self._roles_with(model),
+            tables=sorted(view.tables) if isinstance(view, PartyView) else [],
+            alignments=alignments if role == COORDINATOR and self._all_here(model) else [],
+        )  # fmt: skip
+
+    def _all_here(self, model: str) -> bool:
+        """Whether the folders of all parties of a model are on this machine."""
+        return self.coordinator is not None and set(self.coordinator.model(model).parties) <= set(self.parties)
+
+    def nodes(self, model: str, tree: int, role: str, root: int | None = None, levels: int = 5) -> JSONResponse:
+        """Some levels of a tree, as the role knows them."""
+        return JSONResponse(trees.draw(self.view(role), model, tree, root, levels))
+
+    def way(self, model: str, tree: int, role: str, row: int, table: str = "", alignment: str = "") -> JSONResponse:
+        """The nodes that a row may come through, as far as the role knows."""
+        view = self.view(role)
+        if isinstance(view, PartyView):
+            return JSONResponse({"nodes": trees.way_at_party(view, model, tree, table, row)})
+        if not self._all_here(model):
+            raise DataError("the coordinator learns a row's way from its parties' answers, which are not here")
+        holders = [self.parties[p] for p in view.model(model).parties if model in self.parties[p].models()]
+        return JSONResponse({"nodes": trees.way_at_coordinator(holders, model, tree, alignment, row)})
+
+    def disclosure(self, role: str = "") -> HTMLResponse:
+        """Who saw what, by a role's own record."""
+        role = role or self.roles[0]
+        rows = self.view(role).all_disclosures()
+        return self._page("disclosure", role, rows=sorted(rows, key=lambda row: -row.bytes))
+
+    def answers(self, role: str = "", job: str = "", table: str = "", label: str = "") -> HTMLResponse:
+        """Answers that were delivered to a party, against its own labels."""
+        party = self.parties.get(role) or next(iter(self.parties.values()), None)
+        if party is None:
+            return self._page("answers", party=None, jobs=[], chosen={}, result=None, columns=[])
+        jobs = [path.stem for path in party.answers()]
+        table = table or next(iter(sorted(party.tables)), "")
+        columns = list(party.loaded(table).columns) if table else []
+        result = party.confusion(job, table, label) if job and table and label else None
+        chosen = {"job": job, "table": table, "label": label}
+        return self._page("answers", party.name, party=party, jobs=jobs, chosen=chosen, result=result, columns=columns)
+
+    async def events(self, request: Request) -> StreamingResponse:
+        """News of running jobs, as server-sent events: the version of each job that moves."""
+
+        async def stream() -> AsyncIterator[str]:
+            seen: dict[str, Any] = {}
+            while not await request.is_disconnected():
+                facts = {} if self.coordinator is None else {
+                    f.job: (f.version, f.state) for f in await asyncio.to_thread(self.coordinator.jobs)
+                }  # fmt: skip
+                news = [job for job, state in facts.items() if seen.get(job) != state]
+                if seen and news:
+                    yield f"event: jobs\ndata: {json.dumps(news)}\n\n"
+                elif not seen:
+                    yield ": here\n\n"
+                seen = facts or {"": None}
+                await asyncio.sleep(LIVE_SECONDS)
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    # --- doing ---
+
+    def cancel(self, request: Request, job: str) -> Response:
+        """End a job."""
+        self._actions(request).cancel(job)
+        return RedirectResponse(f"/jobs/{job}", 303)
+
+    def resume(self, request: Request, job: str) -> Response:
+        """Go on with a job."""
+        self._actions(request).resume(job)
+        return RedirectResponse(f"/jobs/{job}", 303)
+
+    def measure(
+        self, request: Request, model: str, label: Annotated[str, Form()], tables: Annotated[str, Form()]
+    ) -> HTMLResponse:
+        """Begin to measure what each party contributes."""
+        named = dict(word.split("=", 1) for word in tables.split() if "=" in word)
+        parties = self._coordinator().model(model).parties
+        self._actions(request).measure(model, named or dict.fromkeys(parties, tables.strip()), label)
+        return self.contribution(model)
+
+    def contribution(self, model: str) -> HTMLResponse:
+        """What each party contributes, as far as it has been measured."""
+        return self._page("contribution", model=model, contribution=self._contribution(model))
+
+    def _contribution(self, model: str) -> Any:
+        return None if self.actions is None else self.actions.contributions.get(model)
+
+    def _coordinator(self) -> CoordinatorView:
+        if self.coordinator is None:
+            raise DataError("jobs are known to the coordinator, whose folder is not on this machine")
+        return self.coordinator
+
+    def _actions(self, request: Request) -> Actions:
+        if self.actions is None:
+            raise PolicyError("this dashboard is to look at only; start it with --identity to act as a user")
+        user = request.scope.get(USER_KEY, self.actions.user)
+        if user != self.actions.user:
+            raise PolicyError(f"this dashboard acts in the name of {self.actions.user}; {user} may only look")
+        return self.actions
+
+
+class _Assets(StaticFiles):
+    """Files that never change while the server runs."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "private, max-age=3600"
+        return response
+
+
+def _when(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _lasting(since: float | None) -> str:
+    return "" if since is None else readable_seconds(max(0.0, time.time() - since))
+
+
+def _ago(since: float | None) -> str:
+    return "" if since is None else f"{_lasting(since)} ago"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
