@@ -74,6 +74,7 @@ def target(task: str) -> Target:
 
 
 def make_party(name: str, task: str, **options: Any) -> VerticalParty:
+    options = {"job_secret": bytes(32), **options}
     return VerticalParty(name, tables()[name], target=target(task) if name == "holder" else None, **options)
 
 
@@ -332,7 +333,7 @@ def test_a_partys_policy_keeps_its_splits() -> None:
 def test_a_node_without_an_offer_cannot_be_won() -> None:
     """The label holder without columns offers nothing, so it can win nothing."""
     task = "classes"
-    party = VerticalParty("holder", tables()["bare"], target=target(task))
+    party = VerticalParty("holder", tables()["bare"], target=target(task), job_secret=bytes(32))
     for message in recorded(task).asked["holder"]:
         if isinstance(message, msg.ApplySplits):
             break

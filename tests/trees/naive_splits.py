@@ -179,8 +179,7 @@ def cuts_of_categories(codes: np.ndarray, target: Target) -> tuple[Cuts, np.ndar
     if target.criterion == "squared_error":
         mean = totals[:, 1] / totals[:, 0]
     else:
-        top = 1 if totals.shape[1] == 2 else _largest_class(target)
-        mean = totals[:, top] / totals.sum(axis=1)
+        mean = totals[:, _largest_class(target)] / totals.sum(axis=1)
     order = present[np.lexsort((present, mean))]
     place = np.empty(int(codes.max()) + 1, np.int64)
     place[order] = np.arange(len(order))

@@ -130,6 +130,7 @@ class ColumnsWork:
                     table.select([name for name in table.names if name not in hidden]),
                     target=self._target(order, rows),
                     secret=self.home.store.secret_for("forest", "codes"),
+                    job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
                     sealed_only=self.home.policy.sealed_predictions,
                     n_jobs=self.home.n_jobs,

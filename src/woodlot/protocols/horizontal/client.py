@@ -313,4 +313,4 @@ class HorizontalClient:
         if field.n_classes or field.n_rows == 0:
             return field
         values = self.target.values
-        return replace(field, labels=TargetCode.draw(values, float(heaviest), 0).encode(values))
+        return replace(field, labels=TargetCode.draw(values, float(heaviest), b"").encode(values))

@@ -45,7 +45,7 @@ class ShareLabels(Message):
     """Asks the label holder for the encoded labels."""
 
     discloses: ClassVar = Disclosure(
-        *TO_HOLDER, "the task, the weights asked for its classes, and the seed of the encoding", "clear"
+        *TO_HOLDER, "the task, the weights asked for its classes, and a seed of the encoding", "clear"
     )
     task: Literal["classes", "targets"]
     seed: int

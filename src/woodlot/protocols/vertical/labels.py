@@ -1,18 +1,23 @@
 """The label holder's secret code for its labels, and back.
 
 Classes are permuted; targets are shifted, scaled and perhaps turned round, and rounded to fixed point, so that sums
-over rows are exact integers. None of it changes which split is best. What the code still tells is written in
-docs/protocol/vertical.md.
+over rows are exact integers. What the code still tells is written in docs/protocol/vertical.md.
+
+No permutation of classes changes a forest, so each job has its own. A map of targets decides how they are rounded, and
+where two splits are equally good that may decide between them: so its key is the targets themselves, which nobody else
+has, and the same targets and seed give the same forest.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.privacy.derivation import open_stream
 from woodlot.protocols.vertical.bits import smallest_unsigned
 
 TARGET_BITS = 52
@@ -26,8 +31,9 @@ class ClassCode:
     coded: NDArray[np.int64]
 
     @classmethod
-    def draw(cls, n_classes: int, seed: int) -> ClassCode:
-        return cls(np.random.default_rng(seed).permutation(n_classes))
+    def draw(cls, n_classes: int, key: bytes) -> ClassCode:
+        numbers = np.frombuffer(open_stream(key)(8 * n_classes), "<u8")
+        return cls(np.argsort(numbers, kind="stable"))
 
     def encode(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         return smallest_unsigned(self.coded[numbers])
@@ -44,9 +50,10 @@ class TargetCode:
     scale: float
 
     @classmethod
-    def draw(cls, y: NDArray[np.float64], total_weight: float, seed: int) -> TargetCode:
-        rng = np.random.default_rng(seed)
-        shift, stretch, turned = rng.uniform(-0.5, 0.5), rng.uniform(0.5, 1.0), rng.integers(2)
+    def draw(cls, y: NDArray[np.float64], total_weight: float, key: bytes) -> TargetCode:
+        chances = np.frombuffer(hashlib.blake2b(key, digest_size=24, person=b"woodlot-target").digest(), "<u8")
+        shift, stretch = (float(chance) / 2.0**64 for chance in chances[:2])  # both from 0 to 1
+        shift, stretch, turned = shift - 0.5, 0.5 + stretch / 2, bool(chances[2] & 1)
         low, high = float(y.min()), float(y.max())
         if low == high:
             return cls(low, 1.0)
@@ -59,3 +66,10 @@ class TargetCode:
 
     def encode(self, y: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.rint((y - self.centre) * self.scale).astype(np.int64)
+
+
+def target_key(y: NDArray[np.float64], seed: int, secret: bytes) -> bytes:
+    """Key of a map of targets: the holder's secret and the targets themselves, for one seed."""
+    own = hashlib.blake2b(np.ascontiguousarray(y).tobytes(), key=secret[:64], person=b"woodlot-target")
+    own.update(str(seed).encode())
+    return own.digest()

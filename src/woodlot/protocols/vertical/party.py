@@ -6,6 +6,7 @@ refused and changes nothing. Values, thresholds, names and labels in clear never
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.privacy.derivation import SECRET_BYTES, derive_key
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
-from woodlot.protocols.vertical.labels import ClassCode, TargetCode
+from woodlot.protocols.vertical.labels import ClassCode, TargetCode, target_key
 from woodlot.protocols.vertical.model import PartyForest, join_forests
 from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
 from woodlot.protocols.vertical.sealed import Sealer
@@ -29,7 +31,7 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
-from woodlot.trees.sampling import derive_seed, feature_key
+from woodlot.trees.sampling import feature_key
 
 RESIDUAL_QUANTILES = 201
 
@@ -82,7 +84,10 @@ class VerticalParty:
     key_by_party : bool
         Whether the party's name enters the codes of its columns: no, where one table was dealt to simulated parties.
     secret : bytes
-        Keeps the codes of its columns and labels from being guessed; the same secret gives the same forest.
+        Keeps the codes of its columns from being guessed; the same secret gives the same forest.
+    job_secret : bytes, optional
+        32 bytes for this job alone, from which everything follows that must not be guessed and is no part of the
+        forest: with the same ones a job that is repeated gives the same bytes. By default they are drawn.
     shares_model : bool
         Policy: the coordinator may keep the complete model.
     sealer : Sealer, optional
@@ -103,6 +108,7 @@ class VerticalParty:
         known: NDArray[np.bool_] | None = None,
         key_by_party: bool = True,
         secret: bytes = b"",
+        job_secret: bytes | None = None,
         shares_model: bool = False,
         sealer: Sealer | None = None,
         sealed_only: bool = False,
@@ -117,6 +123,7 @@ class VerticalParty:
         self._secret = secret
         self._sealer = sealer
         self._sealed_only = sealed_only
+        self._job_secret = secrets.token_bytes(SECRET_BYTES) if job_secret is None else job_secret
         self.n_jobs = n_jobs
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
@@ -168,14 +175,14 @@ class VerticalParty:
         if not all(0 <= weight < float("inf") for _, weight in message.class_weight):
             raise DataError("class_weight must have finite weights, none negative")
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
-        seed = derive_seed(message.seed, "labels", secret=self._secret)
         if message.task == "classes":
-            code = ClassCode.draw(len(target.classes), seed)
+            code = ClassCode.draw(len(target.classes), derive_key(self._job_secret, "classes"))
             self._label_code = code
             labels, targets, unit = code.encode(target.numbers), None, 1.0
         else:
             total = float(self.table.n_rows if weights is None else weights.sum())
-            affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), seed)
+            key = target_key(target.values, message.seed, self._secret)
+            affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), key)
             self._label_code = affine
             labels, targets = None, affine.encode(target.values)
             unit = affine.scale**2 if message.reveal_unit else 1.0

@@ -183,15 +183,13 @@ def _scan_k(
 def rank_categories(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
-    """Order the node's categories by the share of one class: class 1 of two, else the node's largest class."""
+    """Order the node's categories by the share of its largest class."""
     s, o = U64(s), U64(o)
-    top = 1
-    if totals.shape[1] > 2:
-        # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
-        top = I64(payload[o] >> 8)
-        for i in range(U64(n)):
-            if totals[node, payload[o + i] >> 8] > totals[node, top]:
-                top = I64(payload[o + i] >> 8)
+    # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
+    top = I64(payload[o] >> 8)
+    for i in range(U64(n)):
+        if totals[node, payload[o + i] >> 8] > totals[node, top]:
+            top = I64(payload[o + i] >> 8)
     m = 0
     for i in range(U64(n)):
         c = I64(fine[f, rows[s + i]])

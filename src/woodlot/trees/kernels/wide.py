@@ -77,12 +77,10 @@ def rank_categories_wide(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
     """As ``classes.rank_categories``."""
-    top = I64(1)
-    if totals.shape[1] > 2:
-        top = payload[o] >> 32
-        for i in range(n):
-            if totals[node, payload[o + i] >> 32] > totals[node, top]:
-                top = payload[o + i] >> 32
+    top = payload[o] >> 32
+    for i in range(n):
+        if totals[node, payload[o + i] >> 32] > totals[node, top]:
+            top = payload[o + i] >> 32
     m = 0
     for i in range(n):
         c = I64(fine[f, rows[s + i]])
