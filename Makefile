@@ -55,7 +55,7 @@ $(VENV)/venv.stamp:
 
 $(VENV)/run.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@echo "Installing Woodlot into $(VENV) (once; a minute or two) ..." >&2
-	@$(BIN)/python -m pip install -qq --editable .
+	@$(BIN)/python -m pip install -qq --editable '.[dashboard]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt

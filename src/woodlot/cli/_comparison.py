@@ -21,9 +21,10 @@ from woodlot.connected import ConnectedFederation
 from woodlot.estimators.complete import same_forest
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
-from woodlot.service.local import LocalFederation, local_federation
+from woodlot.service.local import LocalFederation
 from woodlot.trees.parallel import effective_jobs
 
+PARTIES = ("bank", "shop")
 Y = f"bank.{LABEL}"
 WARM_UP_TREES = 2
 N_JOBS = -1
@@ -157,66 +158,79 @@ class _Run:
         return Result("federated", *quality, self.fit_seconds, self.predict_seconds, cost.rounds, n_bytes)
 
 
-def compare(n_common: int, n_trees: int, seed: int, begin: Begin) -> Comparison:
-    """Run a federation of processes, then grow and test every forest; ``begin`` is told of each step."""
+def compare(
+    federation: LocalFederation, n_common: int, n_trees: int, seed: int, begin: Begin, started: Callable[[], None]
+) -> Comparison:
+    """Run the processes of a federation of `PARTIES`, then grow and test every forest.
+
+    Parameters
+    ----------
+    federation : LocalFederation
+        Its folders and keys are there, and no process runs.
+    n_common, n_trees, seed : int
+        Common customers, trees of each forest, and what decides both.
+    begin : callable
+        Told of each step.
+    started : callable
+        Called when the processes have been started.
+    """
 
     def forest(trees: int = n_trees, **options: Any) -> FederatedForestClassifier:
         return FederatedForestClassifier(trees, random_state=seed, n_jobs=N_JOBS, **options)
 
     growing = f"growing {n_trees:,} tree{'s' * (n_trees != 1)}"
-    begin("making tables, keys and certificates")
     companies = make_companies(n_common, seed)
     columns = {"bank": companies.bank_columns, "shop": companies.shop_columns}
-    with local_federation(tuple(columns)) as federation:
-        files = write_companies(companies, federation.root / "bank", federation.root / "shop")
-        begin("starting coordinator, bank and shop as processes")
-        federation.start(files, ID, n_jobs=max(1, effective_jobs(N_JOBS) // len(columns)))
-        begin("getting ready (a first run compiles its kernels)")
-        _warm_up(companies, forest)
-        done = _use(federation, forest, growing, begin)
-        begin("ending the processes")
-        federation.stop()  # so that the others are measured on a quiet machine, and all records are closed
+    files = write_companies(companies, federation.root / "bank", federation.root / "shop")
+    begin("starting coordinator, bank and shop as processes")
+    federation.start(files, ID, n_jobs=max(1, effective_jobs(N_JOBS) // len(columns)))
+    started()
+    begin("getting ready (a first run compiles its kernels)")
+    _warm_up(companies, forest)
+    done = _use(federation, forest, growing, begin)
+    begin("ending the processes")
+    federation.stop()  # so that the others are measured on a quiet machine, and all records are closed
 
-        place = OnePlace(federation)
-        train, test = place.rows(done.train.job, TABLES), place.rows(done.test.job, TEST_TABLES)
-        truth = test[LABEL].to_numpy()
-        # by id: so these do not depend on the order of the common rows, which comes from the parties' secrets
-        sorted_train, sorted_test = train.sort_by(ID), test.sort_by(ID)
-        results = []
-        for party, own in columns.items():
-            begin(f"{growing}: {party} alone")
-            results.append(_measure(f"{party} alone", forest(parties=1), own, sorted_train, sorted_test))
-        begin(f"{growing}: all columns in one place")
-        plan, start = place.ordered_plan(done.delivery.model), time.perf_counter()
-        central = place.grow(plan, columns, train)
-        grown = time.perf_counter()
-        wanted = central.outputs(test.drop_columns([ID, LABEL]), n_jobs=effective_jobs(N_JOBS))
-        times = (grown - start, time.perf_counter() - grown)
-        results.append(Result("one place", *_quality(wanted, central.classes, truth), *times))
-        begin(f"{growing}: one place, scikit-learn")
-        results.append(_measure_sklearn(n_trees, seed, columns, sorted_train, sorted_test))
-        results.append(done.result(truth))
-        begin("comparing bit by bit, reading all records")
-        together = place.put_together(done.delivery.model, done.model.forest_.coordinator)
-        structure = central.coordinator.structure
-        return Comparison(
-            companies=companies,
-            address=federation.address,
-            n_train=train.num_rows,
-            n_test=test.num_rows,
-            results=tuple(results),
-            identity=Identity(
-                same_forest=same_forest(together, central),
-                n_trees=structure.n_trees,
-                n_nodes=structure.n_nodes,
-                same_answers=np.array_equal(done.answers, wanted),
-                n_answers=wanted.size,
-            ),
-            alignment=_alignment(done.train),
-            prediction_cost=done.model.prediction_cost_,
-            audits=tuple(_audit(place, what, job, report) for what, (job, report) in done.jobs.items()),
-            delivery=Delivery(place.delivered("bank", done.delivery.job), done.delivery.score or 0.0),
-        )
+    place = OnePlace(federation)
+    train, test = place.rows(done.train.job, TABLES), place.rows(done.test.job, TEST_TABLES)
+    truth = test[LABEL].to_numpy()
+    # by id: so these do not depend on the order of the common rows, which comes from the parties' secrets
+    sorted_train, sorted_test = train.sort_by(ID), test.sort_by(ID)
+    results = []
+    for party, own in columns.items():
+        begin(f"{growing}: {party} alone")
+        results.append(_measure(f"{party} alone", forest(parties=1), own, sorted_train, sorted_test))
+    begin(f"{growing}: all columns in one place")
+    plan, start = place.ordered_plan(done.delivery.model), time.perf_counter()
+    central = place.grow(plan, columns, train)
+    grown = time.perf_counter()
+    wanted = central.outputs(test.drop_columns([ID, LABEL]), n_jobs=effective_jobs(N_JOBS))
+    times = (grown - start, time.perf_counter() - grown)
+    results.append(Result("one place", *_quality(wanted, central.classes, truth), *times))
+    begin(f"{growing}: one place, scikit-learn")
+    results.append(_measure_sklearn(n_trees, seed, columns, sorted_train, sorted_test))
+    results.append(done.result(truth))
+    begin("comparing bit by bit, reading all records")
+    together = place.put_together(done.delivery.model, done.model.forest_.coordinator)
+    structure = central.coordinator.structure
+    return Comparison(
+        companies=companies,
+        address=federation.address,
+        n_train=train.num_rows,
+        n_test=test.num_rows,
+        results=tuple(results),
+        identity=Identity(
+            same_forest=same_forest(together, central),
+            n_trees=structure.n_trees,
+            n_nodes=structure.n_nodes,
+            same_answers=np.array_equal(done.answers, wanted),
+            n_answers=wanted.size,
+        ),
+        alignment=_alignment(done.train),
+        prediction_cost=done.model.prediction_cost_,
+        audits=tuple(_audit(place, what, job, report) for what, (job, report) in done.jobs.items()),
+        delivery=Delivery(place.delivered("bank", done.delivery.job), done.delivery.score or 0.0),
+    )
 
 
 # --- the federation ---

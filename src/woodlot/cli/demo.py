@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,8 @@ from woodlot.cli._progress import show_steps
 
 if TYPE_CHECKING:
     from woodlot.cli._comparison import Audit, Comparison, Delivery, Identity, Result
+    from woodlot.dashboard.server import Server
+    from woodlot.service.local import LocalFederation
 
 N_STEPS = 12
 """Steps of `_comparison.compare`; written here, for importing it takes a second and the bar comes first."""
@@ -37,6 +41,12 @@ def demo(
     rows: Annotated[int, typer.Option(min=100, help="Customers that both companies have.")] = 20_000,
     trees: Annotated[int, typer.Option(min=1, help="Trees of each forest.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides the data and the forests.")] = 0,
+    dashboard: Annotated[
+        bool | None,
+        typer.Option(
+            "--dashboard/--no-dashboard", help="Serve a page to look at; by default on a terminal.", show_default=False
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Grow a forest over a bank and a shop that keep their columns to themselves.
@@ -45,20 +55,48 @@ def demo(
     fresh keys, on this machine; finds the common customers, grows a forest and predicts over them. Shows its
     accuracy and cost beside those of forests on each company alone and on all columns in one place, whether
     federated equals central bit by bit, and who was sent what (exits with 1 if something does not hold). Leaves
-    nothing behind. The parties' secrets are new each time, and with them the trees of the same seed.
+    nothing behind. The parties' secrets are new each time, and with them the trees of the same seed. With the
+    dashboard it waits for Enter before it ends.
     """
     start = time.perf_counter()
-    with show_steps(N_STEPS) as begin:
-        from woodlot.cli._comparison import compare
+    show_page = (sys.stdin.isatty() and sys.stdout.isatty() and not as_json) if dashboard is None else dashboard
+    with ExitStack() as stack:
+        with show_steps(N_STEPS) as begin:
+            begin("making tables, keys and certificates")
+            from woodlot.cli._comparison import PARTIES, compare
+            from woodlot.service.local import local_federation
 
-        comparison = compare(rows, trees, seed, begin)
-    seconds = time.perf_counter() - start
-    if as_json:
-        typer.echo(json.dumps(_as_json(comparison, trees, seed, seconds), indent=2))
-    else:
-        _print(Console(highlight=False), comparison, trees, seconds)
+            federation = stack.enter_context(local_federation(PARTIES))
+            server = None
+
+            def started() -> None:
+                nonlocal server
+                if show_page:
+                    server = stack.enter_context(_dashboard(federation))
+                    typer.echo(f"To look at while it works: {server.url}", err=True)
+
+            comparison = compare(federation, rows, trees, seed, begin, started)
+        seconds = time.perf_counter() - start
+        if as_json:
+            typer.echo(json.dumps(_as_json(comparison, trees, seed, seconds), indent=2))
+        else:
+            _print(Console(highlight=False), comparison, trees, seconds)
+        if server is not None:
+            typer.echo(f"\nThe dashboard still shows all of this: {server.address}. Press Enter to end.", err=True)
+            sys.stdin.readline()
     if not comparison.holds:
         raise typer.Exit(1)
+
+
+def _dashboard(federation: LocalFederation) -> Server:
+    """The page of all three roles, whose folders are here; it acts as the demonstration's user."""
+    from woodlot.cli.dashboard import open_dashboard
+
+    folders = [federation.root / "coordinator" / "coordinator.toml"]
+    folders += [federation.root / party / "party.toml" for party in federation.parties]
+    server = open_dashboard(folders, federation.identity, federation.address, "127.0.0.1:0")
+    server.start()
+    return server
 
 
 # --- for people ---
@@ -96,9 +134,7 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
         f"\n{comparison.delivery.answers.num_rows:,} answers, each beside the bank's own id; the user who ordered "
         f"them never sees an id. By the bank's labels {100 * comparison.delivery.score:.1f} % are right."
     )
-    console.print(
-        f"\n[dim]All of this took {seconds:.0f} s. The processes have ended, and their folders are gone.[/dim]"
-    )
+    console.print(f"\n[dim]All of this took {seconds:.0f} s. The processes have ended; nothing is left behind.[/dim]")
 
 
 def _companies(comparison: Comparison) -> Table:

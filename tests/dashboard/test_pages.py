@@ -1,0 +1,229 @@
+"""The pages of a real federation, over real sockets: what they show, and what they must not."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+from world import World, running
+
+import woodlot as wl
+from woodlot.dashboard.actions import Actions
+from woodlot.dashboard.app import Pages
+from woodlot.dashboard.server import Server
+from woodlot.dashboard.trees import subtree_end
+from woodlot.dashboard.views import CoordinatorView, PartyView
+from woodlot.exceptions import ConfigError
+from woodlot.service.identity import Identity, Trust
+
+EVIL = "<script>alert(1)</script>"
+"""A column of this name is shown to its owner, as text."""
+
+
+@dataclass
+class Stage:
+    """A federation with a finished model, its dashboard, and a browser that was let in."""
+
+    world: World
+    model: str
+    alignment: str
+    prediction: str
+    browser: httpx.Client
+    csrf: str
+    views: dict[str, PartyView]
+    coordinator: CoordinatorView
+
+    def get(self, path: str, **params: Any) -> httpx.Response:
+        return self.browser.get(path, params=params, headers={"accept": "text/html"})
+
+    def post(self, path: str, **form: str) -> httpx.Response:
+        headers = {"x-woodlot-csrf": self.csrf, "origin": str(self.browser.base_url).rstrip("/")}
+        return self.browser.post(path, data=form, headers=headers)
+
+
+def tables(n: int = 90) -> dict[str, dict[str, pa.Table]]:
+    rng = np.random.default_rng(3)
+    ids, values = np.arange(n), rng.normal(size=(n, 4))
+    label = np.where(values[:, 0] + values[:, 2] > 0, "yes", "no")
+    bank = {"id": ids, "years_old": values[:, 0], EVIL: values[:, 1], "late": label}
+    shop = {"id": ids[::-1], "visits": values[::-1, 2], "basket": values[::-1, 3]}
+    return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(shop)}}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with ExitStack() as stack:
+        world = stack.enter_context(running(World(tmp_path_factory.mktemp("dashboard"), tables())))
+        where = (world.address, world.root / "alice" / "identity")
+        with wl.connect(*where, tables="customers") as federation:
+            alignment = federation.align().job
+            model = wl.FederatedForestClassifier(6, random_state=0, max_depth=6)
+            model.fit(federation, y="bank.late")
+            name = model.forest_.model or ""
+            order = federation.predict_order(name, "bank.late", deliver_to="bank")
+            prediction = federation.client.finish(federation.client.submit(order).job).job
+        coordinator = CoordinatorView(world.coordinator_config())
+        views = {party: PartyView(world.party_config(party)) for party in world.settings}
+        pages = Pages(coordinator, list(views.values()), Actions(*where))
+        server = stack.enter_context(Server(pages.app, "127.0.0.1", 0))
+        server.start()
+        browser = stack.enter_context(httpx.Client(base_url=server.address, follow_redirects=True, timeout=30))
+        assert browser.get(server.url.removeprefix(server.address)).status_code == 200
+        yield Stage(world, name, alignment, prediction, browser, server.guard.csrf, views, coordinator)
+
+
+def test_every_page_is_there(stage: Stage) -> None:
+    model, job = stage.model, stage.model
+    for path in (
+        "/",
+        "/jobs",
+        f"/jobs/{job}",
+        f"/jobs/{job}/live",
+        "/models",
+        f"/models/{model}",
+        "/disclosure",
+        "/answers",
+    ):
+        page = stage.get(path)
+        assert page.status_code == 200, path
+        assert "Undefined" not in page.text
+        assert not re.search(r'(?:src|href)="(?:https?:)?//', page.text), "a page must not ask another machine"
+        assert not re.search(r"<script(?! src| type=.application/json)[^>]*>|\son\w+=|style=", page.text), path
+    for party in ("bank", "shop"):
+        for path in (f"/models/{model}", f"/models/{model}/trees/0", "/disclosure"):
+            assert stage.get(path, role=party).status_code == 200
+
+
+def test_jobs_and_their_rounds(stage: Stage) -> None:
+    found = stage.get(f"/jobs/{stage.model}/rounds").json()
+    assert len(found["rounds"]) == len(found["seconds"]) > 10
+    sent = stage.coordinator.job(stage.model).bytes_by_party
+    assert {party: sum(sizes) for party, sizes in found["bytes"].items()} == sent
+
+
+def test_a_partys_tree_holds_nothing_of_another(stage: Stage) -> None:
+    for party, other in (("bank", "shop"), ("shop", "bank")):
+        theirs = stage.views[other].part(stage.model)
+        secrets = {f"{t:.6g}" for t in theirs.splits.threshold} | set(theirs.names)
+        for tree in range(6):
+            page = stage.get(f"/models/{stage.model}/trees/{tree}", role=party)
+            nodes = stage.get(f"/models/{stage.model}/trees/{tree}/nodes", role=party, levels=8)
+            assert not [secret for secret in secrets if secret in page.text or secret in nodes.text]
+            for node in nodes.json()["nodes"]:
+                assert set(node) <= {"id", "leaf", "left", "right", "more", "name", "test", "missing_left"}
+    everything = stage.get(f"/models/{stage.model}/trees/0/nodes", role="coordinator", levels=8)
+    for view in stage.views.values():
+        part = view.part(stage.model)
+        assert not [t for t in part.splits.threshold if f"{t:.6g}" in everything.text]
+        assert not [name for name in part.names if name in everything.text]
+
+
+def test_levels_are_loaded_on_demand_and_together_make_the_tree(stage: Stage) -> None:
+    forest = stage.coordinator.forest(stage.model)
+    seen: dict[int, dict[str, Any]] = {}
+    todo: list[int | None] = [None]
+    while todo:
+        root = todo.pop()
+        params = {} if root is None else {"root": root}
+        found = stage.get(f"/models/{stage.model}/trees/1/nodes", role="coordinator", levels=2, **params).json()
+        for node in found["nodes"]:
+            if node["id"] in seen and "more" in node:
+                continue
+            seen[node["id"]] = node
+            if "more" in node:
+                assert node["more"] == subtree_end(forest.structure, node["id"]) - node["id"] - 1
+                todo.append(node["id"])
+    start, end = forest.structure.offset[1:3]
+    assert set(seen) == set(range(start, end))
+
+
+def test_the_way_of_a_row(stage: Stage) -> None:
+    forest = stage.coordinator.forest(stage.model)
+    for row in (0, 40):
+        way = stage.get(
+            f"/models/{stage.model}/trees/2/way", role="coordinator", row=row, alignment=stage.alignment
+        ).json()["nodes"]
+        leaves = [node for node in way if forest.structure.right[node] < 0]
+        assert len(leaves) == 1, "all answers together leave one leaf"
+        for party, view in stage.views.items():
+            own = int(view.alignment(stage.alignment)[1][row])
+            possible = stage.get(f"/models/{stage.model}/trees/2/way", role=party, row=own, table="customers").json()[
+                "nodes"
+            ]
+            assert set(way) <= set(possible)
+
+
+def test_answers_are_judged_at_the_party_with_the_labels(stage: Stage) -> None:
+    page = stage.get("/answers", role="bank", job=stage.prediction, table="customers", label="late")
+    assert f"{100 * (stage.coordinator.job(stage.prediction).score or 0):.1f} % right" in page.text
+
+
+def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> None:
+    began = stage.post(f"/models/{stage.model}/contribution", tables="customers", label="bank.late")
+    assert began.status_code == 200
+    until = time.monotonic() + 60
+    while "Shapley" not in (page := stage.get(f"/models/{stage.model}/contribution").text) or "Measuring" in page:
+        assert time.monotonic() < until, page
+        time.sleep(0.2)
+    assert page.count("<tr>") == 3
+    assert "0." in page
+
+
+def test_names_are_shown_as_text(stage: Stage) -> None:
+    page = stage.get(f"/models/{stage.model}", role="bank").text
+    assert EVIL not in page
+    assert "script\\u003ealert" in page or "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/jobs/unknown", 404), ("/models/unknown", 404), ("/models/..%2f..%2fsecret", 404), ("/static/../app.py", 404),
+        ("/static/%2e%2e/app.py", 404), ("/models/unknown/trees/0", 404), ("/nowhere", 404),
+    ],
+)  # fmt: skip
+def test_what_is_not_there(stage: Stage, path: str, status: int) -> None:
+    assert stage.get(path).status_code == status
+
+
+def test_bad_questions_are_told(stage: Stage) -> None:
+    tree = f"/models/{stage.model}/trees"
+    assert stage.get(f"{tree}/99", role="bank").status_code == 404
+    assert "there is no tree" in stage.get(f"{tree}/99", role="bank").text
+    assert stage.get(f"{tree}/0/nodes", role="bank", root=10**6).status_code == 404
+    assert stage.get(f"{tree}/0/nodes", role="mallory").status_code == 404
+    assert stage.get(f"{tree}/0/way", role="bank", table="customers", row=9999).status_code == 404
+    assert stage.get(f"{tree}/0/way", role="bank", table="../secret", row=0).status_code == 404
+    assert stage.get("/answers", role="bank", job="../../secret", table="customers", label="late").status_code == 404
+    assert stage.post(f"/models/{stage.model}/contribution", tables="customers", label="nobody.late").status_code == 404
+
+
+def test_over_tls_only_named_users_get_in(stage: Stage) -> None:
+    world = stage.world
+    own = Identity.load(world.root / "coordinator" / "identity")
+    pages = Pages(stage.coordinator, [])
+    with pytest.raises(ConfigError, match="--user"):
+        Server(pages.app, "0.0.0.0", 0)  # noqa: S104 - refused
+    with Server(pages.app, "127.0.0.1", 0, identity=own, trust=Trust(own.authority, None), users=("alice",)) as server:
+        server.start()
+        for user, status in (("alice", 200), ("bob", 403), (None, None)):
+            context = ssl.create_default_context(cafile=str(world.root / "alice" / "identity" / "ca.pem"))
+            context.check_hostname = False  # the certificate names the coordinator, not this machine
+            if user is not None:
+                folder = world.root / user / "identity"
+                context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+            with httpx.Client(verify=context, timeout=10) as client:
+                if status is None:
+                    with pytest.raises(httpx.TransportError):
+                        client.get(server.address)
+                else:
+                    assert client.get(server.address).status_code == status
