@@ -24,6 +24,8 @@ from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.regrow import Level, Regrown, check_leaver, regrow
+from woodlot.protocols.vertical.regrowing import RegrowingParty
 from woodlot.protocols.vertical.reveal import forget_values, reveal_splits, splitting_parties
 from woodlot.protocols.vertical.sealed import Sealer, predict_sealed
 from woodlot.protocols.vertical.target import Target
@@ -338,41 +340,101 @@ class Federation:
         GrownForest, Account
             The forest in its parts, and who saw what while it grew.
         """
-        holder = labels.holder
-        lacking = [p for p, m in self._members.items() if m.known is not None]
-        if lacking:
-            raise DataError(f"training needs every row at every party; {lacking} lack some: use join='inner'")
-        ledger = Ledger()
-        threads = self._threads_of_a_party(n_jobs)
-        handlers = {
-            name: VerticalParty(
-                name,
-                member.table.select([c for c in member.table.names if name != holder or c not in labels.hidden]),
-                target=labels.target if name == holder else None,
-                key_by_party=self._key_by_party,
-                shares_model=member.shares_model,
-                n_jobs=threads,
-            )
-            for name, member in self._members.items()
-        }
+        ledger, holder = Ledger(), labels.holder
+        handlers = {name: VerticalParty(name, **told) for name, told in self._for_training(labels, n_jobs).items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
             forest: CoordinatorForest = run(
                 train(plan, self.parties, holder, n_jobs), driver, ledger=ledger, on_progress=on_progress
             )
-            outputs, score, residuals = None, None, np.empty(0)
-            if plan.out_of_bag is not None:
-                protocol = score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs)
-                outputs, verdict = run(protocol, driver, ledger=ledger)
-                score, residuals = verdict.score, verdict.residuals.copy()
-            unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
-            shared: dict[str, PartyForest] = {}
-            if self._key_by_party and not unwilling:
-                shared = run(reveal_splits(forest), driver, ledger=ledger)
+            grown = self._collect(plan, forest, holder, handlers, driver, ledger, n_jobs)
+        return grown, ledger.account()
+
+    def revoke(
+        self,
+        forest: GrownForest,
+        plan: ForestPlan,
+        labels: Labels,
+        leaver: str,
+        level: Level,
+        *,
+        n_jobs: int = 1,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> tuple[GrownForest, Regrown, Account]:
+        """Grow the forest without one of its parties; used by the estimators. The former one is not changed.
+
+        Parameters
+        ----------
+        forest : GrownForest
+            What was grown here by ``plan`` and ``labels``.
+        leaver : str
+            The party that leaves; its table is not looked at.
+        level : {1, 3}
+            Its nodes only, or exact.
+        plan, labels, n_jobs, on_progress
+            As for ``fit``.
+        """
+        ledger, holder = Ledger(), labels.holder
+        check_leaver(forest.coordinator.parties, holder, leaver)
+        handlers = {
+            name: RegrowingParty(name, former=forest.parts[name], **told)
+            if name in forest.parts
+            else VerticalParty(name, **told)
+            for name, told in self._for_training(labels, n_jobs).items()
+            if name in forest.coordinator.parties and name != leaver
+        }
+        absent = [p for p in forest.coordinator.parties if p != leaver and p not in handlers]
+        if absent:
+            raise DataError(f"{absent} are not here; regrowing needs the tables of all parties that stay")
+        with InProcessDriver(handlers, ledger=ledger) as driver:
+            protocol = regrow(plan, forest.coordinator, leaver, level, holder, n_jobs)
+            regrown: Regrown = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+            grown = self._collect(plan, regrown.forest, holder, handlers, driver, ledger, n_jobs)
+        return grown, regrown, ledger.account()
+
+    def _for_training(self, labels: Labels, n_jobs: int) -> dict[str, dict[str, Any]]:
+        """What each party is made of."""
+        lacking = [p for p, m in self._members.items() if m.known is not None]
+        if lacking:
+            raise DataError(f"training needs every row at every party; {lacking} lack some: use join='inner'")
+        threads = self._threads_of_a_party(n_jobs)
+        return {
+            name: {
+                "table": member.table.select(
+                    [c for c in member.table.names if name != labels.holder or c not in labels.hidden]
+                ),
+                "target": labels.target if name == labels.holder else None,
+                "key_by_party": self._key_by_party,
+                "shares_model": member.shares_model,
+                "n_jobs": threads,
+            }
+            for name, member in self._members.items()
+        }
+
+    def _collect(
+        self,
+        plan: ForestPlan,
+        forest: CoordinatorForest,
+        holder: str,
+        handlers: Mapping[str, VerticalParty],
+        driver: InProcessDriver,
+        ledger: Ledger,
+        n_jobs: int,
+    ) -> GrownForest:
+        """Score a forest out of bag, share it where all agree, and gather its parts."""
+        outputs, score, residuals = None, None, np.empty(0)
+        if plan.out_of_bag is not None:
+            protocol = score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs)
+            outputs, verdict = run(protocol, driver, ledger=ledger)
+            score, residuals = verdict.score, verdict.residuals.copy()
+        unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
+        shared: dict[str, PartyForest] = {}
+        if self._key_by_party and not unwilling:
+            shared = run(reveal_splits(forest), driver, ledger=ledger)
         active = {p for p, h in handlers.items() if p == holder or len(h.feature_keys)}
         parts = {name: forget_values(handler.grown_forest()) for name, handler in handlers.items() if name in active}
         if not self._key_by_party:  # dealt from one table: everything is in one hand from the start
             shared = parts
-        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals), ledger.account()
+        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals)
 
     def _threads_of_a_party(self, n_jobs: int) -> int:
         """Parties work at the same time, each in a thread of its own: they share what was asked for."""

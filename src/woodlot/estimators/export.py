@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from woodlot.exceptions import DataError
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.soundness import subtree_ends
+from woodlot.trees.forest import subtree_ends
 
 if TYPE_CHECKING:
     from woodlot.estimators.complete import CompleteForest

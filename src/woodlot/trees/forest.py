@@ -47,6 +47,16 @@ class Structure:
         return int(np.count_nonzero(self.right < 0))
 
 
+def subtree_ends(right: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The node after the last one below each node, for right children that stand behind their parents."""
+    last = np.arange(len(right), dtype=np.int64)
+    inner = right >= 0
+    last[inner] = right[inner]
+    while not np.array_equal(further := last[last], last):  # twice as far each time
+        last = further
+    return last + 1
+
+
 def join_structures(parts: Sequence[Structure]) -> Structure:
     """Trees of all parts, one after the other."""
     if len(parts) == 1:
@@ -137,6 +147,14 @@ class Leaves:
             (self.output, -self.value, np.repeat(np.arange(len(self.weight)), np.diff(self.start)))
         )
         return self.output[dense_order[self.start[:-1]]].astype(np.int32)
+
+
+def take_leaves(leaves: Leaves, index: NDArray[np.int64]) -> Leaves:
+    """Some of the leaves, in this order."""
+    lengths = np.diff(leaves.start)[index]
+    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    entry = np.arange(int(start[-1])) - np.repeat(start[:-1] - leaves.start[:-1][index], lengths)
+    return Leaves(leaves.weight[index], start, leaves.output[entry], leaves.value[entry], leaves.n_outputs)
 
 
 def join_leaves(parts: Sequence[Leaves]) -> Leaves:

@@ -10,6 +10,7 @@ One level of all trees::
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -122,7 +123,7 @@ class Grower:
         rules: GrowthRules,
         bootstrap: Bootstrap,
         seed: int,
-        trees: range,
+        trees: Sequence[int],
         n_jobs: int,
     ) -> None:
         self.table = table
@@ -196,8 +197,8 @@ class Grower:
             spare = self._local.spare = np.empty(room, np.uint32), np.empty(room, self.weights.dtype)
         return spare
 
-    def _close(self, numbers: NDArray[np.int64]) -> None:
-        """Decide which of the nodes just made stay open; the closed ones are remembered as leaves."""
+    def _close(self, numbers: NDArray[np.int64], settled: NDArray[np.bool_] | None = None) -> None:
+        """Decide which of the nodes just made stay open; the closed ones, unless settled, are remembered as leaves."""
         is_open = np.zeros(len(self.start), np.uint8)
         may_split = self.skeleton.depth < self.rules.max_depth
 
@@ -209,7 +210,11 @@ class Grower:
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
         self.is_open = is_open.astype(bool)
-        self._remember_leaves(numbers, ~self.is_open)
+        if settled is None:
+            self._remember_leaves(numbers, ~self.is_open)
+        else:
+            self._remember_leaves(numbers, ~self.is_open & ~settled)
+            self.is_open &= ~settled
         kept = self.skeleton.keep_open(self.is_open)
         self.start, self.end = self.start[kept], self.end[kept]
         self._middle = np.full(len(self.start), -1, np.int64)
@@ -230,14 +235,18 @@ class Grower:
         bounds = [0, *sorted({int(end) for end in ends} - {0, n_nodes}), n_nodes]
         return [slice(a, b) for a, b in pairwise(bounds)]
 
-    def find(self, counts: NDArray[np.integer[Any]]) -> Offers:
+    def find(self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None = None) -> Offers:
         """The best split of this party's candidates at every open node.
 
         Parameters
         ----------
         counts : array
             How many of this party's features, the first in the node's order, are candidates at each open node.
+        searched : bool array, optional
+            At which open nodes to look; at the others nothing is offered. By default at all.
         """
+        if searched is not None and not searched.all():
+            return self._find_at(np.flatnonzero(searched), counts)
         n_open = len(self.start)
         best = np.full(n_open, -np.inf)
         feature = np.full(n_open, -1, np.int32)
@@ -255,9 +264,29 @@ class Grower:
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
         return Offers(best, feature, whole)
 
+    def _find_at(self, nodes: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> Offers:
+        """The best splits at some of the open nodes only."""
+        n = len(self.start)
+        offers = Offers(np.full(n, -np.inf), np.full(n, -1, np.int32), np.zeros(n))
+        self._cut = np.full(n, -1, np.int64)
+        self._missing_left = np.zeros(n, np.uint8)
+        self._feature = offers.feature
+
+        def work(part: slice) -> None:
+            chosen = nodes[part]
+            m = len(chosen)
+            found = np.full(m, -np.inf), np.full(m, -1, np.int32), np.full(m, np.iinfo(np.uint64).max, np.uint64)
+            cuts, missing_left, whole = np.full(m, -1, np.int64), np.zeros(m, np.uint8), np.empty(m)
+            self._search(chosen, counts[chosen].astype(np.int64), (*found, cuts, missing_left), whole)
+            offers.score[chosen], offers.feature[chosen], offers.whole[chosen] = found[0], found[1], whole
+            self._cut[chosen], self._missing_left[chosen] = cuts, missing_left
+
+        run_chunks(work, self._chunks((self.end - self.start)[nodes]), self.n_jobs)
+        return offers
+
     def _search(
         self,
-        chunk: slice,
+        chunk: slice | NDArray[np.int64],
         counts: NDArray[np.int64],
         found: tuple[NDArray[Any], ...],
         whole: NDArray[np.float64],
@@ -419,6 +448,12 @@ class Grower:
         )
         return flags
 
+    def repeat(self, nodes: NDArray[np.int64], flags: NDArray[np.uint8]) -> None:
+        """Carry out splits that this party has kept from a former forest: one flag per row of these nodes, in order."""
+        start, end, middle = self.start[nodes], self.end[nodes], np.full(len(nodes), -1, np.int64)
+        rows.partition(self.rows, self.weights, start, end, flags, *self._spare(), middle)
+        self._middle[nodes] = middle
+
     def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flags of a split by categories; returns its set. The order of the categories is found again."""
         f = int(self._feature[node])
@@ -472,7 +507,12 @@ class Grower:
         """Whether all that this party has carried out is among these splits."""
         return not ((self._middle >= 0) & ~is_split).any()
 
-    def split(self, is_split: NDArray[np.bool_], other_flags: NDArray[np.uint8]) -> None:
+    def split(
+        self,
+        is_split: NDArray[np.bool_],
+        other_flags: NDArray[np.uint8],
+        settled: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Carry out all splits of a level; ``is_open`` then tells which of the children are open.
 
         Parameters
@@ -481,6 +521,8 @@ class Grower:
             Which open nodes are split; the others become leaves.
         other_flags : uint8 array
             One flag per row of the split nodes that other parties have won, in order.
+        settled : bool array, optional
+            Which of the children are known from a former forest, with all below them: they are not looked at again.
         """
         self._remember_leaves(self.skeleton.frontier, ~is_split)
         chosen = np.flatnonzero(is_split)
@@ -496,7 +538,7 @@ class Grower:
         children = self.skeleton.split(is_split)
         self.start = np.column_stack([start, middle]).ravel()
         self.end = np.column_stack([middle, end]).ravel()
-        self._close(children)
+        self._close(children, settled)
 
     def finish(self, pruned: NDArray[np.int64]) -> tuple[Structure, Splits, NDArray[np.int64]]:
         """The finished trees: their structure, this party's splits, and where each node stands.

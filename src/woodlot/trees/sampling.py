@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ def derive_seed(seed: int, purpose: str, *numbers: int, secret: bytes = b"") -> 
     return int.from_bytes(digest, "little")
 
 
-def tree_keys(seed: int, trees: range) -> NDArray[np.uint64]:
+def tree_keys(seed: int, trees: Sequence[int]) -> NDArray[np.uint64]:
     """One key per tree, the same whatever trees are grown beside it."""
     return np.array([derive_seed(seed, "tree", tree) for tree in trees], np.uint64)
 
@@ -124,7 +125,7 @@ class Bootstrap:
 
 
 def draw_rows(
-    bootstrap: Bootstrap, trees: range, labels: NDArray[np.generic], n_classes: int, n_jobs: int
+    bootstrap: Bootstrap, trees: Sequence[int], labels: NDArray[np.generic], n_classes: int, n_jobs: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8] | NDArray[np.uint32], NDArray[np.int64]]:
     """Row numbers and weights of all trees, tree after tree, and where each tree begins."""
     drawn: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = [(_NO_ROWS, _NO_ROWS)] * len(trees)

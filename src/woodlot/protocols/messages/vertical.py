@@ -180,6 +180,37 @@ class GrowLevel(Message):
     candidates: UInt
 
 
+class ReplantTrees(Message):
+    """Starts the trees that a revocation changes, and asks for offers at the roots that are to be searched."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "which trees change because a party has left; as PlantTrees; which roots stay as they were (their splits are "
+        "carried out again)",
+        "clear",
+    )
+    trees: U32
+    candidates: UInt
+    marks: U8
+    former: U32
+
+
+class RegrowLevel(Message):
+    """Carries the splits of a level to a party and asks for offers at the next, as far as it is to be searched."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "as GrowLevel; which of the new nodes stay as they were in the former forest, and which of these need not be "
+        "looked at again with all below them",
+        "clear",
+    )
+    is_split: U8
+    flags: U8
+    candidates: UInt
+    marks: U8
+    former: U32
+
+
 class FinishTrees(Message):
     """Ends the trees in flight, with the last level's splits where they are still to be told."""
 

@@ -7,9 +7,9 @@ refused and changes nothing. Values, thresholds, names and labels in clear never
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,8 @@ class VerticalParty:
         Threads.
     """
 
+    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
+
     def __init__(
         self,
         name: str,
@@ -134,6 +136,7 @@ class VerticalParty:
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
         self._grower: Grower | None = None
         self._parts: list[PartyForest] = []
+        self._searched: NDArray[np.bool_] | None = None  # at which open nodes to look for splits: at all
         # at once, so that what does not fit is told here, with the columns' names, and never in a refusal on the wire
         self._answers = None if forest is None else self._match(forest)
 
@@ -145,7 +148,7 @@ class VerticalParty:
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
-        states = TAKES.get(type(message))
+        states = self.takes.get(type(message))
         if states is None:
             raise RemoteProtocolError(f"a party does not take {type(message).__name__}")
         if self.state not in states:
@@ -222,11 +225,16 @@ class VerticalParty:
     # --- growing ---
 
     def _on_PlantTrees(self, message: msg.PlantTrees) -> Message:
-        if self._codes is None or self._start is None:
-            raise RemoteProtocolError("PlantTrees is not due before a training has started")
         if message.first_tree < 0 or message.n_trees < 1 or len(message.candidates) != message.n_trees:
             raise RemoteProtocolError("PlantTrees must carry one number of candidates per tree")
-        grower = Grower(
+        grower = self._plant(range(message.first_tree, message.first_tree + message.n_trees))
+        self.state = State.growing
+        return self._offers(grower, message.candidates, grower.root_sizes)
+
+    def _plant(self, trees: Sequence[int]) -> Grower:
+        if self._codes is None or self._start is None:
+            raise RemoteProtocolError("no tree is planted before a training has started")
+        self._grower = Grower(
             self._codes,
             self.feature_keys,
             self._labels,
@@ -234,17 +242,14 @@ class VerticalParty:
             rules_of(self._start),
             sampling_of(self._start),
             self._start.order_seed,
-            range(message.first_tree, message.first_tree + message.n_trees),
+            trees,
             self.n_jobs,
         )
-        self._grower = grower
-        sizes = grower.root_sizes
-        self.state = State.growing
-        return self._offers(grower, message.candidates, sizes)
+        return self._grower
 
     def _offers(self, grower: Grower, candidates: NDArray[Any], sizes: NDArray[np.int64]) -> Message:
         """The best splits of this party at the nodes that are open now."""
-        offers = grower.find(np.minimum(candidates[grower.is_open], len(self.feature_keys)))
+        offers = grower.find(np.minimum(candidates[grower.is_open], len(self.feature_keys)), self._searched)
         score, feature = offers.score, smallest_unsigned(offers.feature + 1)
         if len(self.feature_keys) == 0:
             score, feature = score[:0], feature[:0]
@@ -303,11 +308,15 @@ class VerticalParty:
             grower.split(*level)
         structure, splits, position = grower.finish(pruned)
         codings = () if self._codes is None else self._codes.codings
-        self._parts.append(PartyForest(structure, splits, self.table.names, codings))
+        self._finished(grower, PartyForest(structure, splits, self.table.names, codings), position)
         reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
         self._grower, self._answers, self.forest = None, None, None
         self.state = State.trained
         return reply
+
+    def _finished(self, grower: Grower, part: PartyForest, position: NDArray[np.int64]) -> None:
+        """Some trees are grown."""
+        self._parts.append(part)
 
     def _leaf_totals(self, grower: Grower, structure: Structure, position: NDArray[np.int64]) -> msg.LeafTotals:
         """Label holder: what the leaves answer, in the true classes and targets, ordered by leaf and class."""

@@ -13,17 +13,7 @@ from numpy.typing import NDArray
 
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.trees.encoding import CategoryCoding, Coding
-from woodlot.trees.forest import Leaves, Splits, Structure
-
-
-def subtree_ends(right: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The node after the last one below each node, for right children that stand behind their parents."""
-    last = np.arange(len(right), dtype=np.int64)
-    inner = right >= 0
-    last[inner] = right[inner]
-    while not np.array_equal(further := last[last], last):  # twice as far each time
-        last = further
-    return last + 1
+from woodlot.trees.forest import Leaves, Splits, Structure, subtree_ends
 
 
 def check_structure(structure: Structure) -> None:

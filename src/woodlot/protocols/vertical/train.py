@@ -12,7 +12,7 @@ The coordinator sees scores, codes of features, and sides; never a value, a thre
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +69,36 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
         Threads of the coordinator.
 
     """
+    ready = yield from prepare(plan, parties, holder)
+    grown = []
+    for batch in plan.batches(ready.n_rows):
+        trees = Batch(plan, ready, holder, n_jobs)
+        part = yield from trees.grow(batch)
+        grown.append(part)
+    return CoordinatorForest(
+        structure=join_structures([part.structure for part in grown]),
+        owner=np.concatenate([part.owner for part in grown]),
+        feature=np.concatenate([part.feature for part in grown]),
+        gain=np.concatenate([part.gain for part in grown]),
+        leaves=join_leaves([part.leaves for part in grown]),
+        parties=parties,
+        feature_keys=ready.features.keys,
+        feature_party=ready.features.party,
+        classes=ready.answer.classes,
+        sampling=sampling_of(ready.start),
+        n_rows=ready.n_rows,
+        sharing=ready.sharing,
+    )
+
+
+def prepare(plan: ForestPlan, parties: tuple[str, ...], holder: str) -> Generator[Round, dict[str, Message], Prepared]:
+    """Ask what the parties bring, get the encoded labels, and start everybody who has anything to do."""
     summaries = {
         p: reply_of(r, TableSummary, p)
         for p, r in (yield Round("prepare", {p: OpenTraining(max_bins=plan.max_bins) for p in parties})).items()
     }
     n_rows = check_summaries({p: s.n_rows for p, s in summaries.items()})
-    features = _Features.of(parties, summaries)
+    features = Features.of(parties, summaries)
 
     share = ShareLabels(
         task=plan.task,
@@ -87,31 +111,24 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
     start = plan.start_message(n_rows, answer)
     active = tuple(p for p in parties if p == holder or len(summaries[p].feature_keys))
     yield Round("prepare", dict.fromkeys(active, start))
-
-    grown = []
-    for batch in plan.batches(n_rows):
-        trees = _Batch(plan, start, features, active, holder, answer, n_rows, n_jobs)
-        part = yield from trees.grow(batch)
-        grown.append(part)
-    structure = join_structures([part.structure for part in grown])
-    return CoordinatorForest(
-        structure=structure,
-        owner=np.concatenate([part.owner for part in grown]),
-        feature=np.concatenate([part.feature for part in grown]),
-        gain=np.concatenate([part.gain for part in grown]),
-        leaves=join_leaves([part.leaves for part in grown]),
-        parties=parties,
-        feature_keys=features.keys,
-        feature_party=features.party,
-        classes=answer.classes,
-        sampling=sampling_of(start),
-        n_rows=n_rows,
-        sharing=frozenset(p for p, summary in summaries.items() if summary.shares_model),
-    )
+    sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
+    return Prepared(n_rows, features, answer, start, active, sharing)
 
 
 @dataclass(frozen=True, eq=False)
-class _Features:
+class Prepared:
+    """A training that is ready to begin: what the parties bring, and what they were told."""
+
+    n_rows: int
+    features: Features
+    answer: EncodedLabels
+    start: StartForest
+    active: tuple[str, ...]
+    sharing: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
     """All features of all parties under their codes: numbered party after party."""
 
     keys: NDArray[np.uint64]
@@ -119,7 +136,7 @@ class _Features:
     first: dict[str, int]
 
     @classmethod
-    def of(cls, parties: tuple[str, ...], summaries: dict[str, TableSummary]) -> _Features:
+    def of(cls, parties: tuple[str, ...], summaries: dict[str, TableSummary]) -> Features:
         counts = [len(summaries[p].feature_keys) for p in parties]
         keys = np.concatenate([np.empty(0, np.uint64), *(summaries[p].feature_keys for p in parties)])
         if len(np.unique(keys)) != len(keys):
@@ -131,7 +148,7 @@ class _Features:
 
 
 @dataclass(frozen=True, eq=False)
-class _Grown:
+class Grown:
     """The coordinator's part of some finished trees."""
 
     structure: Structure
@@ -141,24 +158,21 @@ class _Grown:
     leaves: Leaves
 
 
-class _Batch:
+class Batch:
     """Trees that grow together, at the coordinator."""
 
     def __init__(
         self,
         plan: ForestPlan,
-        start: StartForest,
-        features: _Features,
-        parties: tuple[str, ...],
+        ready: Prepared,
         holder: str,
-        answer: EncodedLabels,
-        n_rows: int,
         n_jobs: int,
     ) -> None:
+        start, features, answer, n_rows = ready.start, ready.features, ready.answer, ready.n_rows
         self.plan = plan
         self.start = start
         self.features = features
-        self.parties = parties
+        self.parties = ready.active
         self.holder = holder
         self.n_jobs = n_jobs
         self.n_candidates = plan.n_candidates(len(features.keys))
@@ -169,16 +183,16 @@ class _Batch:
         self.weight_unit = sampling.weight_unit(n_rows, answer.weight_factor)
         self.number = {p: i for i, p in enumerate(features.first)}
 
-    def grow(self, trees: range) -> Generator[Round, dict[str, Message], _Grown]:
+    def grow(self, trees: Sequence[int]) -> Generator[Round, dict[str, Message], Grown]:
         """Grow the trees to their end."""
         skeleton = self.skeleton = Skeleton(tree_keys(self.start.order_seed, trees))
         self.gains: list[NDArray[np.float64]] = []
         self.owners: list[NDArray[np.int16]] = []
         self.split_features: list[NDArray[np.int32]] = []
-        limits, counts = self._candidates(np.ones(len(trees), bool))
+        limits, counts = self._candidates(self._searched())
         replies = yield Round(
             "grow",
-            {p: PlantTrees(first_tree=trees.start, n_trees=len(trees), candidates=counts[p]) for p in self.parties},
+            {p: self._plant(trees, counts[p]) for p in self.parties},
             self._progress(trees, 0, 1),
         )
         sizes = reply_of(replies[self.holder], HolderOffers, self.holder).sizes.astype(np.int64)
@@ -190,6 +204,7 @@ class _Batch:
             is_open = self._open_nodes(replies, len(skeleton.frontier))
             kept = skeleton.keep_open(is_open)
             limits, sizes = limits[kept], sizes[kept]
+            self._keep(kept)
             winner, feature, gain = self._winners(replies, limits)
             is_split = winner >= 0
             if not is_split.any():
@@ -197,21 +212,46 @@ class _Batch:
             others, left = yield from self._partitions(trees, winner, sizes, total_rows)
             self._record(is_split, winner, feature, gain)
             skeleton.split(is_split)
+            self._descend(is_split, winner, feature)
             sizes = np.column_stack([left, sizes[is_split] - left]).ravel()
             if skeleton.depth >= self.start.max_depth:
                 last = (pack(is_split), others)
                 break
-            searched = sizes >= self.start.min_samples_split
+            searched = self._searched() & (sizes >= self.start.min_samples_split)
             if rules_of(self.start).splits_two_rows_by_order:
                 searched &= sizes != 2  # the first feature in order wins, candidate or not
             limits, counts = self._candidates(searched)
             bits = pack(is_split)
             replies = yield Round(
                 "grow",
-                {p: GrowLevel(is_split=bits, flags=others[p], candidates=counts[p]) for p in self.parties},
+                {p: self._next_level(bits, others[p], counts[p]) for p in self.parties},
                 self._progress(trees, total_rows - int(sizes.sum()), total_rows),
             )
         return (yield from self._finish(trees, *last))
+
+    # --- what growing from nothing and growing anew after a revocation do each in their way ---
+
+    def _plant(self, trees: Sequence[int], candidates: NDArray[Any]) -> Message:
+        return PlantTrees(first_tree=trees[0], n_trees=len(trees), candidates=candidates)
+
+    def _next_level(self, is_split: NDArray[np.uint8], flags: NDArray[np.uint8], candidates: NDArray[Any]) -> Message:
+        return GrowLevel(is_split=is_split, flags=flags, candidates=candidates)
+
+    def _searched(self) -> NDArray[np.bool_]:
+        """Which of the new nodes are searched, as far as their size allows."""
+        return np.ones(len(self.skeleton.frontier), bool)
+
+    def _keep(self, kept: NDArray[np.int64]) -> None:
+        """These of the new nodes are open."""
+
+    def _descend(self, is_split: NDArray[np.bool_], winner: NDArray[np.int16], feature: NDArray[np.int32]) -> None:
+        """The open nodes have been split: the new nodes are their children."""
+
+    def _n_new_leaves(self, structure: Structure, position: NDArray[np.int64]) -> int:
+        """How many leaves the holder must tell the answers of."""
+        return structure.n_leaves
+
+    # --- one level ---
 
     def _candidates(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.uint64], dict[str, NDArray[Any]]]:
         """Place of the last candidate at each new node, and how many of them each party has."""
@@ -280,7 +320,7 @@ class _Batch:
         return winner, feature, gain
 
     def _partitions(
-        self, trees: range, winner: NDArray[np.int16], sizes: NDArray[np.int64], total_rows: int
+        self, trees: Sequence[int], winner: NDArray[np.int16], sizes: NDArray[np.int64], total_rows: int
     ) -> Generator[Round, dict[str, Message], tuple[dict[str, NDArray[np.uint8]], NDArray[np.int64]]]:
         """Have the winners split their nodes.
 
@@ -325,8 +365,8 @@ class _Batch:
         return gains
 
     def _finish(
-        self, trees: range, is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
-    ) -> Generator[Round, dict[str, Message], _Grown]:
+        self, trees: Sequence[int], is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
+    ) -> Generator[Round, dict[str, Message], Grown]:
         """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the holder what the leaves hold."""
         pruned = np.empty(0, np.int64)
         split_nodes = self.skeleton.split_nodes
@@ -350,22 +390,21 @@ class _Batch:
             placed[at] = np.concatenate([np.empty(0, kind), *parts])[standing]
             return placed
 
-        return _Grown(
+        n_leaves = self._n_new_leaves(structure, position)
+        return Grown(
             structure=structure,
             owner=place(self.owners, -1, np.int16),
             feature=place(self.split_features, -1, np.int32),
             gain=place(self.gains, 0.0, np.float64),
-            leaves=_leaves_from(
-                totals, structure.n_leaves, max(1, self.start.n_classes), self.weight_unit, self.holder
-            ),
+            leaves=_leaves_from(totals, n_leaves, max(1, self.start.n_classes), self.weight_unit, self.holder),
         )
 
-    def _progress(self, trees: range, settled: int, of: int) -> Progress:
+    def _progress(self, trees: Sequence[int], settled: int, of: int) -> Progress:
         """Trees done, counting those in flight by their level or by the share of their rows that are in leaves."""
         share = settled / max(of, 1)
         if self.plan.max_depth is not None:
             share = max(share, self.skeleton.depth / self.plan.max_depth)
-        done = trees.start + len(trees) * share
+        done = trees[0] + len(trees) * share
         note = f"level {self.skeleton.depth}, {len(self.skeleton.frontier):,} nodes"
         return Progress(done=int(done), total=self.plan.n_estimators, note=note)
 

@@ -39,6 +39,13 @@ def place(node_key: Any, feature_key: Any) -> Any:
     return mix(node_key ^ feature_key)
 
 
+@kernel
+def places(node_keys: Any, feature_keys: Any, out: Any) -> None:
+    """Place of one feature in the order of each of some nodes."""
+    for i in range(len(node_keys)):
+        out[i] = place(node_keys[i], feature_keys[i])
+
+
 BUCKET_SIZE = 4096
 """Size of the counters that ``nth_place`` is lent."""
 

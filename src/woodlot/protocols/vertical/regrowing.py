@@ -1,0 +1,175 @@
+"""A party whose forest is grown anew in part, because another party has left: it keeps its splits that stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.messages import vertical as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.answers import match_columns
+from woodlot.protocols.vertical.bits import pack, unpack
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
+from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
+from woodlot.trees.forest import Splits, gather_sets, join_splits
+from woodlot.trees.graft import Sketch, graft, join_sketches
+from woodlot.trees.grow import Grower
+from woodlot.trees.stepwise import answer_questions
+
+REGROWING_TAKES: dict[type[Message], frozenset[State]] = {
+    **{kind: states for kind, states in TAKES.items() if kind not in (msg.PlantTrees, msg.GrowLevel)},
+    msg.ReplantTrees: frozenset({State.started, State.trained}),
+    msg.RegrowLevel: frozenset({State.growing, State.applied}),
+    # where the leaver has split no node, no tree is grown
+    **{kind: frozenset({State.started, State.trained}) for kind in (msg.RevealSplits, msg.OutOfBag, msg.AskDecisions)},
+}
+"""In which states a party whose forest is regrown takes each message."""
+
+
+class RegrowingParty(VerticalParty):
+    """One party in a revocation.
+
+    Parameters
+    ----------
+    former : PartyForest
+        Its part of the forest that another party leaves.
+    name, table, target, key_by_party, secret, shares_model, n_jobs
+        As for `VerticalParty`; the table of the training.
+    """
+
+    takes = REGROWING_TAKES
+
+    def __init__(self, name: str, table: Any, *, former: PartyForest, **options: Any) -> None:
+        super().__init__(name, table, **options)
+        self._former = former
+        self._columns = match_columns(former.names, former.codings, table)
+        self._own = np.zeros(former.structure.n_nodes, bool)
+        self._own[former.splits.node] = True
+        self._new_splits: list[Splits] = []
+        self._sketches: list[Sketch] = []
+
+    def _on_ReplantTrees(self, message: msg.ReplantTrees) -> Message:
+        trees = message.trees.astype(np.int64)
+        n = len(trees)
+        rising = n > 0 and (np.diff(trees) > 0).all() and trees[-1] < self._former.structure.n_trees
+        if not rising or len(message.candidates) != n:
+            raise RemoteProtocolError("ReplantTrees must carry trees of the forest, and candidates for each of them")
+        origin = self._origins(message.marks, message.former, n)
+        grower = self._plant(trees.tolist())
+        self._trees = trees
+        self._known = [_known(np.arange(n), origin, message.marks)]
+        self._take_marks(grower, origin, message.marks)
+        self.state = State.growing
+        return self._offers(grower, message.candidates, grower.root_sizes)
+
+    def _origins(self, marks: NDArray[np.uint8], former: NDArray[np.uint32], n: int) -> NDArray[np.int64]:
+        """The former node of each new one that stays, -1 for the others."""
+        stays = marks != SEARCHED
+        if len(marks) != n or (marks > SETTLED).any() or len(former) != int(stays.sum()):
+            raise RemoteProtocolError("every new node must be marked, and every one that stays have its former node")
+        if len(former) and int(former.max()) >= self._former.structure.n_nodes:
+            raise RemoteProtocolError("there is no such node in the former forest")
+        origin = np.full(n, -1, np.int64)
+        origin[stays] = former
+        if (self._former.structure.right[origin[marks == KEPT]] < 0).any():
+            raise RemoteProtocolError("a leaf of the former forest cannot be split again")
+        return origin
+
+    def _take_marks(self, grower: Grower, origin: NDArray[np.int64], marks: NDArray[np.uint8]) -> None:
+        """What the nodes that are open now were before."""
+        self._origin = origin[grower.is_open]
+        self._searched: NDArray[np.bool_] | None = marks[grower.is_open] == SEARCHED
+
+    def _on_RegrowLevel(self, message: msg.RegrowLevel) -> Message:
+        grower = self._growing()
+        is_split, flags = self._level(grower, message.is_split, message.flags)
+        n = 2 * int(is_split.sum())
+        if len(message.candidates) != n:
+            raise RemoteProtocolError("RegrowLevel must carry one number of candidates per new node")
+        origin = self._origins(message.marks, message.former, n)
+        numbers = grower.skeleton.n_nodes + np.arange(n)
+        grower.split(is_split, flags, message.marks == SETTLED)
+        self._known.append(_known(numbers, origin, message.marks))
+        self._take_marks(grower, origin, message.marks)
+        self.state = State.growing
+        return self._offers(grower, message.candidates, np.empty(0, np.int64))
+
+    def _on_ApplySplits(self, message: msg.ApplySplits) -> msg.Partition:
+        grower = self._growing()
+        won = unpack(message.won, len(grower.start), "ApplySplits").astype(bool)
+        stays = won & ~self._is_searched(grower)
+        if not grower.can_apply(won & ~stays):
+            raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
+        if not self._own[self._origin[stays]].all():
+            raise RemoteProtocolError("ApplySplits names a former split that is not this party's")
+        sizes = grower.end - grower.start
+        flags = np.empty(int(sizes[won].sum()), np.uint8)
+        is_former = np.repeat(stays[won], sizes[won])
+        flags[is_former] = self._repeat(grower, np.flatnonzero(stays))
+        flags[~is_former] = grower.apply(won & ~stays)
+        self.state = State.applied
+        return msg.Partition(flags=pack(flags))
+
+    def _is_searched(self, grower: Grower) -> NDArray[np.bool_]:
+        return np.ones(len(grower.start), bool) if self._searched is None else self._searched
+
+    def _repeat(self, grower: Grower, nodes: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Carry out this party's former splits at some open nodes."""
+        sizes = (grower.end - grower.start)[nodes]
+        row = np.concatenate(
+            [np.empty(0, np.uint32), *(grower.rows[grower.start[k] : grower.end[k]] for k in nodes)]
+        ).astype(np.int32)
+        asked = np.repeat(self._origin[nodes], sizes).astype(np.int32)
+        right = answer_questions(self._former.structure, self._former.splits, self._columns, row, asked)
+        flags = np.asarray(1 - np.unpackbits(right, count=len(row), bitorder="little"), np.uint8)
+        grower.repeat(nodes, flags)
+        return flags
+
+    def _finished(self, grower: Grower, part: PartyForest, position: NDArray[np.int64]) -> None:
+        number, origin, settled = (np.concatenate(parts) for parts in zip(*self._known, strict=True))
+        at = position[number]
+        former = np.full(part.structure.n_nodes, -1, np.int64)
+        former[at] = origin
+        is_settled = np.zeros(part.structure.n_nodes, bool)
+        is_settled[at[settled]] = True
+        self._sketches.append(Sketch(self._trees, part.structure, former, is_settled))
+        self._new_splits.append(part.splits)
+        self._searched = None
+
+    def grown_forest(self) -> PartyForest:
+        """This party's part of the new forest: the splits that stay, and those it has won anew."""
+        if self.forest is None:
+            former = self._former
+            grafted = graft(former.structure, join_sketches(self._sketches))
+            first = np.cumsum([0, *(s.structure.n_nodes for s in self._sketches)])
+            parts = [_moved(former.splits, grafted.of_former)]
+            for splits, start in zip(self._new_splits, first, strict=False):
+                parts.append(_moved(splits, grafted.of_sketch[start:]))
+            splits = join_splits(parts, [0] * len(parts))
+            self.forest = PartyForest(grafted.structure, splits, former.names, former.codings)
+        return self.forest
+
+
+def _known(
+    numbers: NDArray[np.int64], origin: NDArray[np.int64], marks: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    stays = marks != SEARCHED
+    return numbers[stays], origin[stays], marks[stays] == SETTLED
+
+
+def _moved(splits: Splits, place: NDArray[np.int64]) -> Splits:
+    """Questions at their new nodes, without those whose nodes are gone."""
+    stays = np.flatnonzero(place[splits.node] >= 0)
+    set_start, sets = gather_sets(splits.set_start, splits.sets, stays)
+    return Splits(
+        node=place[splits.node[stays]].astype(np.int32),
+        feature=splits.feature[stays],
+        threshold=splits.threshold[stays],
+        missing_left=splits.missing_left[stays],
+        set_start=set_start,
+        sets=sets,
+    )
