@@ -39,6 +39,10 @@ class ModelFileError(WoodlotError):
     """A saved model is damaged, of an unknown version, or does not belong to the others."""
 
 
+class ReceiptError(WoodlotError):
+    """A receipt is not what was signed, or not of whom it should be."""
+
+
 class IdentityError(WoodlotError):
     """A key or certificate is missing, unsafe, expired, revoked, or not of the role that is needed."""
 

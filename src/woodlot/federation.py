@@ -80,6 +80,8 @@ class Memo:
     """What a fitted model remembers between predictions; never copied or stored with it."""
 
     complete: Any = None
+    training: Any = None
+    """Tables and labels of the training, for a revocation; in the process that trained only."""
     cost: Cost | None = None
     disclosure: Disclosures | None = None
 
@@ -107,6 +109,10 @@ class GrownForest:
         What predictions leave behind.
     model : str or None
         Its name at the coordinator that has grown it, on a connected federation.
+    plan : ForestPlan or None
+        What it was grown by, where it was grown in this process.
+    epoch : int
+        How many parties have left it.
     """
 
     coordinator: CoordinatorForest
@@ -118,6 +124,8 @@ class GrownForest:
     residuals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     memo: Memo = field(default_factory=Memo)
     model: str | None = None
+    plan: ForestPlan | None = None
+    epoch: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"memo": Memo()}
@@ -258,6 +266,11 @@ class Federation:
                 line += f", lacks {int((~member.known).sum()):,} rows"
             lines.append(line + (", shares the model" if member.shares_model and self._key_by_party else ""))
         return "\n".join(lines)
+
+    def without(self, party: str) -> Federation:
+        """The other parties."""
+        members = {name: member for name, member in self._members.items() if name != party}
+        return Federation(members, self.ids, self._key_by_party)
 
     def columns(self, party: str) -> tuple[str, ...]:
         """Names of a party's columns (its own view)."""
@@ -434,7 +447,7 @@ class Federation:
         parts = {name: forget_values(handler.grown_forest()) for name, handler in handlers.items() if name in active}
         if not self._key_by_party:  # dealt from one table: everything is in one hand from the start
             shared = parts
-        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals)
+        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals, plan=plan)
 
     def _threads_of_a_party(self, n_jobs: int) -> int:
         """Parties work at the same time, each in a thread of its own: they share what was asked for."""

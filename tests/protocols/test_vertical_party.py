@@ -22,6 +22,7 @@ from woodlot.protocols.messages.base import Message, Refusal, registered
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
 from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.codec import decode, encode
@@ -290,7 +291,9 @@ def test_no_handler_is_missing_and_none_is_extra() -> None:
     assert handlers == {kind.__name__ for kind in TAKES}
     vertical = [m for m in registered().values() if m.__module__ == msg.__name__]
     requests = {m for m in vertical if m.discloses.sender == "coordinator"}
-    assert requests == set(TAKES)
+    assert requests == set(TAKES) | set(REGROWING_TAKES)
+    own = {name.removeprefix("_on_") for name in dir(RegrowingParty) if name.startswith("_on_")}
+    assert {kind.__name__ for kind in REGROWING_TAKES} <= own
 
 
 # --- what the label holder alone takes, and what policy forbids ---

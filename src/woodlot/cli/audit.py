@@ -1,4 +1,4 @@
-"""``woodlot audit``: who was sent what in a job, and whether the record of it is whole."""
+"""``woodlot audit``: who was sent what in a job, whether the record of it is whole, and whether a receipt is."""
 
 from __future__ import annotations
 
@@ -22,22 +22,31 @@ from woodlot.cli._client import (
     reporting,
     unique,
 )
-from woodlot.exceptions import ConfigError, JournalError
+from woodlot.exceptions import ConfigError, JournalError, ReceiptError
 
 if TYPE_CHECKING:
     from woodlot.runtime.audit import Disclosures
     from woodlot.runtime.journal import Journal
 
 JOURNAL = "journal.sqlite"
+VERIFY = "verify"
 
 
 def audit(
     job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="The job's id, or its beginning; with --state, all jobs.")
+        str | None,
+        typer.Argument(metavar="JOB", help="The job's id, or its beginning; with --state, all jobs; or `verify`."),
+    ] = None,
+    receipt: Annotated[
+        Path | None, typer.Argument(metavar="RECEIPT", help="With `verify`: the receipt of a revocation.")
     ] = None,
     state: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Read the journal in this state folder, of a coordinator or a party."),
+    ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option(metavar="CA.PEM", help="With `verify`: the authority that vouches for who has signed."),
     ] = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
@@ -47,10 +56,14 @@ def audit(
     """Show every kind of message of a job, from whom to whom, and verify the record.
 
     Exits with 1 if a record is not what was written. With --state no coordinator is asked: each party checks its own
-    record, also while its service runs.
+    record, also while its service runs. `woodlot audit verify RECEIPT` checks the receipt of a revocation, offline.
     """
     with reporting(as_json):
-        if state is not None:
+        if job == VERIFY:
+            problems = _verify(receipt, authority, as_json)
+        elif receipt is not None or authority is not None:
+            raise ConfigError(f"receipts are checked by: woodlot audit {VERIFY} RECEIPT [--authority CA.PEM]")
+        elif state is not None:
             with _open(state) as journal:
                 if job is None:
                     problems = _audit_all(journal, as_json)
@@ -67,6 +80,47 @@ def audit(
         typer.echo(f"woodlot: {problem}", err=True)
     if problems:
         raise typer.Exit(1)
+
+
+def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[str]:
+    from woodlot.service.certificates import read_file
+    from woodlot.service.receipts import Receipt
+
+    if path is None:
+        raise ConfigError(f"which receipt? woodlot audit {VERIFY} RECEIPT")
+    issuer = None if authority is None else read_file(authority, "name the authority's certificate, ca.pem")
+    problem, verdict, stated = "", None, None
+    try:
+        receipt = Receipt.load(path)
+        stated = receipt.statement
+        verdict = receipt.verify(issuer)
+    except ReceiptError as error:
+        problem = str(error)
+    if as_json:
+        print_json(
+            {
+                "verified": verdict is not None,
+                "problem": problem or None,
+                "signer": None if verdict is None else verdict.signer,
+                "requester": None if verdict is None else verdict.requester,
+                "vouched": verdict is not None and verdict.vouched,
+            }
+        )
+        return [problem] if problem else []
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    if verdict is None or stated is None:
+        console.print("[bold red]NO[/bold red]   The receipt does not hold.")
+        return [problem]
+    console.print(f"[bold green]yes[/bold green]  {receipt!r}", soft_wrap=True, highlight=False)
+    console.print(f"     signed by {verdict.signer}, asked for by {verdict.requester}", soft_wrap=True, highlight=False)
+    if stated.scores is not None:
+        scores = stated.scores
+        console.print(f"     {scores.measure} {scores.rows}: {scores.before:.4f} before, {scores.after:.4f} after")
+    if not verdict.vouched:
+        console.print("     Who these keys belong to was not checked: give the authority's certificate.")
+    return []
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from woodlot.estimators.labels import ClassWeights
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.revoking import HoldOut, Training, revoke
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
@@ -35,6 +36,8 @@ from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Cost, Disclosures
+from woodlot.service.identity import Identity
+from woodlot.service.receipts import Receipt, Request
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.predict import Vote
 
@@ -53,6 +56,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
     _criteria: tuple[str, ...]
     _task: Task
     _origin: Origin
+    receipts_: tuple[Receipt, ...]
     n_jobs: int | None
     random_state: Any
     verbose: int
@@ -105,7 +109,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         labels = federation.find_labels(y, sample_weight)
         if isinstance(federation, Federation):
             labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
-        self._origin = Origin((), None, y, self.criterion)
+        self._origin = Origin((), None, y, self.criterion, sample_weight)
         self._grow(federation, labels)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
 
@@ -124,6 +128,8 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_forest(forest)
+        if isinstance(federation, Federation):
+            forest.memo.training = Training(federation, labels)
         if forest.oob_outputs is not None and np.isnan(forest.oob_outputs).any():
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
@@ -377,6 +383,41 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         # simulated parties share everything by nature: it would only be written twice
         shared = forest.shared if self._origin.dealing is None else {}
         save_parts(folder, StoredForest(forest.coordinator, forest.parts, shared, notes_of(self)))
+
+    def revoke(
+        self,
+        party: str,
+        *,
+        level: int = 1,
+        holdout: HoldOut | None = None,
+        data: Any = None,
+        identity: str | os.PathLike[str] | Identity | None = None,
+        request: Request | None = None,
+    ) -> Receipt:
+        """Take a party out of the forest. Until all is done the model is what it was before.
+
+        Parameters
+        ----------
+        party : str
+            Who leaves: neither the label holder nor the last party.
+        level : {1, 3}
+            1: its nodes, and all under them, are destroyed and grown anew without it; other branches stay. 3: exact,
+            the forest is from then on, bit for bit, the one grown from scratch without it.
+        holdout : (X, y) or Federation, optional
+            Rows to score before and after. Without it the receipt has the out-of-bag scores of ``oob_score=True``.
+        data : (X, y), (X, y, sample_weight) or Federation, optional
+            What the model was fitted on; needed where it was loaded or copied. The leaver's columns of it are not used.
+        identity : path or Identity, optional
+            Who signs the receipt; by default a fresh key.
+        request : Request, optional
+            A signed request of the leaver's, to be checked and kept in the receipt; by default made here.
+
+        Returns
+        -------
+        Receipt
+            Signed; also the last of ``receipts_``.
+        """
+        return revoke(self, party, level, holdout, data, identity, request)
 
     # --- what a classifier and a regressor do each in their way ---
 

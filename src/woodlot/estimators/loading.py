@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from woodlot.estimators.base import FederatedForest
@@ -19,7 +20,9 @@ from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.protocols.vertical.files import StoredForest, load_parts
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
+from woodlot.service.receipts import Receipt
 
 F = TypeVar("F", FederatedForestClassifier, FederatedForestRegressor)
 
@@ -97,7 +100,11 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
             "dealing": origin.dealing,
             "label": origin.label,
             "criterion": origin.criterion,
+            "weight": origin.weight,
         },
+        "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
+        "epoch": forest.epoch,
+        "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
         "named": hasattr(model, "feature_names_in_"),
         "class_type": model.classes_.dtype.str if hasattr(model, "classes_") else None,
         "unwilling": list(forest.unwilling),
@@ -113,7 +120,9 @@ def _restore(
 ) -> FederatedForestClassifier | FederatedForestRegressor:
     notes, origin = stored.extra, stored.extra["origin"]
     model = kind(**from_json(notes["params"]))
-    model._origin = Origin(tuple(origin["names"]), origin["dealing"], origin["label"], origin["criterion"])
+    model._origin = Origin(
+        tuple(origin["names"]), origin["dealing"], origin["label"], origin["criterion"], origin.get("weight")
+    )
     model.n_features_in_ = len(stored.coordinator.feature_keys)
     if notes["named"]:
         model.feature_names_in_ = np.array(model._origin.names, dtype=object)
@@ -130,6 +139,10 @@ def _restore(
         oob_score=None if notes["oob_score"] is None else float(notes["oob_score"]),
         residuals=np.array(notes["residuals"], np.float64),
         model=notes.get("model"),
+        plan=None if notes.get("plan") is None else msgspec.convert(notes["plan"], ForestPlan),
+        epoch=int(notes.get("epoch", 0)),
     )
+    if notes.get("receipts"):
+        model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])
     model._set_forest(forest)
     return model

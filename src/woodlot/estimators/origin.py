@@ -25,12 +25,15 @@ class Origin:
         Party and column of the labels, on a federation.
     criterion : str
         What its splits improved.
+    weight : str or None
+        Party and column of the rows' weights, on a federation.
     """
 
     names: tuple[str, ...]
     dealing: dict[str, list[str]] | None
     label: str | None
     criterion: str
+    weight: str | None = None
 
     def reorder(self, by_feature: NDArray[Scalar]) -> NDArray[Scalar]:
         """Rows in the order of the table's columns, from one per feature of party after party."""

@@ -117,7 +117,7 @@ class Identity:
         key = load_pem_private_key(self.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise IdentityError(f"the key of {self.role} {self.name!r} cannot sign; load the identity from its folder")
-        return key.sign(_to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
+        return key.sign(to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
 
 
 def request(folder: str | os.PathLike[str], role: str, name: str) -> Request:
@@ -255,7 +255,7 @@ class Trust:
         """Return who has signed ``data`` for this purpose; see `admit` and `Identity.sign`."""
         peer, key = self._check(certificate_pem, role)
         try:
-            key.verify(signature, _to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
+            key.verify(signature, to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
         except InvalidSignature:
             raise IdentityError(f"the signature is not of {peer.role} {peer.name!r} for this {purpose}") from None
         return peer
@@ -379,7 +379,8 @@ def _issuer(others: list[x509.Certificate], source: Path, authority: Path | None
     return files.parse_authority(others[0].public_bytes(Encoding.PEM), str(source))
 
 
-def _to_sign(purpose: str, data: bytes) -> bytes:
+def to_sign(purpose: str, data: bytes) -> bytes:
+    """The bytes under a signature, which count for one purpose only."""
     if not purpose or not purpose.isascii() or "\0" in purpose:
         raise IdentityError("the purpose of a signature must be plain text")
     return b"\0".join([b"woodlot signature 1", purpose.encode(), data])

@@ -158,6 +158,11 @@ def _digest_of(packed: _Packed) -> str:
     return digest.hexdigest()
 
 
+def fingerprint_of(part: PartyForest) -> str:
+    """Fingerprint of a party's part."""
+    return _digest_of(_pack_party(part))
+
+
 def _write_parties(root: Path, forest_id: str, parts: Mapping[str, PartyForest]) -> None:
     for name, part in parts.items():
         # a name may hold what a path may not; the header has it as it is

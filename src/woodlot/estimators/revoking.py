@@ -1,0 +1,197 @@
+"""Taking a party out of a fitted vertical forest, with a receipt."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from woodlot.connected import ConnectedFederation
+from woodlot.data.labels import check_weights
+from woodlot.data.tables import read_table
+from woodlot.estimators.checks import require
+from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.tables import check_table_again
+from woodlot.exceptions import DataError
+from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.regrow import Regrown, check_leaver
+from woodlot.runtime.audit import Cost
+from woodlot.service.identity import Identity
+from woodlot.service.receipts import (
+    CostOf,
+    FreshKey,
+    MemberKey,
+    Receipt,
+    Request,
+    Scores,
+    Statement,
+    TreeChange,
+    check_request,
+    make_receipt,
+    make_request,
+    now,
+)
+from woodlot.trees.parallel import effective_jobs
+
+if TYPE_CHECKING:
+    from woodlot.estimators.base import FederatedForest
+
+HoldOut = tuple[Any, Any] | Federation
+LEVELS = (1, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What a forest was fitted on, as long as the estimator that fitted it lives."""
+
+    federation: Federation
+    labels: Labels
+
+
+def revoke(
+    model: FederatedForest,
+    party: str,
+    level: int,
+    holdout: HoldOut | None,
+    data: Any,
+    identity: str | os.PathLike[str] | Identity | None,
+    request: Request | None,
+) -> Receipt:
+    """Take a party out of a forest that was grown in this process; see `FederatedForest.revoke`."""
+    check_is_fitted(model, "forest_")
+    require(level in LEVELS, "level", level, "1 (its nodes only) or 3 (exact)")
+    former = model.forest_
+    training = _training(model, data)
+    check_leaver(former.coordinator.parties, training.labels.holder, party)
+    if former.plan is None:
+        raise DataError("this model was saved by a Woodlot that did not note how it was grown; fit it again")
+    key = forest_id_of(former.coordinator)
+    signer = _signer(identity)
+    if request is None:
+        request = make_request(party, level, key, signer)
+    check_request(request, party, level, key)
+    held = None if holdout is None else _score(model, holdout)
+    with progress_bar(model.verbose, "regrowing trees") as show:
+        forest, regrown, account = training.federation.revoke(
+            former, former.plan, training.labels, party, 1 if level == 1 else 3,
+            n_jobs=effective_jobs(model.n_jobs), on_progress=show,
+        )  # fmt: skip
+    forest = replace(forest, plan=former.plan, epoch=former.epoch + 1)
+    forest.memo.training = Training(training.federation.without(party), training.labels)
+    changed = copy.copy(model)  # the model itself changes at the very end, all at once
+    _replace_forest(changed, forest, party)
+    scores = _scores(changed, former, forest, held, None if holdout is None else _score(changed, holdout))
+    statement = Statement(
+        party=party, level=1 if level == 1 else 3, model=key, created=now(),
+        parties_before=former.coordinator.parties, parties_after=forest.coordinator.parties,
+        before=digests(former.coordinator, former.parts), after=digests(forest.coordinator, forest.parts),
+        epoch_before=former.epoch, epoch_after=forest.epoch, scores=scores, notified=forest.coordinator.parties,
+        revoked_key="", **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown),
+    )  # fmt: skip
+    receipt = make_receipt(statement, request, signer)
+    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
+    model.__dict__.update(changed.__dict__)
+    return receipt
+
+
+def digests(coordinator: CoordinatorForest, parts: Mapping[str, PartyForest]) -> dict[str, str]:
+    """SHA-256 of every part at hand."""
+    return {"coordinator": forest_id_of(coordinator)} | {p: fingerprint_of(part) for p, part in parts.items()}
+
+
+def changes(former: CoordinatorForest, regrown: Regrown) -> dict[str, Any]:
+    """What a receipt says of the nodes."""
+    changed = np.flatnonzero((regrown.removed > 0) | (regrown.regrown > 0)).tolist()
+    return {
+        "trees": tuple(
+            TreeChange(tree=t, removed=int(regrown.removed[t]), regrown=int(regrown.regrown[t])) for t in changed
+        ),
+        "nodes_before": former.structure.n_nodes,
+        "nodes_after": regrown.forest.structure.n_nodes,
+    }
+
+
+def cost_of(cost: Cost, regrown: Regrown) -> CostOf:
+    """What a receipt says of the cost."""
+    return CostOf(
+        rounds=cost.rounds,
+        bytes=cost.bytes_sent + cost.bytes_received,
+        seconds=round(cost.total_seconds, 6),
+        nodes_searched=regrown.searched,
+    )
+
+
+def _training(model: FederatedForest, data: Any) -> Training:
+    """What the forest was fitted on: as remembered since then, or given again."""
+    if data is None:
+        training: Training | None = model.forest_.memo.training
+        if training is None:
+            raise DataError(
+                "regrowing needs the tables of the training, which a loaded or copied model does not have; give them "
+                "again: revoke(party, data=federation), or data=(X, y)"
+            )
+        return training
+    origin = model._origin
+    if isinstance(data, Federation):
+        if origin.label is None:
+            raise DataError("this model was not fitted on a federation; give data=(X, y)")
+        labels = data.find_labels(origin.label, origin.weight)
+        return Training(data, replace(labels, target=model._make_target(*data.label_values(labels))))
+    if origin.dealing is None:
+        raise DataError("this model was fitted on a federation; give the federation again as data")
+    X, y, *weights = data
+    table = check_table_again(model, X, origin.names)
+    target = model._make_target(np.asarray(y), check_weights(weights[0] if weights else None, np.asarray(y)))
+    return Training(Federation.dealt(table, origin.dealing), Labels(next(iter(origin.dealing)), target=target))
+
+
+def _signer(identity: str | os.PathLike[str] | Identity | None) -> MemberKey | FreshKey:
+    if identity is None:
+        return FreshKey()
+    return MemberKey(identity if isinstance(identity, Identity) else Identity.load(identity))
+
+
+def _score(model: FederatedForest, holdout: HoldOut) -> float:
+    """Score on rows that the trees have not seen; of a table the columns that the model knows."""
+    if isinstance(holdout, Federation | ConnectedFederation):
+        return float(model._score(holdout, None, None))
+    X, y = holdout
+    table = read_table(X)
+    names = model._origin.names
+    if not set(names) <= set(table.names):
+        raise DataError(f"the held-out rows lack columns of the model: {sorted(set(names) - set(table.names))}")
+    outputs = model.combine().outputs(table.select(list(names)), model._vote, effective_jobs(model.n_jobs))
+    return float(model._score_outputs(outputs, y))
+
+
+def _scores(
+    model: FederatedForest, former: GrownForest, forest: GrownForest, held: float | None, holds: float | None
+) -> Scores | None:
+    measure: Literal["accuracy", "R2"] = "accuracy" if model._task == "classes" else "R2"
+    if held is not None and holds is not None:
+        return Scores(measure=measure, rows="held out", before=held, after=holds)
+    if former.oob_score is not None and forest.oob_score is not None:
+        before, after = former.oob_score, forest.oob_score
+        if np.isfinite([before, after]).all():
+            return Scores(measure=measure, rows="out of bag", before=before, after=after)
+    return None
+
+
+def _replace_forest(model: FederatedForest, forest: GrownForest, leaver: str) -> None:
+    """The model is from now on the one without the leaver: it expects a table without the leaver's columns."""
+    origin = model._origin
+    if origin.dealing is not None:
+        gone = set(origin.dealing[leaver])
+        names = tuple(name for name in origin.names if name not in gone)
+        model._origin = replace(origin, names=names, dealing={p: c for p, c in origin.dealing.items() if p != leaver})
+        if hasattr(model, "feature_names_in_"):
+            model.feature_names_in_ = np.array(names, dtype=object)
+    model.n_features_in_ = len(forest.coordinator.feature_keys)
+    model._set_forest(forest)

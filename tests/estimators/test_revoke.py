@@ -1,0 +1,242 @@
+"""A party leaves a vertical forest: its nodes are gone, or the forest is the one grown without it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import woodlot as wl
+from woodlot.exceptions import DataError, PolicyError
+from woodlot.federation import GrownForest
+from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.soundness import check_coordinator
+from woodlot.service.receipts import FreshKey, make_request
+
+N = 160
+Model = wl.FederatedForestClassifier | wl.FederatedForestRegressor
+
+
+def table(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({f"x{k}": np.round(rng.normal(size=N), 1) for k in range(6)})
+    X["colour"] = pd.Categorical(rng.choice(list("abcde"), N))
+    X.loc[rng.random(N) < 0.1, "x0"] = np.nan
+    y = X["x1"] + (X["x2"] > 0) + (X["colour"] == "a") + rng.normal(size=N) * 0.4
+    return X, y.to_numpy()
+
+
+def parts_of(forest: GrownForest) -> dict[str, str]:
+    return {"coordinator": forest_id_of(forest.coordinator)} | {p: fingerprint_of(f) for p, f in forest.parts.items()}
+
+
+DEALING = {"bank": ["x3", "x1"], "shop": ["x0", "colour", "x4"], "club": ["x2", "x5"]}
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"max_features": 2},
+    {"max_features": None},
+    {"max_features": 0.6, "max_depth": 4, "criterion": "entropy"},
+    {"feature_sampling": "tree", "max_features": 3},
+    {"max_leaf_nodes": 6},
+    {"min_impurity_decrease": 0.01},
+    {"bootstrap": False, "min_samples_leaf": 4},
+    {"memory_limit": 4000, "oob_score": True, "n_estimators": 40, "max_depth": 3},
+]
+
+
+@settings(max_examples=18, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    setting=st.sampled_from(SETTINGS),
+    leaver=st.sampled_from(["shop", "club"]),
+    regression=st.booleans(),
+)
+def test_level_3_equals_the_forest_grown_without_the_leaver(
+    seed: int, setting: dict[str, Any], leaver: str, regression: bool
+) -> None:
+    X, y = table(seed)
+    params = {"n_estimators": 6, "random_state": seed} | setting
+    if regression:
+        params.pop("criterion", None)
+        kind: type[Model] = wl.FederatedForestRegressor
+    else:
+        kind, y = wl.FederatedForestClassifier, np.digitize(y, [0.0, 1.0])
+    model = kind(parties=DEALING, **params).fit(X, y)
+    nodes = model.forest_.coordinator.structure.n_nodes
+    receipt = model.revoke(leaver, level=3)
+
+    stays = {party: columns for party, columns in DEALING.items() if party != leaver}
+    rest = X[[c for c in X.columns if c not in DEALING[leaver]]]
+    fresh = kind(parties=stays, **params).fit(rest, y)
+    assert parts_of(model.forest_) == parts_of(fresh.forest_)
+    assert model.forest_.oob_score == fresh.forest_.oob_score
+    np.testing.assert_array_equal(model.feature_importances_, fresh.feature_importances_)
+    np.testing.assert_array_equal(model.predict(rest), fresh.predict(rest))
+    receipt.verify()
+    assert receipt.statement.nodes_before == nodes
+    assert receipt.statement.after == parts_of(fresh.forest_)
+    searched = int((fresh.forest_.coordinator.structure.right >= 0).sum())
+    if setting not in SETTINGS[5:7]:  # there leaves are searched too
+        assert receipt.statement.cost.nodes_searched <= searched + nodes // 2
+
+
+def test_both_leave_one_after_the_other_and_the_result_is_as_if_they_had_never_been() -> None:
+    X, y = table(1)
+    model = wl.FederatedForestRegressor(8, parties=DEALING, random_state=1).fit(X, y)
+    model.revoke("shop", level=3)
+    model.revoke("club", level=3)
+    fresh = wl.FederatedForestRegressor(8, parties={"bank": DEALING["bank"]}, random_state=1).fit(X[["x1", "x3"]], y)
+    assert parts_of(model.forest_) == parts_of(fresh.forest_)
+    assert [r.statement.epoch_after for r in model.receipts_] == [1, 2]
+
+
+def branches(forest: GrownForest, leaver: str) -> set[tuple[Any, ...]]:
+    """Every branch without a node of the leaver, by its tree, its depth, its owners and its leaves."""
+    coordinator = forest.coordinator
+    structure, found = coordinator.structure, set()
+
+    def walk(node: int, path: tuple[int, ...]) -> tuple[tuple[Any, ...], bool]:
+        if structure.right[node] < 0:
+            leaf = int(structure.leaf[node])
+            start, end = coordinator.leaves.start[leaf : leaf + 2]
+            return (tuple(coordinator.leaves.value[start:end]),), False
+        left, spoilt = walk(node + 1, (*path, 0))
+        right, spoilt_too = walk(int(structure.right[node]), (*path, 1))
+        owner = coordinator.parties[coordinator.owner[node]]
+        key = int(coordinator.feature_keys[coordinator.feature[node]])
+        spoilt = spoilt or spoilt_too or owner == leaver
+        branch = (owner, key, float(coordinator.gain[node]), left, right)
+        if not spoilt:
+            found.add((tree, path, branch))
+        return branch, spoilt
+
+    for tree in range(structure.n_trees):
+        walk(int(structure.offset[tree]), ())
+    return found
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_level_1_leaves_every_other_branch_as_it_was(regression: bool) -> None:
+    X, y = table(2)
+    if regression:
+        model: Model = wl.FederatedForestRegressor(10, parties=DEALING, random_state=3, max_features=3).fit(X, y)
+    else:
+        model = wl.FederatedForestClassifier(10, parties=DEALING, random_state=3).fit(X, y > 0.5)
+    former = model.forest_
+    number = former.coordinator.parties.index("shop")
+    below = branches(former, "shop")
+    receipt = model.revoke("shop")
+    forest = model.forest_.coordinator
+    check_coordinator(forest)
+    assert forest.parties == ("bank", "club")
+    assert not set(forest.owner.tolist()) - {-1, 0, 1}
+    under = branches(model.forest_, "shop")
+    structure = former.coordinator.structure
+    kept = {b for b in below if not _under_leaver(structure, former.coordinator.owner, number, b[0], b[1])}
+    assert kept
+    assert kept <= under
+    changed = {t.tree for t in receipt.statement.trees}
+    trees = np.repeat(np.arange(structure.n_trees), np.diff(structure.offset))
+    assert changed == set(trees[former.coordinator.owner == number])
+
+
+def _under_leaver(structure: Any, owner: Any, leaver: int, tree: int, path: tuple[int, ...]) -> bool:
+    node = int(structure.offset[tree])
+    for side in path:
+        if owner[node] == leaver:
+            return True
+        node = int(structure.right[node]) if side else node + 1
+    return False
+
+
+@pytest.fixture(scope="module")
+def companies() -> tuple[wl.Federation, wl.Federation]:
+    X, y = table(5)
+    X["target"] = y > 0.5
+    X["id"] = np.arange(N)
+    tables = {
+        "bank": X[["id", "x1", "x3", "target"]],
+        "shop": X[["id", "x0", "colour", "x4"]].sample(frac=1, random_state=0),
+        "club": X[["id", "x2", "x5"]],
+    }
+    cut = {name: (t[t["id"] < 120], t[t["id"] >= 120]) for name, t in tables.items()}
+    train = wl.Federation.local({name: pair[0] for name, pair in cut.items()}, id="id")
+    return train, wl.Federation.local({name: pair[1] for name, pair in cut.items()}, id="id")
+
+
+def test_on_a_federation_with_held_out_rows(companies: tuple[wl.Federation, wl.Federation], tmp_path: Path) -> None:
+    train, test = companies
+    model = wl.FederatedForestClassifier(10, random_state=0).fit(train, y="bank.target")
+    before = model.score(test)
+    pickled = pickle.dumps(model)
+    model.save(tmp_path / "model")
+    receipt = model.revoke("shop", level=3, holdout=test)
+    scores = receipt.statement.scores
+    assert scores is not None
+    assert (scores.before, scores.after) == (before, model.score(test))
+    fresh = wl.FederatedForestClassifier(10, random_state=0).fit(train.without("shop"), y="bank.target")
+    assert parts_of(model.forest_) == parts_of(fresh.forest_)
+    assert model.n_features_in_ == 4
+
+    for again in (pickle.loads(pickled), wl.load(tmp_path / "model")):  # noqa: S301
+        with pytest.raises(DataError, match="give them again"):
+            again.revoke("shop", level=3)
+        again.revoke("shop", level=3, data=train)
+        assert parts_of(again.forest_) == parts_of(fresh.forest_)
+    model.save(tmp_path / "after")
+    loaded = wl.load(tmp_path / "after")
+    loaded.receipts_[0].verify()
+    assert loaded.forest_.epoch == 1
+
+
+def test_what_cannot_be_revoked(companies: tuple[wl.Federation, wl.Federation]) -> None:
+    train, _ = companies
+    model = wl.FederatedForestClassifier(4, random_state=0).fit(train, y="bank.target")
+    before = parts_of(model.forest_)
+    for party, words in [("mill", "not a party"), ("bank", "holds the labels")]:
+        with pytest.raises(DataError, match=words):
+            model.revoke(party)
+    with pytest.raises(ValueError, match="level"):
+        model.revoke("shop", level=2)
+    with pytest.raises(DataError, match=r"data=\(X, y\)|federation"):
+        model.revoke("shop", data=table(5))
+    key = forest_id_of(model.forest_.coordinator)
+    request = make_request("shop", 1, key, FreshKey())
+    stale = make_request("shop", 1, key, FreshKey(), seconds=-1)
+    with pytest.raises(PolicyError, match="not valid now"):
+        model.revoke("shop", request=stale)
+    with pytest.raises(PolicyError, match="level"):
+        model.revoke("shop", level=3, request=request)
+    assert parts_of(model.forest_) == before
+    assert not hasattr(model, "receipts_")
+
+    model.revoke("shop", request=request)
+    with pytest.raises(DataError, match="revoked before"):
+        model.revoke("shop", request=request)
+    with pytest.raises(PolicyError, match="for 'shop'"):
+        model.revoke("club", request=request)
+    model.revoke("club")
+    with pytest.raises(DataError, match="last party"):
+        model.revoke("bank")
+
+
+def test_a_party_without_a_split_leaves_without_a_trace() -> None:
+    X, y = table(7)
+    X["same"] = 1.0
+    dealing = {"bank": [c for c in X.columns if c != "same"], "idle": ["same"]}
+    model = wl.FederatedForestRegressor(5, parties=dealing, random_state=0, max_features=3, oob_score=True)
+    with pytest.warns(UserWarning, match="OOB"):
+        model.fit(X, y)
+    rest = X.drop(columns="same")
+    before = model.predict(X)
+    receipt = model.revoke("idle", holdout=(X, y))
+    np.testing.assert_array_equal(model.predict(rest), before)
+    assert receipt.statement.removed == 0
+    with pytest.raises(DataError, match="lack columns"):
+        wl.FederatedForestRegressor(3, parties=dealing, random_state=0).fit(X, y).revoke("idle", holdout=(rest, y))
