@@ -161,7 +161,7 @@ def _signer(identity: str | os.PathLike[str] | Identity | None) -> MemberKey | F
 def _score(model: FederatedForest, holdout: HoldOut) -> float:
     """Score on rows that the trees have not seen; of a table the columns that the model knows."""
     if isinstance(holdout, Federation | ConnectedFederation):
-        return float(model._score(holdout, None, None))
+        return float(model._score(holdout, None, None, sealed=False))
     X, y = holdout
     table = read_table(X)
     names = model._origin.names
