@@ -9,6 +9,9 @@ from woodlot.experiments.experiment import Experiment
 
 MODULES = {
     "ff-accuracy": "ff_accuracy",
+    "ff-domains": "ff_domains",
+    "ff-convergence": "ff_convergence",
+    "ff-prediction": "ff_prediction",
 }
 """Name of each experiment, and its module; modules are imported when they are needed."""
 ALL = "all"

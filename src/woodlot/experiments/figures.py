@@ -54,7 +54,8 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
             canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
         else:
             for axis in axes[: len(figure.panels)]:
-                axis.legend(fontsize=8, framealpha=0.8)
+                if axis.get_legend_handles_labels()[1]:
+                    axis.legend(fontsize=8, framealpha=0.8)
         paths = [folder / f"{figure.name}.{kind}" for kind in ("svg", "png")]
         canvas.savefig(paths[0], metadata={"Date": None})
         canvas.savefig(paths[1], dpi=130, metadata={"Software": None})
