@@ -227,7 +227,8 @@ def _judge_share(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
         faster.append(own[1] < classical[1])
         slow.append(own[1] - own[0] < classical[1])
     reason = f"four times the rows, classical and one round: {'; '.join(text)}. Woodlot's classical method sends all "
-    reason += "rows of a level at once, so it does not grow linearly either; one round stays faster at every size"
+    reason += "rows of a level at once, so it does not grow linearly either"
+    reason += "; one round stays faster at every size" if all(faster) else ""
     claim = "the classical method grows linearly with the rows to predict, one round hardly"
     return [judge(item, claim, (False, all(faster) and all(slow)), reason) for item in ITEMS["share"]]
 

@@ -11,6 +11,8 @@ from woodlot.experiments.experiment import Figure, Panel
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: distinct for colour-blind readers too."""
 PANEL_SIZE = (4.6, 3.6)
+LETTER = 0.08
+"""Width of a letter of the legend, in inches."""
 
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
@@ -51,7 +53,13 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
             axis.set_visible(False)
         labels = [[series.label for series in panel.series] for panel in figure.panels]
         if labels[0] != [""] and all(own == labels[0] for own in labels):  # one legend for all, out of the way
-            canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+            longest = max(map(len, labels[0])) * LETTER + LETTER * 6
+            canvas.legend(
+                *axes[0].get_legend_handles_labels(),
+                loc="outside lower center",
+                ncols=max(1, min(4, int(width * columns / longest))),
+                fontsize=9,
+            )
         else:
             for axis in axes[: len(figure.panels)]:
                 if axis.get_legend_handles_labels()[1]:
