@@ -12,6 +12,8 @@ MODULES = {
     "ff-domains": "ff_domains",
     "ff-convergence": "ff_convergence",
     "ff-prediction": "ff_prediction",
+    "collaborative-accuracy": "collaborative_accuracy",
+    "cost-scaling": "cost_scaling",
 }
 """Name of each experiment, and its module; modules are imported when they are needed."""
 ALL = "all"

@@ -11,7 +11,7 @@ import numpy as np
 from woodlot.experiments.experiment import Row
 
 
-def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+def select(rows: Iterable[Row], /, **wanted: Any) -> list[Row]:
     """The rows with these values."""
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
