@@ -13,16 +13,22 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint bench reproduce docs clean
+.PHONY: test-browser screenshots help demo test lint bench reproduce docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to prediction
 	@$(BIN)/woodlot demo
 
 test: $(VENV)/dev.stamp ## all tests, on two cores
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-browser: $(VENV)/browser.stamp ## the dashboard in Chromium
+	$(BIN)/pytest tests/browser
+
+screenshots: $(VENV)/browser.stamp ## pictures of the dashboard, into docs/images
+	$(BIN)/python scripts/screenshots.py
 
 lint: $(VENV)/dev.stamp ## style, types, direction of imports, and whether docs/who-sees-what.md is up to date
 	$(BIN)/ruff check .
@@ -62,3 +68,10 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@echo "Installing Woodlot and its development tools into $(VENV) (once; a minute or two) ..." >&2
 	@$(BIN)/python -m pip install -qq --editable '.[dev]'
 	@touch $(VENV)/run.stamp $@
+
+# Chromium comes from the system's packages; where there is none, Debian's is installed (as root), elsewhere ask for it.
+$(VENV)/browser.stamp: $(VENV)/dev.stamp
+	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } \
+		|| { echo "Install Chromium with your system's packages, then repeat." >&2; exit 1; }
+	@$(BIN)/python -m pip install -qq 'playwright>=1.50'
+	@touch $@

@@ -3,7 +3,7 @@
 
 const place = document.getElementById("tree");
 const role = place.dataset.role, source = place.dataset.source;
-const BOX = { width: 112, height: 46, gapX: 14, gapY: 44 };
+const BOX = { width: 124, height: 46, gapX: 14, gapY: 44 };
 const SVG = "http://www.w3.org/2000/svg";
 const nodes = new Map();
 let root = null, way = new Set(), chosen = null;
