@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -29,6 +30,17 @@ def captured() -> Iterator[list[bytes]]:
         yield seen
     finally:
         codec.listeners.remove(seen.append)
+
+
+def opened(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """A message by its name, and the arrays that are compressed in it."""
+    message = codec.decode(data)
+    name = type(message).__name__
+    yield name, data
+    for file, content in getattr(message, "files", {}).items():
+        if file.endswith(".npz"):
+            with np.load(io.BytesIO(content.tobytes())) as arrays:
+                yield from ((name, arrays[key].tobytes()) for key in arrays.files)
 
 
 # --- the forms in which a secret might travel ---

@@ -7,17 +7,17 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import DataError, ModelFileError, WoodlotError
+from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.bits import unpack
-from woodlot.protocols.vertical.files import load_parts
+from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
@@ -25,7 +25,7 @@ from woodlot.trees.predict import Vote
 if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts, ModelPart
     from woodlot.service.client import Client
-    from woodlot.service.orders import AlignOrder, PredictOrder, TrainOrder
+    from woodlot.service.orders import AlignOrder, AnyOrder, PredictOrder, TrainOrder
 
 
 def connect(
@@ -36,6 +36,7 @@ def connect(
     parties: Sequence[str] | None = None,
     align: Literal["keyed-hash", "psi"] = "keyed-hash",
     join: Literal["inner", "outer"] = "inner",
+    layout: Literal["columns", "rows"] = "columns",
 ) -> ConnectedFederation:
     """Reach the parties of a federation through its coordinator.
 
@@ -53,6 +54,9 @@ def connect(
         How the common rows are found.
     join : {"inner", "outer"}
         The rows that all parties have, or every row of any party; "outer" is for prediction only.
+    layout : {"columns", "rows"}
+        Whether the parties have different columns of the same rows, which are aligned; or different rows of the same
+        columns, labels among them, of which nothing is aligned.
 
     Returns
     -------
@@ -61,6 +65,11 @@ def connect(
     """
     from woodlot.service.client import Client
 
+    if layout not in ("columns", "rows"):
+        raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
+    if layout == "rows" and (align, join) != ("keyed-hash", "inner"):
+        raise DataError("align and join are for layout='columns'; parties with the same columns join no rows")
+
     client = Client(address, identity)
     try:
         if parties is None:
@@ -68,7 +77,12 @@ def connect(
         names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
         if not parties or set(names) != set(parties):
             raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
-        return ConnectedFederation(client, {p: names[p] for p in parties}, align, join)
+        chosen = {p: names[p] for p in parties}
+        if layout == "rows":
+            from woodlot.connected_rows import ConnectedRowFederation
+
+            return ConnectedRowFederation(client, chosen)
+        return ConnectedFederation(client, chosen, align, join)
     except BaseException:
         client.close()
         raise
@@ -86,9 +100,12 @@ class ConnectedFederation:
         Who takes part.
     client : Client
         The line to the coordinator.
+    layout : {"columns", "rows"}
+        What the parties hold of one table: different columns of the same rows, or different rows of the same columns.
     """
 
     ids = None
+    layout: ClassVar[Literal["columns", "rows"]] = "columns"
 
     def __init__(self, client: Client, tables: Mapping[str, str], align: str, join: str) -> None:
         self.client = client
@@ -201,15 +218,18 @@ class ConnectedFederation:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> tuple[GrownForest, Account]:
         """Have a forest grown; used by the estimators. Parameters as for ``Federation.fit``."""
-        facts = self.client.submit(self.train_order(plan, labels, settings or {}))
+        return grown_forest(self._have_grown(self.train_order(plan, labels, settings or {}), on_progress))
+
+    def _have_grown(self, order: AnyOrder, on_progress: Callable[[Progress], None] | None) -> ModelPart:
+        """Order a training and wait for its model."""
 
         def show(facts: JobFacts) -> None:
             if on_progress is not None and facts.total:
                 waiting = f"waiting for {', '.join(facts.waiting_for)}" if facts.waiting_for else facts.note
                 on_progress(Progress(facts.done, facts.total, waiting))
 
-        self.client.finish(facts.job, show)
-        return grown_forest(self.client.model(facts.job))
+        self.client.finish(self.client.submit(order).job, show)
+        return self.client.model(order.job)
 
     def present(self, forest: GrownForest) -> list[str]:
         """The parties here that have a part of the forest."""
@@ -243,12 +263,7 @@ def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
     """The coordinator's part of a model as the estimators have it, and the account of its growth."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for name, data in part.files.items():
-            path = folder / name
-            if not path.resolve().is_relative_to(folder.resolve()):
-                raise ModelFileError(f"the coordinator sent a file that leads out of its folder: {name!r}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data.tobytes())
+        write_files(folder, {name: data.tobytes() for name, data in part.files.items()})
         stored = load_parts(folder)
     facts = part.facts
     forest = GrownForest(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels, Member, fresh_entropy
 from woodlot.privacy.purse import LedgerPurse, Purse
 from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages.base import Progress
@@ -147,10 +146,3 @@ def _read_target(client: str, member: Member, column: str, task: Task) -> Target
         return target_of(values, task)
     except ValueError as error:
         raise DataError(f"{client}: {error}") from None
-
-
-def target_of(y: NDArray[Any], task: Task) -> Target:
-    """Labels, checked; of no rows too, which have no classes."""
-    if len(y) == 0:
-        return Target((), np.empty(0, np.int64), np.empty(0))
-    return Target.of_classes(check_classes(y)) if task == "classes" else Target.of_values(check_targets(y))

@@ -62,6 +62,7 @@ class Bench:
             end_job=self.ended.append,
             till=lambda job: Till(None),
             n_jobs=1,
+            privacy=config.privacy,
         )
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import ConfigError
 from woodlot.runtime.codec import DEFAULT_LIMIT
-from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, PartyConfig
+from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, PartyConfig, PrivacyConfig
 from woodlot.service.policy import Policy
 from woodlot.service.settings import Address, Duration, Size
 
@@ -550,7 +550,8 @@ class TestDocumentation:
         names |= {*Policy.__struct_fields__, *(field.name for field in dataclasses.fields(TableSource))}
         names |= {"coordinator", "identity", "alignment.secret_file", "align.method", "forest.*"}
         names |= {f"job.{field}" for field in JobSettings.__struct_fields__}
-        assert told == names - {"alignment", "tables", "policy", "name", "folder"}
+        names |= {f"privacy.{field}" for field in PrivacyConfig.__struct_fields__}
+        assert told == names - {"alignment", "tables", "policy", "privacy", "name", "folder"}
 
     def test_the_examples_are_right(self) -> None:
         kinds = {"listen": CoordinatorConfig, "[job]": JobConfig, "[policy]": PartyConfig}
@@ -560,4 +561,4 @@ class TestDocumentation:
             config = kind.parse(tomllib.loads(text), folder=HERE, origin="the page")
             if kind is CoordinatorConfig:
                 assert config == CoordinatorConfig.parse({}, folder=HERE, origin="")
-        assert len(examples) == 3
+        assert len(examples) == 4

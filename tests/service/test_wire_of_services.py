@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ import pytest
 from world import World, running
 
 import woodlot as wl
-from wire_search import captured, disguised, floats, integers, search, texts
+from wire_search import captured, disguised, floats, integers, opened, search, texts
 from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
@@ -70,18 +69,6 @@ def secrets_of(held: dict[str, pa.Table]) -> dict[str, list[bytes]]:
         "names of tables": list(disguised(texts(TABLES.values()))),
         "ids": list(disguised(as_ids)),
     }
-
-
-def opened(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """A message by its name, and the arrays that are compressed in it."""
-    message = codec.decode(data)
-    name = type(message).__name__
-    yield name, data
-    if isinstance(message, msg.ModelPart):
-        for file, content in message.files.items():
-            if file.endswith(".npz"):
-                with np.load(io.BytesIO(content.tobytes())) as arrays:
-                    yield from ((name, arrays[key].tobytes()) for key in arrays.files)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from woodlot import __version__
 from woodlot.cli._client import INTERRUPTED, one_line
 from woodlot.cli.align import align
 from woodlot.cli.audit import audit
+from woodlot.cli.budget import budget
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
@@ -84,5 +85,6 @@ for group in (
     identity,
     jobs,
     models,
+    budget,
 ):
     app.add_typer(group)

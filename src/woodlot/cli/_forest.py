@@ -5,15 +5,28 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+    from woodlot.estimators.whole import WholeForest
+    from woodlot.protocols.horizontal.methods import HorizontalPlan
     from woodlot.protocols.vertical.plan import ForestPlan
 
     Forest = FederatedForestClassifier | FederatedForestRegressor
+
+E = TypeVar("E")
+
+ROW_KINDS = {
+    "collaborative": "CollaborativeForest",
+    "local": "LocalForests",
+    "extra-trees": "FederatedExtraTrees",
+    "lossless": "HorizontalForest",
+}
+"""What ``kind`` in the section ``[forest]`` may be for parties with the same columns, and how its estimators begin."""
+DEFAULT_ROW_KIND = "collaborative"
 
 ELSEWHERE = {"parties": "[job] says who takes part", "verbose": "progress is always shown"}
 """Parameters of the estimators that a job says otherwise."""
@@ -47,7 +60,7 @@ def _value(one: str, text: str) -> Any:
 
 
 def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Forest:
-    """The estimator of a task with these parameters, all of them checked.
+    """The estimator of a task with these parameters, all of them checked, for parties with different columns.
 
     Parameters
     ----------
@@ -61,8 +74,39 @@ def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Fores
     """
     from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 
+    if "kind" in settings:
+        raise ConfigError(f"{origin}: forest.kind is for parties with the same columns: [job] layout = 'rows'")
     kind = FederatedForestClassifier if task == "classification" else FederatedForestRegressor
-    known = [name for name in kind().get_params(deep=False) if name not in ELSEWHERE]
+    return _with_settings(kind, task, settings, origin)
+
+
+def make_row_estimator(task: str, settings: Mapping[str, Any], origin: str) -> WholeForest:
+    """The estimator that ``kind`` among the parameters names, for parties with the same columns.
+
+    Parameters as for `make_estimator`.
+    """
+    from woodlot.estimators.horizontal import HORIZONTAL
+
+    chosen = dict(settings)
+    kind = chosen.pop("kind", DEFAULT_ROW_KIND)
+    ending = "Classifier" if task == "classification" else "Regressor"
+    found = {name: HORIZONTAL[cls + ending] for name, cls in ROW_KINDS.items() if cls + ending in HORIZONTAL}
+    if kind not in found:
+        raise ConfigError(f"{origin}: forest.kind must be one of {', '.join(found)}, not {kind!r}")
+    return _with_settings(found[kind], task, chosen, origin)
+
+
+def row_plan_for(estimator: WholeForest, origin: str) -> HorizontalPlan:
+    """What is to be grown over rows; a parameter with a value that it cannot have is an error."""
+    try:
+        return estimator.make_plan()
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{origin}: [forest]: {error}") from None
+
+
+def _with_settings(kind: type[E], task: str, settings: Mapping[str, Any], origin: str) -> E:
+    usual: Any = kind()
+    known = [name for name in usual.get_params(deep=False) if name not in ELSEWHERE]
     for name in settings:
         if name in ELSEWHERE:
             raise ConfigError(f"{origin}: forest.{name} has no place here: {ELSEWHERE[name]}")

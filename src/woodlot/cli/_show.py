@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts
     from woodlot.runtime.audit import Disclosures
 
+N = TypeVar("N", int, float)
+
 WIDTH_OF_PIPES = 120
 """Columns where there is no terminal to measure."""
 
@@ -24,7 +26,9 @@ PHASES = {
     "open": "opening",
     "align": "aligning",
     "prepare": "preparing",
+    "agree": "agreeing on keys",
     "grow": "growing",
+    "adjust": "filling leaves",
     "out-of-bag": "scoring",
     "reveal": "sharing",
     "keep": "storing",
@@ -77,7 +81,7 @@ def score(value: float, classes: bool) -> str:
     return f"{100 * value:.1f} % accuracy" if classes else f"R2 {value:.3f}"
 
 
-def by_party(amounts: Mapping[str, int], show: Callable[[int], str]) -> str:
+def by_party(amounts: Mapping[str, N], show: Callable[[N], str]) -> str:
     """One amount for each party, in a line."""
     return ", ".join(f"{party} {show(value)}" for party, value in amounts.items())
 

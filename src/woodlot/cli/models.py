@@ -127,7 +127,7 @@ def _print(model: ModelFacts) -> None:
                 "kind": str(settings.get("estimator", "")),
                 "settings": ", ".join(f"{name}={value}" for name, value in _chosen(settings).items()),
                 "classes": ", ".join(map(str, model.classes)),
-                "labels at": model.holder,
+                "labels at": model.holder or "every party",
                 "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
                 "rows": f"{model.n_rows:,}",
                 "score": ""
@@ -138,11 +138,15 @@ def _print(model: ModelFacts) -> None:
         )
     )
     console.print()
-    rows = [
-        (party, f"{n:,}", _show.share(n, total), _show.amount(cost.bytes_by_party.get(party, 0)))
-        for party, n in model.splits.items()
-    ]
-    console.print(_show.table(("party", ">splits", ">share", ">sent"), rows))
+    if model.layout == "rows":
+        sent = [(party, _show.amount(cost.bytes_by_party.get(party, 0))) for party in model.parties]
+        console.print(_show.table(("party", ">sent"), sent))
+    else:
+        rows = [
+            (party, f"{n:,}", _show.share(n, total), _show.amount(cost.bytes_by_party.get(party, 0)))
+            for party, n in model.splits.items()
+        ]
+        console.print(_show.table(("party", ">splits", ">share", ">sent"), rows))
     phases = ", ".join(f"{phase} {_show.duration(seconds)}" for phase, seconds in cost.seconds.items())
     console.print(f"\n{cost.rounds:,} rounds, {_show.duration(cost.total_seconds)}: {phases}\n", markup=False)
     console.print("[bold]Who saw what while it grew[/bold]\n")
@@ -152,11 +156,11 @@ def _print(model: ModelFacts) -> None:
 
 def _chosen(settings: dict[str, Any]) -> dict[str, Any]:
     """The parameters that are not the estimator's own defaults."""
-    from woodlot.estimators.loading import ESTIMATORS
+    from woodlot.estimators.loading import kind_of
     from woodlot.estimators.settings import from_json
 
     params = from_json(settings.get("params", {}))
-    kind = ESTIMATORS.get(str(settings.get("estimator")))
+    kind = kind_of(settings)
     usual = {} if kind is None else kind().get_params(deep=False)
     return {name: value for name, value in params.items() if name not in usual or usual[name] != value}
 
@@ -172,7 +176,8 @@ def export(
 ) -> None:
     """Write a model of yours into a folder, for woodlot.load() in Python.
 
-    It is the coordinator's part; the splits themselves are in it only where all parties share them.
+    It is the coordinator's part; the splits themselves are in it only where all parties share them. A forest over rows
+    is always whole.
     """
     with reporting(as_json):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -181,9 +186,10 @@ def export(
             known = find_model(client, model)
             part = client.model(known.model)
         from woodlot.connected import grown_forest
+        from woodlot.connected_rows import whole_grown_forest
         from woodlot.estimators.loading import fitted, from_settings
 
-        forest, account = grown_forest(part)
+        forest, account = whole_grown_forest(part) if known.layout == "rows" else grown_forest(part)
         fitted(from_settings(json.loads(known.settings)), forest, account, None).save(folder)
     if as_json:
         print_json({"model": known.model, "name": known.name, "folder": str(folder), "complete": known.complete})

@@ -72,7 +72,8 @@ def predict(
         str | None, typer.Option(metavar="PARTY", help="The party that gets the answers beside its ids.")
     ] = None,
     score: Annotated[
-        str | None, typer.Option(metavar="PARTY.COLUMN", help="Labels with which their party scores the answers.")
+        str | None,
+        typer.Option(metavar="[PARTY.]COLUMN", help="Labels with which their party scores the answers."),
     ] = None,
     party: PartiesOption = None,
     method: Annotated[
@@ -92,6 +93,9 @@ def predict(
     Your answers have row numbers: ids stay with the parties. With --deliver PARTY that party finds the answers beside
     its ids, in its state folder under answers/JOB.parquet. With --score or --deliver you get the answers yourself
     only if you say --out.
+
+    With a forest over rows every party predicts its own rows, and finds the answers beside its ids in the same place;
+    --score COLUMN has each party score its own. You get the scores, and no answers.
     """
     with reporting(as_json):
         check_out(out)
@@ -101,6 +105,9 @@ def predict(
         with reach(access) as client:
             forest = find_model(client, model)
             named = _tables(forest, parse_tables(tables), party)
+            if forest.layout == "rows":
+                _predict_rows(client, forest, named, access, out, deliver, score, detach=detach, as_json=as_json)
+                return
             rows_by = (align or AlignMethod.keyed_hash).value
             federation = ConnectedFederation(client, named, rows_by, join.value)
             if deliver is not None and deliver not in named:
@@ -120,6 +127,55 @@ def predict(
                 return
             facts = follow(client, facts, access, as_json=as_json)
             say_predicted(client, facts, access, as_json=as_json, out=out, answers=order.give_answers, to=deliver)
+
+
+def _predict_rows(
+    client: Client,
+    forest: ModelFacts,
+    tables: dict[str, str],
+    access: Access,
+    out: Path | None,
+    deliver: str | None,
+    score: str | None,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Every party predicts its own rows."""
+    from woodlot.connected_rows import ConnectedRowFederation
+
+    if out is not None or deliver is not None:
+        raise ConfigError(
+            "--out and --deliver are for forests over columns: here every party keeps the answers for its own rows. To "
+            f"predict a table of yours: woodlot models export {forest.name or forest.model[:8]} FOLDER, and "
+            "woodlot.load(FOLDER).predict(table) in Python"
+        )
+    order = ConnectedRowFederation(client, tables).predict_rows_order(forest.model, score)
+    facts = client.submit(order)
+    if detach:
+        detached(facts, access, as_json=as_json)
+        return
+    facts = follow(client, facts, access, as_json=as_json)
+    if finish(facts, access, as_json=as_json, more={}):
+        _print_rows(facts, bool(forest.classes))
+
+
+def _print_rows(facts: JobFacts, classes: bool) -> None:
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    console.print(
+        show.facts_grid(
+            {
+                "job": facts.job,
+                "rows": f"{facts.n_rows or 0:,}; {show.by_party(facts.rows, lambda n: f'{n:,}')}",
+                "score": "" if facts.score is None else f"{show.score(facts.score, classes)}, over all rows",
+                "scores": show.by_party(facts.scores, lambda value: show.score(value, classes)),
+                "answers": f"with each party, beside its ids: answers/{facts.job}.parquet in its state folder",
+                "time": show.duration((facts.ended or 0) - (facts.started or 0)),
+            }
+        )
+    )
 
 
 def check_out(out: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,9 +31,12 @@ from woodlot.cli._forest import parse_settings
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
+    from woodlot.connected import ConnectedFederation
+    from woodlot.connected_rows import ConnectedRowFederation
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
     from woodlot.service.client import Client
     from woodlot.service.config import JobConfig
+    from woodlot.service.orders import AnyOrder
 
 
 class Task(StrEnum):
@@ -40,6 +44,13 @@ class Task(StrEnum):
 
     classification = "classification"
     regression = "regression"
+
+
+class Layout(StrEnum):
+    """What parties can hold of one table."""
+
+    columns = "columns"
+    rows = "rows"
 
 
 class AlignMethod(StrEnum):
@@ -54,8 +65,13 @@ AlignOption = Annotated[AlignMethod | None, typer.Option("--align", help="How th
 
 def train(
     job: JobFileArgument = None,
-    y: Annotated[str | None, typer.Option("--y", metavar="PARTY.COLUMN", help="The label.")] = None,
+    y: Annotated[
+        str | None, typer.Option("--y", metavar="PARTY.COLUMN", help="The label; over rows, the column's name alone.")
+    ] = None,
     task: Annotated[Task | None, typer.Option(help="What to learn.")] = None,
+    layout: Annotated[
+        Layout | None, typer.Option(help="Different columns of the same rows, or different rows of the same columns.")
+    ] = None,
     tables: TablesOption = None,
     party: PartiesOption = None,
     setting: Annotated[
@@ -79,7 +95,13 @@ def train(
         file = JobFile.read(job)
         raw = job_settings(
             file,
-            {"y": y, "task": task and task.value, "sample_weight": sample_weight, "name": name},
+            {
+                "y": y,
+                "task": task and task.value,
+                "layout": layout and layout.value,
+                "sample_weight": sample_weight,
+                "name": name,
+            },
             tables=tables,
             parties=party,
             align=align,
@@ -148,25 +170,56 @@ def parse_job(raw: dict[str, Any], file: JobFile, access: Access) -> JobConfig:
 
 def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, Client]:
     """Check the parameters of the forest, and only then order it."""
-    from woodlot.cli._forest import make_estimator, plan_for
     from woodlot.connected import connect
-    from woodlot.estimators.settings import settings_of
 
     quiet_logs()
     job = config.job
-    estimator = make_estimator(job.task, config.forest, origin)
-    plan = plan_for(estimator, origin)
+    order_of = _row_order(config, origin) if job.layout == "rows" else _column_order(config, origin)
     with connecting(access):
         federation = connect(
-            access.address, access.identity, tables=job.tables, parties=job.parties, align=config.align.method
+            access.address,
+            access.identity,
+            tables=job.tables,
+            parties=job.parties,
+            align=config.align.method,
+            layout=job.layout,
         )
         try:
-            labels = federation.find_labels(job.y, job.sample_weight)
-            order = federation.train_order(plan, labels, settings_of(estimator), job.name or "")
-            return federation.client.submit(order), federation.client
+            return federation.client.submit(order_of(federation)), federation.client
         except BaseException:
             federation.close()
             raise
+
+
+def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
+    """Check the parameters now; the order is made when the parties are known."""
+    from woodlot.cli._forest import make_estimator, plan_for
+    from woodlot.estimators.settings import settings_of
+
+    job = config.job
+    estimator = make_estimator(job.task, config.forest, origin)
+    plan = plan_for(estimator, origin)
+
+    def order(federation: ConnectedFederation) -> AnyOrder:
+        labels = federation.find_labels(job.y, job.sample_weight)
+        return federation.train_order(plan, labels, settings_of(estimator), job.name or "")
+
+    return order
+
+
+def _row_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
+    """As `_column_order`, for parties with the same columns."""
+    from woodlot.cli._forest import make_row_estimator, row_plan_for
+    from woodlot.estimators.settings import settings_of
+
+    job = config.job
+    estimator = make_row_estimator(job.task, config.forest, origin)
+    plan = row_plan_for(estimator, origin)
+
+    def order(federation: ConnectedRowFederation) -> AnyOrder:
+        return federation.train_rows_order(plan, job.y, settings_of(estimator), job.name or "")
+
+    return order
 
 
 def say_trained(
@@ -190,7 +243,7 @@ def _print_forest(facts: JobFacts, model: ModelFacts, access: Access, config: Jo
     console.print(Text.assemble(("Forest ", "bold"), (name, "bold green"), (" has grown.", "bold")), end="\n\n")
     console.print(show.facts_grid(grown_facts(facts, model)))
     tables = ["--tables", "TABLE"]
-    label = f"{model.holder}.COLUMN"
+    label = "COLUMN" if model.layout == "rows" else f"{model.holder}.COLUMN"
     if config is not None:
         label, said = config.job.y, config.job.tables
         pairs = [said] if isinstance(said, str) else [f"{p}={table}" for p, table in said.items()]

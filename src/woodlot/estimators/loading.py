@@ -24,12 +24,13 @@ from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
 from woodlot.service.receipts import Receipt
 
-F = TypeVar("F", FederatedForestClassifier, FederatedForestRegressor)
+AnyForest = FederatedForestClassifier | FederatedForestRegressor | WholeForest
+F = TypeVar("F", bound=AnyForest)
 
 ESTIMATORS = {cls.__name__: cls for cls in (FederatedForestClassifier, FederatedForestRegressor)}
 
 
-def load(folder: str | os.PathLike[str]) -> FederatedForestClassifier | FederatedForestRegressor | WholeForest:
+def load(folder: str | os.PathLike[str]) -> AnyForest:
     """Load a model that ``save`` has written, with the parts of the parties that are in the folder.
 
     Parameters
@@ -55,9 +56,15 @@ def load(folder: str | os.PathLike[str]) -> FederatedForestClassifier | Federate
         raise ModelFileError(f"{folder} holds a model that this Woodlot cannot restore: {error!r}") from None
 
 
-def from_settings(settings: Mapping[str, Any]) -> FederatedForestClassifier | FederatedForestRegressor:
+def kind_of(settings: Mapping[str, Any]) -> type[AnyForest] | None:
+    """The estimator's class that ``settings_of`` has named, if this Woodlot knows it."""
+    name = str(settings.get("estimator"))
+    return ESTIMATORS.get(name) or HORIZONTAL.get(name)
+
+
+def from_settings(settings: Mapping[str, Any]) -> AnyForest:
     """The estimator, not yet fitted, that ``settings_of`` has described."""
-    kind = ESTIMATORS.get(str(settings.get("estimator")))
+    kind = kind_of(settings)
     if kind is None:
         raise ModelFileError(f"this Woodlot knows no estimator {settings.get('estimator')!r}")
     try:
@@ -71,7 +78,7 @@ def fitted(model: F, forest: GrownForest, account: Account, label: str | None) -
 
     Parameters
     ----------
-    model : FederatedForestClassifier or FederatedForestRegressor
+    model : FederatedForestClassifier, FederatedForestRegressor or WholeForest
         With the parameters that the forest was grown with.
     forest : GrownForest
         What has grown.

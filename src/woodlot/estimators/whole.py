@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from woodlot.connected_rows import ConnectedRowFederation
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
@@ -29,12 +30,13 @@ from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, check_party_names
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.horizontal import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.protocols.vertical.target import Target
-from woodlot.row_federation import RowFederation, target_of
-from woodlot.runtime.audit import Cost, Disclosures
+from woodlot.row_federation import RowFederation
+from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import derive_seed
 
@@ -67,10 +69,9 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        check_parameters(self.get_params(deep=False), self._criteria)
+        seed = self._check()
         grown = copy.copy(self)
         _forget(grown)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if isinstance(X, AnyFederation):
             grown._fit_federation(X, y, seed)
         else:
@@ -78,6 +79,15 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         _forget(self)
         self.__dict__.update(grown.__dict__)
         return self
+
+    def make_plan(self) -> HorizontalPlan:
+        """What would be grown, once the parameters are checked; for orders."""
+        return self._plan(self._check())
+
+    def _check(self) -> int:
+        """Check the parameters; returns the seed."""
+        check_parameters(self.get_params(deep=False), self._criteria)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _fit_table(self, X: Any, y: Any, seed: int) -> None:
         table, y = check_table(self, X, y)
@@ -89,15 +99,19 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         self._grow(federation, targets, None, seed)
 
     def _fit_federation(self, federation: AnyFederation, y: Any, seed: int) -> None:
-        if not isinstance(federation, RowFederation):
+        if not isinstance(federation, RowFederation | ConnectedRowFederation):
             raise DataError(
                 "this federation's parties have different columns; a horizontal forest needs clients with the same "
-                "columns: Federation.local(tables, layout='rows')"
+                "columns: Federation.local(tables, layout='rows') or connect(..., layout='rows')"
             )
         if not isinstance(y, str):
             raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
         self._origin = Origin((), None, y, self.criterion)
-        self._grow(federation, federation.read_targets(y, self._task), y, seed)
+        if isinstance(federation, ConnectedRowFederation):
+            with progress_bar(self.verbose, "growing trees") as show:
+                self._keep(*federation.train(self._plan(seed), y, settings=settings_of(self), on_progress=show))
+        else:
+            self._grow(federation, federation.read_targets(y, self._task), y, seed)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
 
     def _grow(self, federation: RowFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
@@ -106,9 +120,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             forest, account = federation.grow(
                 plan, targets, label=label, n_jobs=effective_jobs(self.n_jobs), on_progress=show
             )
-        self.disclosure_: Disclosures = account.disclosure
-        self.cost_: Cost = account.cost
-        self._set_forest(forest)
+        self._keep(forest, account)
         most = max(len(target.numbers) + len(target.values) for target in targets.values())
         if isinstance(plan, CollaborativePlan) and most < plan.min_leaf_rows:
             warnings.warn(
@@ -117,6 +129,11 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=4,
             )
+
+    def _keep(self, forest: GrownForest, account: Account) -> None:
+        self.disclosure_: Disclosures = account.disclosure
+        self.cost_: Cost = account.cost
+        self._set_forest(forest)
 
     def _plan(self, seed: int) -> HorizontalPlan:
         """What is to be grown; every method makes its own of `growth_fields`."""
@@ -133,7 +150,10 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
     def _table(self, X: Any) -> Any:
         check_is_fitted(self, "forest_")
         if isinstance(X, AnyFederation):
-            raise DataError("the model is whole: predict each client's table where it is, model.predict(table)")
+            raise DataError(
+                "the model is whole: predict each client's table where it is, model.predict(table); on a connected "
+                "federation, predict_rows(model.forest_.model) has every party do so"
+            )
         if not self._origin.names:
             return read_table(X)
         return check_table_again(self, X, self._origin.names)

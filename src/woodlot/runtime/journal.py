@@ -96,6 +96,11 @@ class Journal:
         with self._reading() as connection:
             return [name for (name,) in connection.execute("SELECT job FROM jobs ORDER BY job")]
 
+    def consult(self, reader: Callable[[Connection], R]) -> R:
+        """Return what a reader finds in other tables of the file."""
+        with self._reading() as connection:
+            return reader(connection)
+
     def verify(self) -> None:
         """Verify the file and every job in it; see `JobJournal.verify`."""
         with self._reading() as connection:
@@ -226,8 +231,7 @@ class JobJournal:
 
     def consult(self, reader: Callable[[Connection], R]) -> R:
         """Return what a reader finds in other tables of the file."""
-        with self._journal._reading() as connection:
-            return reader(connection)
+        return self._journal.consult(reader)
 
     def drop_bodies(self, also: Callable[[Connection], None] | None = None) -> None:
         """End the job: the bytes of its messages are removed; who sent what when, and the digests, stay.

@@ -14,6 +14,7 @@ import msgspec
 
 from woodlot.data.sources import TableSource, read_private
 from woodlot.exceptions import ConfigError
+from woodlot.privacy.budget import Budget
 from woodlot.service.policy import Policy
 from woodlot.service.settings import (
     DEFAULT_PORT,
@@ -141,6 +142,30 @@ class AlignmentConfig(Section, frozen=True, kw_only=True):
         return secret
 
 
+class PrivacyConfig(Section, frozen=True, kw_only=True):
+    """The section ``[privacy]`` of a party.
+
+    Attributes
+    ----------
+    epsilon : float or None
+        What may be spent on each table in all, for ever; None: any amount, which is recorded all the same.
+    delta : float
+        With 0 epsilons are added; else they are composed, and the total holds but for a chance of delta.
+    required : bool
+        Whether to refuse trainings over rows that are not differentially private.
+
+    """
+
+    epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    delta: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    required: bool = False
+
+    @property
+    def budget(self) -> Budget | None:
+        """What may be spent on one table."""
+        return None if self.epsilon is None else Budget(self.epsilon, self.delta)
+
+
 class PartyConfig(_File, frozen=True, kw_only=True):
     """``party.toml``.
 
@@ -162,6 +187,8 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         What the party has, by the names that jobs use.
     policy : Policy
         Who may do what.
+    privacy : PrivacyConfig
+        What differentially private releases may cost.
 
     """
 
@@ -174,6 +201,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
     alignment: AlignmentConfig = AlignmentConfig()
     tables: dict[str, TableSource] = msgspec.field(default_factory=dict)
     policy: Policy = Policy()
+    privacy: PrivacyConfig = PrivacyConfig()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
@@ -193,11 +221,13 @@ class JobSettings(Section, frozen=True, kw_only=True):
     Attributes
     ----------
     y : str
-        The label, ``"party.column"``.
+        The label: ``"party.column"``; with layout "rows" the column, which every party has.
     task : {"classification", "regression"}
         What to learn.
     kind : {"train"}
         What to do.
+    layout : {"columns", "rows"}
+        Whether the parties have different columns of the same rows, or different rows of the same columns.
     parties : tuple of str or None
         Who takes part; None: those that `tables` names, or all that have ever been connected.
     tables : str or dict of str to str
@@ -212,15 +242,19 @@ class JobSettings(Section, frozen=True, kw_only=True):
     y: str
     task: Literal["classification", "regression"]
     kind: Literal["train"] = "train"
+    layout: Literal["columns", "rows"] = "columns"
     parties: tuple[str, ...] | None = None
     tables: str | dict[str, str] = ""
     sample_weight: str | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
-        party = _party_of("y", self.y)
-        if self.sample_weight is not None and _party_of("sample_weight", self.sample_weight) != party:
-            raise ValueError(f"sample_weight must be at the party of y, {party!r}, not {self.sample_weight!r}")
+        party = None if self.layout == "rows" else _party_of("y", self.y)
+        if self.sample_weight is not None:
+            if party is None:
+                raise ValueError("sample_weight is for layout 'columns'; forests over rows take no weights")
+            if _party_of("sample_weight", self.sample_weight) != party:
+                raise ValueError(f"sample_weight must be at the party of y, {party!r}, not {self.sample_weight!r}")
         if isinstance(self.tables, dict) and self.parties is None and self.tables:
             msgspec.structs.force_setattr(self, "parties", tuple(self.tables))
         if self.parties is not None:
@@ -228,10 +262,10 @@ class JobSettings(Section, frozen=True, kw_only=True):
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", self.name):
             raise ValueError(f"name {self.name!r} must be up to 64 letters, digits, dots, dashes and underscores")
 
-    def _check_parties(self, holder: str, parties: tuple[str, ...]) -> None:
+    def _check_parties(self, holder: str | None, parties: tuple[str, ...]) -> None:
         if len(set(parties)) < len(parties) or not parties:
             raise ValueError("parties must name at least one party, and none twice")
-        if holder not in parties:
+        if holder is not None and holder not in parties:
             raise ValueError(f"y is at {holder!r}, who is not among the parties {', '.join(parties)}; add it")
         if isinstance(self.tables, dict) and set(self.tables) != set(parties):
             odd = sorted(set(self.tables) ^ set(parties))
@@ -281,6 +315,8 @@ class JobConfig(_File, frozen=True, kw_only=True):
         raw, tables = _without_tables(cls, raw, "mpi", folder, origin)
         config = super().parse(raw, folder=folder, origin=origin)
         if tables:
+            if config.job.layout == "rows":
+                raise ConfigError(f"{origin}: layout = 'rows' is not for MPI; take it out, or send the job to services")
             if (holder := _party_of("y", config.job.y)) not in tables:
                 raise ConfigError(f"{origin}: job.y is at {holder!r}, but there is no section [mpi.{holder}]; add it")
         elif config.coordinator is None:

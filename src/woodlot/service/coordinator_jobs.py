@@ -23,8 +23,17 @@ from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
+from woodlot.service import coordinator_rows as rows
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import AlignedOrder, AlignOrder, AnyOrder, PredictOrder, TrainOrder
+from woodlot.service.orders import (
+    AlignedOrder,
+    AlignOrder,
+    AnyOrder,
+    PredictOrder,
+    PredictRowsOrder,
+    TrainOrder,
+    TrainRowsOrder,
+)
 from woodlot.trees.parallel import effective_jobs
 
 
@@ -195,12 +204,15 @@ def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, accoun
         unwilling=outcome.unwilling,
         oob_score=outcome.oob_score,
         settings=order.settings,
+        layout="columns",
         **account,
     )
 
 
 def _check_prediction(store: JobStore, order: PredictOrder) -> None:
     facts = store.model_facts(order.model)
+    if facts.layout == "rows":
+        raise DataError("this model is whole, and every party can predict its own rows with it: order predict-rows")
     if not set(order.parties) & set(facts.parties):
         raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
 
@@ -258,5 +270,11 @@ KINDS: dict[type[AnyOrder], Kind] = {
         ),
         _keep_prediction,
         _check_prediction,
+    ),
+    TrainRowsOrder: Kind(lambda order, opening, store: rows.train_rows_job(order, opening), rows.keep_training),
+    PredictRowsOrder: Kind(
+        lambda order, opening, store: rows.predict_rows_job(order, opening, store.model_files(order.model)[0]),
+        rows.keep_prediction,
+        rows.check_prediction,
     ),
 }

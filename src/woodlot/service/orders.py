@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.identity import Identity, Trust
@@ -141,7 +142,39 @@ class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
     absent: tuple[str, ...] = ()
 
 
-AnyOrder: TypeAlias = AlignOrder | TrainOrder | PredictOrder
+class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
+    """Grow a whole forest over the rows of parties that have the same columns.
+
+    Attributes
+    ----------
+    plan : HorizontalPlan
+        What to grow, and by which method. A party does this and nothing else.
+    settings, name
+        As for `TrainOrder`.
+
+    """
+
+    plan: HorizontalPlan
+    settings: str
+    name: str = ""
+
+
+class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
+    """Have every party predict its own rows with a whole forest, and keep the answers.
+
+    A party whose `Part` names a label tells how good they are.
+
+    Attributes
+    ----------
+    model : str
+        The job that has grown it.
+
+    """
+
+    model: JobId
+
+
+AnyOrder: TypeAlias = AlignOrder | TrainOrder | PredictOrder | TrainRowsOrder | PredictRowsOrder
 
 
 def new_job() -> str:
@@ -169,7 +202,7 @@ def sign_order(order: AnyOrder, identity: Identity) -> tuple[bytes, bytes]:
 def read_order(data: bytes) -> AnyOrder:
     """An order from its bytes; anything else is a `RemoteProtocolError`."""
     try:
-        order: AnyOrder = msgspec.json.decode(data, type=AlignOrder | TrainOrder | PredictOrder)
+        order: AnyOrder = msgspec.json.decode(data, type=AnyOrder)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"this is no order: {error}") from None
     if set(order.sealed) != set(order.parties) or len(set(order.parties)) != len(order.parties):

@@ -56,6 +56,7 @@ class Party:
             end_job=lambda job: self._sessions.end(job),
             till=lambda job: self._sessions.till(job),
             n_jobs=effective_jobs(config.n_jobs),
+            privacy=config.privacy,
         )
         self._sessions = Sessions(
             identity.name, lambda job: PartyJob(home, job), journal=self._journal, limit=config.message_limit

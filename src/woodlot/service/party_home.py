@@ -10,9 +10,9 @@ from typing import Generic, Protocol, TypeVar
 
 from woodlot.data.sources import LoadedTable, TableSource
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError
-from woodlot.privacy.budget import Budget
 from woodlot.protocols.messages.base import Message
 from woodlot.runtime.till import Till
+from woodlot.service.config import PrivacyConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import Order, Part
 from woodlot.service.party_store import PartyStore
@@ -41,10 +41,10 @@ class PartyHome:
         Lets go of an ended job.
     till : callable
         From a job's name to where it pays for what it releases under differential privacy.
-    budget : Budget or None
-        How much may be spent on each table in all.
     n_jobs : int
         Threads.
+    privacy : PrivacyConfig
+        What differentially private releases may cost.
 
     """
 
@@ -57,7 +57,7 @@ class PartyHome:
     end_job: Callable[[str], None]
     till: Callable[[str], Till]
     n_jobs: int
-    budget: Budget | None = None
+    privacy: PrivacyConfig
 
     @property
     def certificate(self) -> bytes:

@@ -19,9 +19,20 @@ from typing import Any
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder, check_order, open_part
+from woodlot.service.orders import (
+    AlignOrder,
+    AnyOrder,
+    Part,
+    PredictOrder,
+    PredictRowsOrder,
+    TrainOrder,
+    TrainRowsOrder,
+    check_order,
+    open_part,
+)
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
+from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +40,8 @@ WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
     AlignOrder: ColumnsWork,
     TrainOrder: ColumnsWork,
     PredictOrder: ColumnsWork,
+    TrainRowsOrder: TrainRowsWork,
+    PredictRowsOrder: PredictRowsWork,
 }
 """What is done for each kind of order."""
 

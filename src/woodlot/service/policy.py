@@ -17,7 +17,7 @@ import msgspec
 
 from woodlot.exceptions import JournalError, PolicyError
 
-Order = Literal["align", "train", "predict"]
+Order = Literal["align", "train", "predict", "train-rows", "predict-rows"]
 """What a user can order."""
 
 EVERYBODY = "*"
@@ -34,14 +34,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes
     ----------
-    protocols : tuple of {"align", "train", "predict"}
-        What may be ordered at all.
+    protocols : tuple of {"align", "train", "predict", "train-rows", "predict-rows"}
+        What may be ordered at all. By default not what makes whole models of this party's rows ("train-rows"): their
+        thresholds are everybody's to see.
     train, predict : tuple of str
-        Users who may order it; ``"*"`` is everybody. Whoever may do one of them may also align.
+        Users who may order it, of rows too; ``"*"`` is everybody. Whoever may do one of them may also align.
     min_rows : int
-        The fewest common rows that this party takes part with.
+        The fewest common rows that this party takes part with; where rows are its own, the fewest of these.
     min_samples_leaf : int
         The smallest leaf that a training may ask for.
+    plain_sums : bool
+        Whether a training over rows may show the coordinator this party's numbers where only a sum is needed.
+    allow_two : bool
+        Whether this party adds its numbers to those of one other party alone, who then knows them.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
     sealed_predictions : bool
@@ -51,11 +56,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     """
 
-    protocols: tuple[Order, ...] = get_args(Order)
+    protocols: tuple[Order, ...] = ("align", "train", "predict")
     train: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
     min_samples_leaf: _AtLeastOne = 1
+    plain_sums: bool = False
+    allow_two: bool = False
     share_model: bool = False
     sealed_predictions: bool = False
     predictions_per_day: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -65,7 +72,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Parameters
         ----------
-        kind : {"align", "train", "predict"}
+        kind : {"align", "train", "predict", "train-rows", "predict-rows"}
             What is ordered.
         user : str
             The name in the certificate of whoever gave the order.
@@ -83,10 +90,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
-        allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[kind]
+        setting = kind.removesuffix("-rows")
+        allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
         if user in allowed or EVERYBODY in allowed:
             return
-        setting = "train" if kind == "align" else kind
+        setting = "train" if setting == "align" else setting
         name = msgspec.json.encode(user).decode()  # as TOML writes it
         raise PolicyError(
             f"this party lets nobody {kind}; its operator can add the line {setting} = [{name}] to the section "
@@ -96,12 +104,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "the section [policy] of its configuration"
         )
 
-    def check_rows(self, n: int) -> None:
+    def check_rows(self, n: int, what: str = "common rows") -> None:
         """Refuse to work on fewer rows than the policy allows."""
         if n < self.min_rows:
-            raise PolicyError(
-                f"there are fewer common rows than this party's policy asks for (min_rows = {self.min_rows})"
-            )
+            raise PolicyError(f"there are fewer {what} than this party's policy asks for (min_rows = {self.min_rows})")
 
     def check_sealed(self, how: str) -> None:
         """Refuse predictions that would show outcomes of splits, where the policy asks for sealed ones."""
@@ -117,6 +123,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise PolicyError(
                 f"leaves of {min_samples_leaf} rows are too small for this party's policy; "
                 f"train with min_samples_leaf={self.min_samples_leaf} or more"
+            )
+
+    def check_sums(self, *, plain: bool, two: bool) -> None:
+        """Refuse sums that tell more of this party's numbers than the policy allows."""
+        if plain and not self.plain_sums:
+            raise PolicyError(
+                "this party does not show its numbers where a sum is enough: train with sums='secure', or let its "
+                "operator set plain_sums = true in the section [policy] of its configuration"
+            )
+        if two and not self.allow_two:
+            raise PolicyError(
+                "this party does not add its numbers to those of one other party alone, who would learn them: train "
+                "with three parties or more, or let its operator set allow_two = true in the section [policy] of its "
+                "configuration"
             )
 
 

@@ -59,6 +59,28 @@ class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_bins: int | None
     seed: int
 
+    # What policies ask of every plan; a method that does otherwise says so.
+
+    @property
+    def fewest_rows(self) -> int:
+        """The fewest rows of a client that anything it tells may be of."""
+        return self.min_samples_leaf
+
+    @property
+    def shows_numbers(self) -> bool:
+        """Whether numbers that only their sum is needed of are shown one by one."""
+        return False
+
+    @property
+    def allows_two(self) -> bool:
+        """Whether sums over two clients are allowed, who learn each other's numbers from them."""
+        return False
+
+    @property
+    def is_private(self) -> bool:
+        """Whether all that a client tells of its labels is differentially private."""
+        return False
+
     def settings(self, n_features: int) -> msg.GrowthSettings:
         """What every client is told."""
         return msg.GrowthSettings(

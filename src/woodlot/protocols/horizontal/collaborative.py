@@ -64,6 +64,18 @@ class CollaborativePlan(GrowthPlan, frozen=True, tag="collaborative"):
     sums: secure_sum.Mode = "secure"
     allow_two: bool = False
 
+    @property
+    def fewest_rows(self) -> int:
+        return min(self.min_samples_leaf, self.min_leaf_rows)
+
+    @property
+    def shows_numbers(self) -> bool:
+        return self.sums == "plain"
+
+    @property
+    def allows_two(self) -> bool:
+        return self.allow_two
+
 
 def collaborative_forest(plan: CollaborativePlan, clients: Sequence[str]) -> Rounds:
     """Coordinator: grow a forest over all clients' rows; returns the parts of the whole model.

@@ -182,6 +182,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Grows with every change of what is told here.
     waiting_for : tuple of str
         Parties that are away and needed now.
+    score, scores
+        Accuracy or R2, and by party where each has its own rows.
 
     """
 
@@ -208,6 +210,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     common: dict[str, int] = {}
     rows: dict[str, int] = {}
     score: float | None = None
+    scores: dict[str, float] = {}
 
 
 class JobStatus(Message):
@@ -256,6 +259,10 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Attributes
     ----------
+    holder : str
+        The party with the labels; "" where every party has its own.
+    layout : str
+        Whether its parties have different "columns" of the same rows, or different "rows" of the same columns.
     settings : str
         The estimator and its parameters, as JSON.
     disclosure : str
@@ -283,6 +290,7 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     settings: str
     disclosure: str
     cost: str
+    layout: Literal["columns", "rows"] = "columns"
 
 
 class ModelList(Message):

@@ -95,6 +95,16 @@ def load_parts(folder: str | os.PathLike[str]) -> StoredForest:
     return StoredForest(coordinator, parts, _read_parties(own / SHARED, coordinator), extra)
 
 
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files that somebody has sent, by their paths below ``folder``; one that leads out of it is refused."""
+    for name, data in files.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ModelFileError(f"the coordinator sent a file that leads out of its folder: {name!r}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
 def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -> tuple[str, PartyForest]:
     """Read one party's part, which must belong to the coordinator's forest."""
     path = Path(folder)

@@ -1,0 +1,114 @@
+"""What the coordinator does in jobs with parties that have the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from woodlot.exceptions import DataError
+from woodlot.protocols.horizontal.methods import protocol_of
+from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
+from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.service.job_store import JobStore
+from woodlot.service.orders import Order, PredictRowsOrder, TrainRowsOrder
+
+if TYPE_CHECKING:
+    from woodlot.service.coordinator_jobs import Kept
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedRows:
+    """How many rows each party has predicted, and how well, where it has said so."""
+
+    rows: dict[str, int]
+    scores: dict[str, float]
+
+
+def train_rows_job(
+    order: TrainRowsOrder, opening: msg.OpenJob
+) -> Generator[Round, dict[str, Message], tuple[CoordinatorForest, PartyForest]]:
+    """Grow a whole forest by the method that is ordered."""
+    yield from _open(order, opening)
+    parts: tuple[CoordinatorForest, PartyForest] = yield from protocol_of(order.plan, order.parties)
+    return parts
+
+
+def predict_rows_job(
+    order: PredictRowsOrder, opening: msg.OpenJob, files: Mapping[str, bytes]
+) -> Generator[Round, dict[str, Message], PredictedRows]:
+    """Bring the forest to every party, which predicts its own rows."""
+    yield from _open(order, opening)
+    bring = PredictRows(model=order.model, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()})
+    replies = yield Round("predict", dict.fromkeys(order.parties, bring))
+    told = {p: reply_of(replies[p], RowsPredicted, p) for p in order.parties}
+    scores = {p: reply.score for p, reply in told.items() if reply.score is not None}
+    return PredictedRows({p: reply.n_rows for p, reply in told.items()}, scores)
+
+
+def _open(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], None]:
+    replies = yield Round("open", dict.fromkeys(order.parties, opening))
+    for party in order.parties:
+        reply_of(replies[party], msg.JobOpened, party)
+
+
+# --- what stays behind ---
+
+
+def keep_training(kept: Kept, outcome: tuple[CoordinatorForest, PartyForest]) -> dict[str, Any]:
+    """Store the whole forest."""
+    order: TrainRowsOrder = kept.order
+    forest, part = outcome
+    facts = msg.ModelFacts(
+        model=order.job,
+        name=order.name,
+        user=kept.facts.user,
+        created=kept.facts.created,
+        forest=forest_id_of(forest),
+        parties=order.parties,
+        holder="",
+        n_rows=forest.n_rows,
+        n_trees=forest.structure.n_trees,
+        n_nodes=forest.structure.n_nodes,
+        splits={},
+        classes=forest.classes,
+        complete=True,
+        unwilling=(),
+        oob_score=None,
+        settings=order.settings,
+        layout="rows",
+        **kept.account,
+    )
+    kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}), None, np.empty(0))
+    return {"model": order.job, "name": order.name, "n_rows": forest.n_rows}
+
+
+def keep_prediction(kept: Kept, outcome: PredictedRows) -> dict[str, Any]:
+    """The answers are with the parties; what is left to tell is how many, and how good."""
+    n_rows = sum(outcome.rows.values())
+    score = None
+    if outcome.scores and kept.store.model_facts(kept.order.model).classes:
+        scored = sum(outcome.rows[p] for p in outcome.scores)
+        score = sum(outcome.rows[p] * accuracy for p, accuracy in outcome.scores.items()) / scored
+    return {
+        "model": kept.order.model,
+        "n_rows": n_rows,
+        "rows": outcome.rows,
+        "score": score,
+        "scores": outcome.scores,
+    }
+
+
+def check_prediction(store: JobStore, order: PredictRowsOrder) -> None:
+    """Refuse to bring parties a model that is not whole."""
+    if store.model_facts(order.model).layout != "rows":
+        raise DataError(
+            "this model was grown over columns of different parties, who must answer together: order predict"
+        )

@@ -1,0 +1,136 @@
+"""Jobs between parties with different rows of the same columns: train a whole forest, and predict with it."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.ids import canonical_ids
+from woodlot.data.labels import check_classes, check_targets
+from woodlot.data.values import natural_type
+from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
+from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.horizontal.labels import target_of
+from woodlot.protocols.horizontal.methods import client_of
+from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.messages import row_jobs as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.answers import match_columns
+from woodlot.protocols.vertical.files import load_parts, write_files
+from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.target import Target
+from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
+from woodlot.service.party_home import TakenOrder, private_errors
+from woodlot.trees.predict import Predictor
+
+
+class TrainRowsWork:
+    """What a party does for an order to grow a forest over rows: the client of whatever method is ordered.
+
+    The client is given the plan that the user has signed, and refuses to do anything else. Its keys for secure sums
+    are signed with the party's identity; what it releases under differential privacy it pays for in the transaction
+    that records its answer.
+    """
+
+    n_aligned = None
+
+    def __init__(self, taken: TakenOrder[TrainRowsOrder]) -> None:
+        _check_plan(taken)
+        home, order, part, loaded = taken.home, taken.order, taken.part, taken.loaded
+        store, name = home.store, home.identity.name
+
+        def row_ids() -> list[bytes]:
+            with private_errors(f"job {taken.job}", "its ids cannot be used"):
+                return canonical_ids(loaded.ids).values
+
+        with private_errors(f"job {taken.job}", "its labels or its table cannot be used"):
+            if part.label is None:
+                raise DataError("the order names no column of labels")
+            table = loaded.table()
+            own = Holdings(
+                name=name,
+                table=table.select([column for column in table.names if column != part.label]),
+                target=target_of(natural_type(loaded.values(part.label)), order.plan.task),
+                entropy=lambda purpose: store.secret_for(taken.job, purpose),
+                lasting=lambda purpose: store.secret_for("rows", purpose),
+                bootstrap_secret=store.secret_for("rows", "bootstrap"),
+                purse=home.till(taken.job).purse(name, loaded.name, home.privacy.budget),
+                dataset=loaded.name,
+                row_ids=row_ids,
+                data_digest=bytes.fromhex(loaded.digest),
+                job=taken.job,
+                signer=home,
+                shared_secret=home.shared_secret,
+                n_jobs=home.n_jobs,
+            )
+            self._client = client_of(order.plan, own)
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        return self._client.handle(message)
+
+
+def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
+    """Refuse what the party's policy forbids, before anything is told."""
+    policy, plan = taken.home.policy, taken.order.plan
+    policy.check_rows(taken.loaded.n_rows, "rows")
+    policy.check_leaf(plan.fewest_rows)
+    policy.check_sums(plain=plan.shows_numbers, two=plan.allows_two and len(taken.order.parties) == 2)
+    if taken.home.privacy.required and not plan.is_private:
+        raise PolicyError(
+            "this party takes part in differentially private trainings only (required = true in the section [privacy] "
+            "of its configuration)"
+        )
+
+
+class PredictRowsWork:
+    """What a party does for an order to predict its own rows: it is brought the forest, and keeps the answers."""
+
+    n_aligned = None
+
+    def __init__(self, taken: TakenOrder[PredictRowsOrder]) -> None:
+        self._taken = taken
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        if not isinstance(message, msg.PredictRows):
+            raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+        taken, home = self._taken, self._taken.home
+        if message.model != taken.order.model:
+            raise RemoteProtocolError("the order is for another model")
+        forest, part = _read_forest(message)
+        table = taken.loaded
+        with private_errors(f"job {taken.job}", "its table does not have the columns that the model was trained with"):
+            columns = match_columns(part.names, part.codings, table.table())
+        home.store.spend_predictions(taken.job, taken.user, table.n_rows, datetime.now(UTC))
+        predictor = Predictor(forest.structure, part.splits, forest.leaves)
+        outputs = predictor.predict_outputs(columns, table.n_rows, "soft", home.n_jobs)
+        score = None
+        if taken.part.label is not None:
+            with private_errors(f"job {taken.job}", "its labels cannot be used"):
+                score = _score(natural_type(table.values(taken.part.label)), outputs, forest)
+        home.store.keep_answers(taken.job, table, np.arange(table.n_rows), outputs, forest.classes)
+        return msg.RowsPredicted(n_rows=table.n_rows, score=score)
+
+
+def _read_forest(message: msg.PredictRows) -> tuple[CoordinatorForest, PartyForest]:
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            write_files(Path(scratch), {name: data.tobytes() for name, data in message.files.items()})
+            stored = load_parts(scratch)
+            return stored.coordinator, stored.shared[HOLDER]
+        except (ModelFileError, KeyError):
+            raise RemoteProtocolError("what the coordinator has sent is no whole forest") from None
+
+
+def _score(labels: NDArray[np.generic], outputs: NDArray[np.float64], forest: CoordinatorForest) -> float:
+    """Accuracy or R2."""
+    if not forest.classes:
+        known = np.ones(len(labels), bool)
+        return Target.of_values(check_targets(labels)).score(outputs[:, 0], known)[0]
+    said = np.array(forest.classes, dtype=object)[outputs.argmax(axis=1)]
+    return float((said == check_classes(labels).astype(object)).mean())

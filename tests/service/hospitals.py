@@ -1,0 +1,48 @@
+"""Three hospitals with the same columns and different patients, for tests of jobs over rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from world import POLICY, World
+
+import woodlot as wl
+from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+
+HOSPITALS = ("anna", "bern", "chur")
+TABLE, LABEL = "patients", "ill"
+ROW_POLICY = POLICY | {"protocols": ["train-rows", "predict-rows"]}
+PLAN = CollaborativePlan(
+    task="classes", n_estimators=3, criterion="gini", max_depth=3, min_samples_split=2, min_samples_leaf=2,
+    max_features="sqrt", bootstrap=True, max_samples=None, max_bins=None, seed=4, min_leaf_rows=2,
+)  # fmt: skip
+
+
+def patients(seed: int, n: int = 60) -> pa.Table:
+    """Rows of one hospital; ids are its own, and every column is of all kinds that there are."""
+    rng = np.random.default_rng(seed)
+    age, dose = rng.normal(50, 15, n), rng.uniform(0, 1, n)
+    ward = np.array(["north", "south", "east"])[rng.integers(0, 3, n)]
+    ill = np.where(age / 50 + dose + (ward == "east") + 0.3 * rng.normal(size=n) > 1.8, "yes", "no")
+    return pa.table({"id": np.arange(n) + 1000 * seed, "age": age, "dose": dose, "ward": ward, LABEL: ill})
+
+
+def hospitals(root: Path, tables: dict[str, pa.Table] | None = None, **settings: Any) -> World:
+    """The world of the hospitals, who all let Alice train; further settings are everybody's."""
+    tables = {name: patients(k + 1) for k, name in enumerate(HOSPITALS)} if tables is None else tables
+    world = World(root, {name: {TABLE: table} for name, table in tables.items()})
+    for own in world.settings.values():
+        own |= {"policy": ROW_POLICY} | settings
+    return world
+
+
+def rows_of(world: World, user: str = "alice", **options: Any) -> ConnectedRowFederation:
+    """A user's connection."""
+    options = {"tables": TABLE, "parties": tuple(world.settings), "layout": "rows"} | options
+    federation = wl.connect(world.address, world.root / user / "identity", **options)
+    assert isinstance(federation, ConnectedRowFederation)
+    return federation

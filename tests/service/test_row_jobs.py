@@ -1,0 +1,208 @@
+"""Horizontal forests between organisations: grown by services, kept whole, used by everybody; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hospitals import HOSPITALS, LABEL, PLAN, ROW_POLICY, TABLE, hospitals, patients, rows_of
+from world import World, running
+
+import woodlot as wl
+from wire_search import captured, disguised, floats, integers, opened, search, texts
+from woodlot.exceptions import DataError
+from woodlot.service.client import JobFailed
+from woodlot.service.orders import Part, PredictOrder
+
+KIND = {"classes": wl.CollaborativeForestClassifier, "alone": wl.LocalForestsClassifier}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running(hospitals(tmp_path_factory.mktemp("rows"))) as world:
+        yield world
+
+
+def tables_of(world: World) -> dict[str, pd.DataFrame]:
+    return {p: pq.read_table(world.root / p / f"{TABLE}.parquet").to_pandas() for p in world.settings}
+
+
+def seen(model: Any) -> list[str]:
+    return [row.kind for row in model.disclosure_.rows]
+
+
+@pytest.mark.parametrize("name", KIND)
+def test_a_forest_over_services_is_the_one_grown_in_process(world: World, name: str) -> None:
+    tables = tables_of(world)
+    local = wl.Federation.local(tables, id="id", layout="rows")
+    options: dict[str, Any] = {"n_estimators": 4, "bootstrap": False, "random_state": 1}
+    with rows_of(world) as federation:
+        model = KIND[name](**options).fit(federation, y=LABEL)
+    expected = KIND[name](**options).fit(local, y=LABEL)
+    for row in tables.values():
+        np.testing.assert_array_equal(model.predict_proba(row), expected.predict_proba(row))
+    assert list(model.classes_) == ["no", "yes"]
+    assert model.n_features_in_ == 3
+    assert set(seen(expected)) < set(seen(model))  # the order, besides
+
+
+def test_a_model_is_kept_fetched_exported_and_used_by_every_party(world: World, tmp_path: Path) -> None:
+    tables = tables_of(world)
+    with rows_of(world) as federation:
+        order = federation.train_rows_order(PLAN, LABEL, {"estimator": "", "params": {}}, "ward")
+        federation.client.finish(federation.client.submit(order).job)
+        model = wl.CollaborativeForestClassifier(5, random_state=2).fit(federation, y=LABEL)
+        facts = federation.client.find_model(model.forest_.model)
+        assert (facts.layout, facts.parties, facts.n_rows, facts.complete) == ("rows", HOSPITALS, 180, True)
+        assert federation.client.find_model("ward").n_trees == 3
+        model.save(tmp_path / "model")
+        done = federation.predict_rows(model.forest_.model, LABEL)
+        in_parts = PredictOrder(**federation.client.order_fields({"anna": Part(table=TABLE)}), model=facts.model)
+        with pytest.raises(DataError, match="order predict-rows"):
+            federation.client.submit(in_parts)
+    again = wl.load(tmp_path / "model")
+    for party, rows in tables.items():
+        kept = pq.read_table(world.root / party / "state" / "answers" / f"{done.job}.parquet").to_pandas()
+        np.testing.assert_array_equal(kept["prediction"], again.predict(rows))
+        np.testing.assert_array_equal(kept["id"], rows["id"])
+        assert done.scores[party] == pytest.approx((kept["prediction"] == rows[LABEL]).mean())
+    assert done.rows == dict.fromkeys(HOSPITALS, 60)
+    assert done.score == pytest.approx(np.mean(list(done.scores.values())))
+
+
+def test_a_secret_of_each_party_draws_the_rows_of_trees(world: World) -> None:
+    """Bootstraps cannot be computed from the seed, and are the same at every training."""
+    tables = tables_of(world)
+    options: dict[str, Any] = {"n_estimators": 4, "random_state": 1}
+    with rows_of(world) as federation:
+        first, second = (wl.LocalForestsClassifier(**options).fit(federation, y=LABEL) for _ in range(2))
+    local = wl.LocalForestsClassifier(**options).fit(wl.Federation.local(tables, id="id", layout="rows"), y=LABEL)
+    rows = pd.concat(tables.values())
+    np.testing.assert_array_equal(first.predict_proba(rows), second.predict_proba(rows))
+    assert (first.predict_proba(rows) != local.predict_proba(rows)).any()
+
+
+def test_regression_over_services(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tables = {
+        p: pa.table({"id": np.arange(50), "x": (x := rng.normal(size=50)), "y": 3 * x + rng.normal(size=50) * 0.1})
+        for p in HOSPITALS
+    }
+    with running(hospitals(tmp_path, tables)) as world, rows_of(world) as federation:
+        model = wl.CollaborativeForestRegressor(10, random_state=0).fit(federation, y="y")
+        assert model.score(tables["anna"].to_pandas()[["x"]], tables["anna"]["y"].to_numpy()) > 0.9
+        done = federation.predict_rows(model.forest_.model, "y")
+        assert done.score is None
+        assert min(done.scores.values()) > 0.9
+
+
+# --- what is refused ---
+
+
+def failure(world: World, plan: Any = PLAN, user: str = "alice", label: str = LABEL, **options: Any) -> str:
+    with rows_of(world, user, **options) as federation:
+        order = federation.train_rows_order(plan, label, {})
+        with pytest.raises(JobFailed) as caught:
+            federation.client.finish(federation.client.submit(order).job)
+        assert not (world.root / "coordinator" / "state" / "models" / order.job).exists()
+    return str(caught.value)
+
+
+def test_what_the_policy_forbids_is_refused(world: World) -> None:
+    change = msgspec.structs.replace
+    assert "does not let 'bob' train-rows" in failure(world, user="bob")
+    assert "plain_sums = true" in failure(world, change(PLAN, sums="plain"))
+    assert "secure sums need 3 clients" in failure(world, parties=HOSPITALS[:2])
+    assert "allow_two = true" in failure(world, change(PLAN, allow_two=True), parties=HOSPITALS[:2])
+    told = failure(world, label="illness")
+    assert "its table cannot be used; its own log says why" in told
+    assert "illness" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"policy": {"train": ["alice"]}}, "does not train-rows: the setting protocols"),
+        ({"policy": ROW_POLICY | {"min_rows": 61}}, "fewer rows than this party's policy asks for (min_rows = 61)"),
+        ({"policy": ROW_POLICY | {"min_samples_leaf": 3}}, "train with min_samples_leaf=3 or more"),
+        ({"privacy": {"required": True}}, "differentially private trainings only"),
+    ],
+    ids=["protocols", "rows", "leaf", "private"],
+)
+def test_a_stricter_party(world: World, settings: dict[str, Any], words: str) -> None:
+    usual = world.settings["bern"]
+    world.stop_party("bern")
+    world.settings["bern"] = usual | settings
+    world.start_party("bern")
+    try:
+        assert words in failure(world)
+    finally:
+        world.stop_party("bern")
+        world.settings["bern"] = usual
+        world.start_party("bern")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.rename_columns(["id", "years", "dose", "ward", LABEL]), "bern lacks 'age', which anna has"),
+        (lambda t: t.set_column(1, "age", pa.array(["old"] * 60)), "'age' holds numbers at anna and categories"),
+        (lambda t: t.set_column(4, LABEL, pa.array([1] * 60)), "different types: str at anna, int at bern"),
+        (lambda t: t.set_column(4, LABEL, pa.array([None, *["no"] * 59])), "its labels or its table cannot be used"),
+        (lambda t: t.slice(0, 0), "its table cannot be used"),
+    ],
+    ids=["columns", "kinds", "classes", "missing labels", "no rows"],
+)
+def test_tables_that_do_not_go_together(world: World, change: Any, words: str) -> None:
+    path = world.root / "bern" / f"{TABLE}.parquet"
+    whole = pq.read_table(path)
+    pq.write_table(change(whole), path)
+    try:
+        assert words in failure(world)
+    finally:
+        pq.write_table(whole, path)
+
+
+def test_orders_that_make_no_sense_are_declined(world: World) -> None:
+    with rows_of(world) as federation:
+        with pytest.raises(DataError, match="there is no model"):
+            federation.predict_rows("0" * 32)
+        with pytest.raises(DataError, match="nothing to align"):
+            federation.align()
+        with pytest.raises(DataError, match="layout='rows'"):
+            wl.FederatedForestClassifier(2).fit(federation, y="anna.ill")
+        with pytest.raises(DataError, match="the model is whole"):
+            wl.LocalForestsClassifier(2).fit(federation, y=LABEL).predict(federation)
+    with pytest.raises(DataError, match="join no rows"):
+        rows_of(world, join="outer")
+    with pytest.raises(ValueError, match="layout must be"):
+        rows_of(world, layout="cells")
+
+
+# --- the wire ---
+
+
+def test_nothing_travels_that_messages_do_not_declare(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    held = {
+        p: patients(k + 1).set_column(0, "id", pa.array(rng.integers(10**8, 10**9, 60)))
+        for k, p in enumerate(HOSPITALS)
+    }
+    with captured() as messages, running(hospitals(tmp_path, held)) as world, rows_of(world) as federation:
+        model = wl.CollaborativeForestClassifier(10, random_state=0).fit(federation, y=LABEL)
+        federation.predict_rows(model.forest_.model, LABEL)
+    secrets = {
+        "values": list(floats(np.concatenate([t[c].to_numpy() for t in held.values() for c in ("age", "dose")]))),
+        "ids": list(disguised(integers(np.concatenate([t["id"].to_numpy() for t in held.values()]).tolist()))),
+        "names of tables": list(disguised(texts([TABLE]))),
+    }
+    items = [item for data in messages for item in opened(data)]
+    assert {"GrownTrees", "MaskedVector", "PredictRows", "ModelPart"} <= {name for name, _ in items}
+    assert search(secrets, items, short_hits=3) == {}
