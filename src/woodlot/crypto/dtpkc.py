@@ -194,6 +194,16 @@ class Ciphertext:
 # --- what everybody can do ---
 
 
+def conceal(group: Group, number: int, stream: SecretStream) -> Any:
+    """A C1 alone: a number that only the strong key opens, and can be compared. It takes one power, not two.
+
+    It is h^r (1 + m N) for an h whose secret key nobody has, which is Paillier's scheme.
+    """
+    if not -group.N < 2 * number < group.N:
+        raise LocalProtocolError("the number is too large for this modulus")
+    return group.tables.power(group.g, group.draw(stream)) * (1 + int(number) * group.N) % group.N2
+
+
 def add(first: Ciphertext, second: Ciphertext) -> Ciphertext:
     """The sum of two numbers under the same key."""
     group = first.group

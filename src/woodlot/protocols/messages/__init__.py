@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from woodlot.protocols.messages import align, base, horizontal, jobs, row_jobs, sealed, secure_sum, vertical
+from woodlot.protocols.messages import (
+    align,
+    base,
+    horizontal,
+    jobs,
+    revocable_keys,
+    row_jobs,
+    sealed,
+    secure_sum,
+    vertical,
+)
 
-__all__ = ["align", "base", "horizontal", "jobs", "row_jobs", "sealed", "secure_sum", "vertical"]
+__all__ = ["align", "base", "horizontal", "jobs", "revocable_keys", "row_jobs", "sealed", "secure_sum", "vertical"]

@@ -48,6 +48,8 @@ class Role(StrEnum):
     party = "party"
     label_holder = "label holder"
     user = "user"
+    helper = "helper"
+    key_service = "key service"
 
 
 @dataclass(frozen=True)

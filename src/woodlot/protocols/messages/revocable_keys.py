@@ -1,0 +1,372 @@
+"""Messages of the revocable forest's keys and of its encrypted predictions.
+
+CS of the paper is the coordinator, UD are the parties, CC is the helper and KGC the key service. All of them are
+reached through the coordinator, so what is not for its eyes is sealed or tagged with keys that it does not have.
+Elements of the group travel as lines of bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import msgspec
+
+from woodlot.crypto.dtpkc import Setting
+from woodlot.protocols.messages.base import I32, U16, Disclosure, Message, Role, U8x2
+
+_TO_MEMBER = (Role.coordinator, Role.party)
+_FROM_MEMBER = (Role.party, Role.coordinator)
+_TO_HELPER = (Role.coordinator, Role.helper)
+_FROM_HELPER = (Role.helper, Role.coordinator)
+_TO_KEYS = (Role.coordinator, Role.key_service)
+_FROM_KEYS = (Role.key_service, Role.coordinator)
+
+REQUEST_BYTES = 16
+"""Bytes of a request's name."""
+
+# --- keys of an epoch ---
+
+
+class KeyIntroduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a member tells all others of itself, signed.
+
+    Parameters
+    ----------
+    configured : bool
+        Whether it has a shared secret from its configuration.
+    share : bytes
+        A fresh X25519 public key.
+    certificate : bytes
+        Its identity; empty if it has none.
+    signature : bytes
+        By this identity, over everything above, its name, the job, the epoch, and who takes part.
+
+    """
+
+    configured: bool = False
+    share: bytes = b""
+    certificate: bytes = b""
+    signature: bytes = b""
+
+
+class OpenEpoch(Message):
+    """Asks every member, helper and key service among them, to introduce itself for a new epoch of keys."""
+
+    discloses: ClassVar = Disclosure(*_TO_MEMBER, "who takes part, and who is helper and key service", "clear")
+    epoch: int
+    members: tuple[str, ...]
+    helper: str
+    key_service: str
+
+    def check(self) -> None:
+        """Every member has one place."""
+        if any(first >= second for first, second in itertools.pairwise(self.members)):
+            raise ValueError("members are named in ascending order, each once")
+        if self.helper == self.key_service or not {self.helper, self.key_service} < set(self.members):
+            raise ValueError("helper and key service are two of the members, and there are others")
+        if self.epoch < 1:
+            raise ValueError("epochs are numbered from 1")
+
+
+class MemberIntroduced(Message):
+    """A member's introduction."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_MEMBER,
+        "the member's certificate and a fresh public key; whether a shared secret is configured",
+        "clear",
+    )
+    introduction: KeyIntroduction
+
+
+class MeetMembers(Message):
+    """Brings a member the introductions of all."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_MEMBER,
+        "the introduction of every member: its certificate, a fresh public key, whether it has a configured secret",
+        "clear",
+    )
+    introductions: dict[str, KeyIntroduction]
+
+
+class MembersMet(Message):
+    """The member has verified all introductions and has a secret in common with each other member."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_MEMBER, "a hash of what the member was told, to find out whether all were told the same", "clear"
+    )
+    transcript: bytes
+
+
+class MakeGroup(Message):
+    """Asks the key service for a new modulus."""
+
+    discloses: ClassVar = Disclosure(*_TO_KEYS, "how long the modulus is to be", "clear")
+    epoch: int
+    bits: int
+    setting: Setting
+
+
+class PublicGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Modulus and generator of an epoch, little-endian."""
+
+    epoch: int
+    modulus: bytes
+    generator: bytes
+
+
+class GroupMade(Message):
+    """A new modulus, the coordinator's share of its strong key, and the helper's share, sealed."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_KEYS,
+        "the modulus and the coordinator's share of the strong key, which opens nothing alone; the helper's share is "
+        "sealed to the helper",
+        "clear",
+    )
+    group: PublicGroup
+    share: bytes
+    sealed: bytes
+    tags: dict[str, bytes]
+    """For every other member: proof that the group is the key service's."""
+
+
+class TakeGroup(Message):
+    """Brings a party the modulus: it draws its own key, and forgets the one before it."""
+
+    discloses: ClassVar = Disclosure(*_TO_MEMBER, "the modulus and generator", "clear")
+    group: PublicGroup
+    tag: bytes
+
+
+class KeyDrawn(Message):
+    """A party's public key, with a proof for the helper that it is the party's."""
+
+    discloses: ClassVar = Disclosure(*_FROM_MEMBER, "the party's public key", "clear")
+    public: bytes
+    tag: bytes
+
+
+class TakeShare(Message):
+    """Brings the helper its share of the strong key: it erases the one before it."""
+
+    discloses: ClassVar = Disclosure(*_TO_HELPER, "the modulus, generator, and the helper's share", "encrypted")
+    group: PublicGroup
+    tag: bytes
+    sealed: bytes
+
+
+class ShareTaken(Message):
+    """The helper has its share, and none of an earlier epoch."""
+
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "that earlier shares are erased", "clear")
+
+
+class KnowKeys(Message):
+    """Brings the helper the parties' public keys."""
+
+    discloses: ClassVar = Disclosure(*_TO_HELPER, "every party's public key", "clear")
+    epoch: int
+    keys: dict[str, bytes]
+    tags: dict[str, bytes]
+
+
+class KeysKnown(Message):
+    """The helper answers for these parties from now on."""
+
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
+
+
+class RevokeKey(Message, abstract=True):
+    """Ends a party's key within the epoch."""
+
+    epoch: int
+    party: str
+
+
+class RevokeAtService(RevokeKey):
+    """Tells the key service whose key is no longer good: it makes no comparisons for its requests any more."""
+
+    discloses: ClassVar = Disclosure(*_TO_KEYS, "who has left", "clear")
+
+
+class RevokeAtHelper(RevokeKey):
+    """Tells the helper whose key is no longer good: it answers for that party's splits no more."""
+
+    discloses: ClassVar = Disclosure(*_TO_HELPER, "who has left", "clear")
+
+
+class RevokedAtService(Message):
+    """The key service has struck the party from its list."""
+
+    discloses: ClassVar = Disclosure(*_FROM_KEYS, "nothing but that", "clear")
+
+
+class RevokedAtHelper(Message):
+    """The helper has erased the party's key."""
+
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
+
+
+class EncryptSplits(Message):
+    """Asks a party for its splits at some nodes, encrypted under its key."""
+
+    discloses: ClassVar = Disclosure(*_TO_MEMBER, "which of the party's nodes are in use", "clear")
+    epoch: int
+    node: I32
+
+
+class SplitsEncrypted(Message):
+    """A party's splits."""
+
+    discloses: ClassVar = Disclosure(*_FROM_MEMBER, "nothing without the party: splits under its key", "encrypted")
+    splits: U8x2
+
+
+# --- predictions ---
+
+
+class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who asks for a prediction, of what size; signed by the requester.
+
+    Parameters
+    ----------
+    requester : str
+        Who asks.
+    request : bytes
+        The name of the request: 16 bytes drawn by the requester.
+    epoch : int
+        Of the keys.
+    rows, features : int
+        The size of the request.
+    digest : bytes
+        SHA-256 of its ciphertexts.
+    certificate, signature : bytes
+        The requester's identity, and its signature over everything else; empty where it has none.
+
+    """
+
+    requester: str
+    request: bytes
+    epoch: int
+    rows: int
+    features: int
+    digest: bytes
+    certificate: bytes = b""
+    signature: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len(self.request) != REQUEST_BYTES:
+            raise ValueError(f"a request's name has {REQUEST_BYTES} bytes")
+        if self.rows < 1 or self.features < 1:
+            raise ValueError("a request has rows and features")
+
+
+class DealComparisons(Message):
+    """Asks the key service for the randomness of comparisons: `sizes` of them at each step of the prediction."""
+
+    discloses: ClassVar = Disclosure(*_TO_KEYS, "who asks for a prediction, and how large the forest is", "clear")
+    ticket: Ticket
+    block: int
+    sizes: tuple[int, ...]
+
+
+class ComparisonsDealt(Message):
+    """The coordinator's part of the randomness, all steps one after the other; the helper makes its own."""
+
+    discloses: ClassVar = Disclosure(*_FROM_KEYS, "random bits that are independent of every value", "encoded")
+    choices: U8x2
+    pads: U8x2
+    products: U8x2
+
+
+class OpenDifferences(Message):
+    """Asks the helper to open packed differences, each under a mask that only the coordinator has."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_HELPER, "how many comparisons there are; the differences are under one-time masks", "encrypted"
+    )
+    ticket: Ticket
+    block: int
+    step: int
+    count: int
+    differences: U8x2
+    halves: U8x2
+    choices: U8x2
+
+
+class TablesMade(Message):
+    """The helper's tables: the coordinator can read one entry of each, and that is masked."""
+
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "bits under one-time masks", "encoded")
+    tables: U8x2
+
+
+class FinishComparisons(Message):
+    """Brings the helper the masked bits, and whose split each comparison was with."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_HELPER, "bits under one-time masks, and who has provided each split in use", "encoded"
+    )
+    ticket: Ticket
+    block: int
+    step: int
+    masked: U8x2
+    provider: U16
+    providers: tuple[str, ...]
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The helper's shares of one provider's comparisons, under the provider's key.
+
+    Parameters
+    ----------
+    count : int
+        How many there are.
+    data : bytes
+        Ciphertexts, each of as many bits as fit.
+    tag : bytes
+        Proof for the provider that they are the helper's, of this request and step.
+
+    """
+
+    count: int
+    data: bytes
+    tag: bytes
+
+
+class ComparisonsFinished(Message):
+    """The helper's shares of the results, for every provider under its key."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_HELPER, "nothing without the providers: random bits under their keys", "encrypted"
+    )
+    answers: dict[str, Answer]
+
+
+class OpenAnswers(Message):
+    """Asks a provider to open the helper's shares of comparisons with its splits; it may refuse the requester."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_MEMBER,
+        "who asks, how many rows, and how many of the party's splits are in use; the bits to be opened are random",
+        "encrypted",
+    )
+    ticket: Ticket
+    block: int
+    step: int
+    answer: Answer
+
+
+class AnswersOpened(Message):
+    """The shares: with the coordinator's own they tell which way each row goes at the party's nodes."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_MEMBER,
+        "one bit per comparison: whether the requester's value is at most the party's split. Many requests whose "
+        "values the coordinator knows would tell it the split, so parties limit and log them",
+        "clear",
+    )
+    bits: bytes

@@ -1,0 +1,97 @@
+"""The key service (KGC): makes moduli, splits their strong keys, and deals the randomness of comparisons.
+
+It is trusted: it could open everything. So it keeps as little as it can: the factors of a modulus are forgotten as soon
+as the strong key is split, and weak keys never come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from woodlot.crypto import dealer
+from woodlot.crypto.dtpkc import MasterKey
+from woodlot.crypto.streams import SecretStream
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import derive, secret_bytes
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.keys import PURPOSE, TAG, EpochKeys, Member, number_bytes, public_group, seal, tag_of
+
+MAX_COMPARISONS = 1 << 20
+"""The most comparisons that are dealt in one message."""
+
+
+def comparison_stream(keys: EpochKeys, peer: str, ticket: msg.Ticket, block: int, step: int) -> SecretStream:
+    """What key service and helper have in common for one step: each finds it by itself."""
+    return SecretStream(keys.key_with(peer, "comparisons", ticket.request, block, step))
+
+
+class KeyService(Member):
+    """The key service's side. Parameters as for `Member`, and
+
+    Parameters
+    ----------
+    make : callable
+        Makes a modulus; `MasterKey.generate` unless a test has its own.
+
+    """
+
+    takes: ClassVar[frozenset[type[Message]]] = Member.takes | {
+        msg.MakeGroup,
+        msg.RevokeAtService,
+        msg.DealComparisons,
+    }
+
+    def __init__(self, name: str, *, make: Callable[..., MasterKey] = MasterKey.generate, **member: Any) -> None:
+        super().__init__(name, **member)
+        self._make = make
+        self._dealt: set[tuple[bytes, int]] = set()
+
+    def _on_MakeGroup(self, message: msg.MakeGroup) -> msg.GroupMade:
+        opening, peers = self._agreed(message.epoch)
+        if opening.key_service != self.name:
+            raise RemoteProtocolError(f"the key service of this epoch is {opening.key_service!r}")
+        if message.setting != self._setting:
+            raise PolicyError(
+                f"keys of the {message.setting} setting are asked for, and this key service makes {self._setting} ones"
+            )
+        secret = secret_bytes(self._entropy, f"{PURPOSE} {message.epoch}")
+        stream = SecretStream.derived(secret, TAG, "modulus")
+        master = self._make(message.bits, stream=stream, epoch=message.epoch, setting=message.setting)
+        coordinator, helper = master.split(stream)
+        public = public_group(master.group)
+        tags = {name: tag_of(derive(TAG, peer, "group"), public) for name, peer in peers.items()}
+        sealed = seal(derive(TAG, peers[opening.helper], "strong share"), number_bytes(helper.exponent))
+        self._replace(self._new_keys(public, derive(TAG, secret, "dealing")))
+        return msg.GroupMade(group=public, share=number_bytes(coordinator.exponent), sealed=sealed, tags=tags)
+
+    def _on_RevokeAtService(self, message: msg.RevokeAtService) -> msg.RevokedAtService:
+        keys = self._present(message.epoch)
+        if message.party not in keys.peers or message.party == keys.helper:
+            raise RemoteProtocolError(f"{message.party!r} is no party of epoch {keys.epoch}")
+        if message.party not in keys.revoked:
+            self._replace(msgspec.structs.replace(keys, revoked=(*keys.revoked, message.party)))
+        return msg.RevokedAtService()
+
+    def _on_DealComparisons(self, message: msg.DealComparisons) -> msg.ComparisonsDealt:
+        ticket, keys = message.ticket, self._present(message.ticket.epoch)
+        if ticket.requester in keys.revoked:
+            raise PolicyError(f"the key of {ticket.requester!r} has been revoked")
+        if (ticket.request, message.block) in self._dealt:
+            raise RemoteProtocolError("the randomness of this request has been dealt; it is good for one use")
+        if not message.sizes or min(message.sizes) < 0 or sum(message.sizes) > MAX_COMPARISONS:
+            raise RemoteProtocolError(f"at most {MAX_COMPARISONS} comparisons are dealt at a time")
+        parts = []
+        for step, size in enumerate(message.sizes):
+            own = SecretStream.derived(keys.secret, "deal", ticket.request, message.block, step)
+            parts.append(dealer.deal(size, comparison_stream(keys, keys.helper, ticket, message.block, step), own))
+        self._dealt.add((ticket.request, message.block))
+        return msg.ComparisonsDealt(
+            choices=np.concatenate([part.choices for part in parts]),
+            pads=np.concatenate([part.pads for part in parts]),
+            products=np.concatenate([part.products for part in parts]),
+        )

@@ -1,0 +1,442 @@
+"""Keys of the revocable forest: how an epoch begins, who holds what, and the coordinator's side of it.
+
+Every member (the parties, the helper, the key service) agrees on a secret with every other one, through a coordinator
+who must not have them (`protocols.agreement`). Then the key service makes a modulus and splits its strong key; the
+parties draw weak keys of their own, which nobody else ever has. Everything of one epoch is in one `EpochKeys`, which a
+member keeps for later jobs and replaces when the next epoch begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare
+from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import (
+    Agreement,
+    Entropy,
+    Signer,
+    check_configured,
+    check_trust,
+    derive,
+    named,
+    secret_bytes,
+)
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.vertical.replies import reply_of
+
+TAG = "woodlot revocable keys 1"
+"""The protocol and its version; in everything that is signed, tagged or made a key of."""
+
+PURPOSE = "revocable keys"
+"""What a member's identity signs introductions for."""
+
+PHASE = "keys"
+
+_NONCE = bytes(12)  # every sealed message has a key of its own
+
+
+class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All that one member has of one epoch. It is secret, and its erasure ends the epoch for the member.
+
+    Attributes
+    ----------
+    epoch : int
+        Which one.
+    group : PublicGroup
+        Modulus and generator.
+    setting : str
+        The shortest modulus that the member takes.
+    helper, key_service : str
+        Who they are.
+    peers : dict of str to bytes
+        What it has in common with each other member.
+    secret : bytes
+        A party's weak key, the helper's share of the strong key, a seed of the key service.
+    public : dict of str to bytes
+        At the helper: the parties' public keys.
+    revoked : tuple of str
+        Who has left since the epoch began; at helper and key service.
+
+    """
+
+    epoch: int
+    group: msg.PublicGroup
+    setting: Setting
+    helper: str
+    key_service: str
+    peers: dict[str, bytes]
+    secret: bytes
+    public: dict[str, bytes] = {}
+    revoked: tuple[str, ...] = ()
+
+    def read_group(self) -> Group:
+        """The group that ciphertexts of this epoch live in."""
+        return read_group(self.group, self.setting)
+
+    def key_with(self, peer: str, *purpose: object) -> bytes:
+        """A key in common with another member, for one purpose."""
+        if peer not in self.peers:
+            raise RemoteProtocolError(f"{peer!r} is no member of epoch {self.epoch}")
+        return derive(TAG, self.peers[peer], self.epoch, *purpose)
+
+
+def number_bytes(number: Any) -> bytes:
+    """A number of any length, little-endian."""
+    return int(number).to_bytes((int(number).bit_length() + 7) // 8, "little")
+
+
+def bytes_number(data: bytes) -> int:
+    """What `number_bytes` wrote."""
+    return int.from_bytes(data, "little")
+
+
+def public_group(group: Group) -> msg.PublicGroup:
+    """A group as it travels."""
+    return msg.PublicGroup(epoch=group.epoch, modulus=number_bytes(group.N), generator=number_bytes(group.g))
+
+
+def read_group(public: msg.PublicGroup, setting: Setting) -> Group:
+    """A group that was received; it is checked.
+
+    Raises
+    ------
+    CiphertextError
+        If the modulus is too short for the setting, or the generator none.
+
+    """
+    return Group(bytes_number(public.modulus), bytes_number(public.generator), epoch=public.epoch, setting=setting)
+
+
+def tag_of(key: bytes, *told: object) -> bytes:
+    """Proof that who has the key has told this."""
+    return hmac.new(key, msgspec.msgpack.encode(told), hashlib.sha256).digest()
+
+
+def check_tag(key: bytes, tag: bytes, wrong: str, *told: object) -> None:
+    """Refuse what was not told by who has the key; `wrong` says so."""
+    if not hmac.compare_digest(tag, tag_of(key, *told)):
+        raise RemoteProtocolError(wrong)
+
+
+def seal(key: bytes, data: bytes) -> bytes:
+    """Encrypt one message with a key that is used for it alone."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, data, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """What `seal` made.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If it is something else, or was changed.
+
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except InvalidTag:
+        raise RemoteProtocolError("a sealed message was changed, or is not for this member") from None
+
+
+@dataclass(eq=False)
+class _Opening:
+    message: msg.OpenEpoch
+    agreement: Agreement
+    introduction: msg.KeyIntroduction
+    peers: dict[str, bytes] | None = None
+
+
+class Member:
+    """What parties, helper and key service have in common: introductions, and the keys of the present epoch.
+
+    Parameters
+    ----------
+    name : str
+        The member.
+    job : str
+        The job's name, which all members must have been told alike: it is signed.
+    entropy : callable
+        From a purpose to secret bytes, always the same for this member and job.
+    keys : EpochKeys, optional
+        Of the present epoch, if it began in an earlier job.
+    signer : Signer, optional
+        The member's identity. Needed unless there is a shared secret.
+    shared_secret : bytes, optional
+        From the configuration, the same at every member except the coordinator; at least 16 random bytes.
+    setting : {"standard", "paper", "test"}
+        The shortest modulus that is taken.
+    keep : callable, optional
+        Called with the keys whenever they change, before the answer leaves: whoever stores them erases those before.
+
+    Raises
+    ------
+    ConfigError
+        If there is neither a shared secret nor an identity, or the secret is too short.
+
+    """
+
+    takes: ClassVar[frozenset[type[Message]]] = frozenset({msg.OpenEpoch, msg.MeetMembers})
+    """The messages that such a member answers."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        job: str,
+        entropy: Entropy,
+        keys: EpochKeys | None = None,
+        signer: Signer | None = None,
+        shared_secret: bytes | None = None,
+        setting: Setting = "standard",
+        keep: Callable[[EpochKeys], None] | None = None,
+    ) -> None:
+        check_trust(name, shared_secret, signer, "read its keys")
+        self.name = name
+        self.keys = keys
+        self._job = job
+        self._entropy = entropy
+        self._signer = signer
+        self._shared_secret = shared_secret
+        self._setting: Setting = setting
+        self._keep = keep
+        self._opening: _Opening | None = None
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message; one that is not due, or not in order, is refused and changes nothing."""
+        answer: Callable[[Any], Message] | None = getattr(self, f"_on_{type(message).__name__}", None)
+        if type(message) not in self.takes or answer is None:
+            raise RemoteProtocolError(f"this member does not take {type(message).__name__}")
+        return answer(message)
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch; 0 before the first."""
+        return 0 if self.keys is None else self.keys.epoch
+
+    def _on_OpenEpoch(self, message: msg.OpenEpoch) -> msg.MemberIntroduced:
+        if self.name not in message.members:
+            raise RemoteProtocolError(f"this member, {self.name!r}, is not among those of the epoch")
+        if message.epoch <= self.epoch:
+            raise EpochError(f"epoch {message.epoch} cannot begin: this member is in epoch {self.epoch}")
+        agreement = Agreement(
+            self.name,
+            tag=TAG,
+            purpose=PURPOSE,
+            job=self._job,
+            private=derive(TAG, secret_bytes(self._entropy, f"{PURPOSE} {message.epoch}"), "share"),
+            signer=self._signer,
+        )
+        unsigned = msg.KeyIntroduction(
+            configured=self._shared_secret is not None, share=agreement.share, certificate=agreement.certificate
+        )
+        introduction = agreement.sign(message, unsigned)
+        self._opening = _Opening(message, agreement, introduction)
+        return msg.MemberIntroduced(introduction=introduction)
+
+    def _on_MeetMembers(self, message: msg.MeetMembers) -> msg.MembersMet:
+        opening = self._opening
+        if opening is None or opening.peers is not None:
+            raise RemoteProtocolError("introductions are not due here")
+        opening.agreement.check_named(opening.message.members, opening.introduction, message.introductions)
+        check_configured({name: i.configured for name, i in message.introductions.items()})
+        agreed = opening.agreement.accept(opening.message, message.introductions)
+        extra = self._shared_secret or b""
+        opening.peers = {
+            name: derive(TAG, exchanged + extra, "peers", *sorted((name, self.name)), salt=agreed.transcript)
+            for name, exchanged in agreed.exchanged.items()
+        }
+        return msg.MembersMet(transcript=agreed.transcript)
+
+    def _agreed(self, epoch: int) -> tuple[msg.OpenEpoch, dict[str, bytes]]:
+        """The opening of an epoch, and what this member has in common with each other."""
+        opening = self._opening
+        if opening is None or opening.peers is None or opening.message.epoch != epoch:
+            raise RemoteProtocolError(f"epoch {epoch} has not been agreed on here")
+        return opening.message, opening.peers
+
+    def _new_keys(self, public: msg.PublicGroup, secret: bytes) -> EpochKeys:
+        opening, peers = self._agreed(public.epoch)
+        return EpochKeys(
+            epoch=public.epoch,
+            group=public,
+            setting=self._setting,
+            helper=opening.helper,
+            key_service=opening.key_service,
+            peers=peers,
+            secret=secret,
+        )
+
+    def _checked_group(self, public: msg.PublicGroup, tag: bytes) -> Group:
+        """The group, if the key service has told it to this member."""
+        opening, peers = self._agreed(public.epoch)
+        key = derive(TAG, peers[opening.key_service], "group")
+        check_tag(key, tag, "the modulus is not the one that the key service has made", public)
+        return read_group(public, self._setting)
+
+    def _replace(self, keys: EpochKeys) -> None:
+        if self._keep is not None:
+            self._keep(keys)
+        self.keys = keys
+        self._opening = None
+
+    def _present(self, epoch: int) -> EpochKeys:
+        """The keys, if this is their epoch."""
+        if self.keys is None:
+            raise EpochError("this member has no keys yet")
+        if epoch != self.keys.epoch:
+            when = "has ended" if epoch < self.keys.epoch else "has not begun"
+            raise EpochError(f"epoch {epoch} {when} here; the keys are of epoch {self.keys.epoch}")
+        return self.keys
+
+
+# --- the coordinator ---
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinatorKeys:
+    """What the coordinator has of an epoch.
+
+    Attributes
+    ----------
+    group : Group
+        Where ciphertexts live.
+    share : StrongShare
+        Its share of the strong key.
+    parties : tuple of str
+        Who provides splits; those who have left are struck out.
+    public : mapping of str to PublicKey
+        Their keys.
+    helper, key_service : str
+        Who they are.
+
+    """
+
+    group: Group
+    share: StrongShare
+    parties: tuple[str, ...]
+    public: Mapping[str, PublicKey]
+    helper: str
+    key_service: str
+
+    @property
+    def epoch(self) -> int:
+        return self.group.epoch
+
+
+def begin_epoch(
+    parties: Sequence[str],
+    *,
+    helper: str,
+    key_service: str,
+    epoch: int = 1,
+    bits: int = DEFAULT_BITS,
+    setting: Setting = "standard",
+) -> Generator[Round, dict[str, Message], CoordinatorKeys]:
+    """At the coordinator: have a modulus made, its strong key split, and a weak key drawn by every party.
+
+    Whoever was in an earlier epoch leaves it: the helper erases its share, the parties their keys.
+
+    Parameters
+    ----------
+    parties : sequence of str
+        Who provides splits.
+    helper, key_service : str
+        Who they are: neither is a party, nor the other.
+    epoch : int
+        Its number, larger than all before.
+    bits : int
+        Length of the modulus.
+    setting : {"standard", "paper", "test"}
+        The shortest modulus that may be asked for.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If members were told different things, or answer with what is no key.
+
+    """
+    members = tuple(sorted({*parties, helper, key_service}))
+    if len(members) != len(parties) + 2:
+        raise PolicyError("helper, key service and parties must be different members: together they could open splits")
+    opening = msg.OpenEpoch(epoch=epoch, members=members, helper=helper, key_service=key_service)
+    replies = yield Round(PHASE, dict.fromkeys(members, opening), Progress(0, 5, "introductions"))
+    introductions = {name: reply_of(replies[name], msg.MemberIntroduced, name).introduction for name in members}
+    check_configured({name: introduction.configured for name, introduction in introductions.items()})
+    meeting = msg.MeetMembers(introductions=introductions)
+    replies = yield Round(PHASE, dict.fromkeys(members, meeting), Progress(1, 5, "agreement on keys"))
+    if len({reply_of(replies[name], msg.MembersMet, name).transcript for name in members}) != 1:
+        raise RemoteProtocolError("the members were not told the same: is it the same job for all of them?")
+
+    ask = msg.MakeGroup(epoch=epoch, bits=bits, setting=setting)
+    replies = yield Round(PHASE, {key_service: ask}, Progress(2, 5, f"a modulus of {bits} bits"))
+    made = reply_of(replies[key_service], msg.GroupMade, key_service)
+    group = read_group(made.group, setting)
+    if group.epoch != epoch or set(made.tags) != set(members) - {key_service}:
+        raise RemoteProtocolError(f"{key_service} made no modulus of epoch {epoch} for {named(members)}")
+
+    take: dict[str, Message] = {
+        name: msg.TakeGroup(group=made.group, tag=made.tags[name]) for name in members if name in parties
+    }
+    take[helper] = msg.TakeShare(group=made.group, tag=made.tags[helper], sealed=made.sealed)
+    replies = yield Round(PHASE, take, Progress(3, 5, "keys of the parties"))
+    reply_of(replies[helper], msg.ShareTaken, helper)
+    drawn = {name: reply_of(replies[name], msg.KeyDrawn, name) for name in parties}
+    public = {name: read_key(group, reply.public) for name, reply in drawn.items()}
+
+    know = msg.KnowKeys(
+        epoch=epoch,
+        keys={name: reply.public for name, reply in drawn.items()},
+        tags={name: reply.tag for name, reply in drawn.items()},
+    )
+    replies = yield Round(PHASE, {helper: know}, Progress(4, 5, "keys at the helper"))
+    reply_of(replies[helper], msg.KeysKnown, helper)
+    return CoordinatorKeys(
+        group, StrongShare(group, bytes_number(made.share)), tuple(parties), public, helper, key_service
+    )
+
+
+def revoke_key(keys: CoordinatorKeys, party: str) -> Generator[Round, dict[str, Message], CoordinatorKeys]:
+    """At the coordinator: have a party's key struck out by key service and helper, within the epoch.
+
+    From then on the helper answers for none of its splits, so that no forest with a node of that party can be used.
+    Whoever has kept copies of everything could still use it together with the helper's share; the next epoch ends that.
+    """
+    if party not in keys.parties:
+        raise PolicyError(f"{party!r} has no key that could be revoked; the parties are {named(keys.parties)}")
+    requests: dict[str, Message] = {
+        keys.key_service: msg.RevokeAtService(epoch=keys.epoch, party=party),
+        keys.helper: msg.RevokeAtHelper(epoch=keys.epoch, party=party),
+    }
+    replies = yield Round(PHASE, requests)
+    reply_of(replies[keys.key_service], msg.RevokedAtService, keys.key_service)
+    reply_of(replies[keys.helper], msg.RevokedAtHelper, keys.helper)
+    staying = tuple(name for name in keys.parties if name != party)
+    public = {name: keys.public[name] for name in staying}
+    return CoordinatorKeys(keys.group, keys.share, staying, public, keys.helper, keys.key_service)
+
+
+def read_key(group: Group, data: bytes) -> PublicKey:
+    """A public key that was received.
+
+    Raises
+    ------
+    CiphertextError
+        If it is no element of the group, or opens everything.
+
+    """
+    h = bytes_number(data)
+    if h >= group.N2:
+        raise CiphertextError("a public key is no element of the group")
+    if group.read(group.write([h]))[0] == 1:
+        raise CiphertextError("a public key of 1 hides nothing")
+    return PublicKey(group, h)

@@ -1,0 +1,321 @@
+"""FRF-Predict at the coordinator: a request that nobody can read goes down all trees of a forest that nobody can read.
+
+All trees and rows advance one level per step, and a step is three exchanges, so the exchanges depend on the depth of
+the forest and not on the number of its trees::
+
+    coordinator -> helper       packed differences of values and splits, masked      (packed.py)
+    helper -> coordinator       tables of masked bits                                (dealer.py)
+    coordinator -> helper       the masked bits it has read
+    helper -> coordinator       its shares of the results, under the providers' keys
+    coordinator -> providers    these
+    providers -> coordinator    the shares
+
+x <= s goes left, as in training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from woodlot.crypto import dealer, packed
+from woodlot.crypto.dtpkc import Group, conceal
+from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
+from woodlot.crypto.streams import SecretStream
+from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import Signer, named
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.revocable.keys import CoordinatorKeys
+from woodlot.protocols.revocable.model import RevocableForest, depths
+from woodlot.protocols.revocable.provider import REQUEST_PURPOSE, ticket_bytes
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.trees.predict import Vote, outputs_from_leaves
+
+PHASE = "encrypted prediction"
+
+BLOCK_COMPARISONS = 20_000
+"""How many comparisons a step has at most: of more rows, blocks go down one after the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncryptedRequest:
+    """Rows that only coordinator and helper together could open.
+
+    Attributes
+    ----------
+    ticket : Ticket
+        Who asks, and how large it is; signed where the requester has an identity.
+    values : uint8 array
+        One line of bytes per value, row after row.
+
+    """
+
+    ticket: msg.Ticket
+    values: NDArray[np.uint8]
+
+
+def encrypt_request(
+    rows: ArrayLike,
+    group: Group,
+    *,
+    requester: str,
+    stream: SecretStream | None = None,
+    signer: Signer | None = None,
+    encoding: Encoding = "exact",
+    digits: int = DEFAULT_DIGITS,
+) -> EncryptedRequest:
+    """At the requester: encrypt rows.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_features)
+        The values, columns in the order of the forest's features.
+    group : Group
+        Of the present epoch.
+    requester : str
+        The name under which the parties know who asks.
+    stream : SecretStream, optional
+        Source of randomness; the operating system's without.
+    signer : Signer, optional
+        The requester's identity.
+    encoding, digits
+        How numbers become integers; as the parties have it.
+
+    Raises
+    ------
+    DataError
+        If a value is missing or infinite, or there are no rows.
+
+    """
+    values = np.asarray(rows, np.float64)
+    if values.ndim != 2 or values.size == 0:
+        raise DataError(f"a request has rows and columns; this one has the shape {values.shape}")
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        row, column = (int(place) for place in bad[0])
+        raise DataError(f"row {row}, column {column} of the request is not a finite number; fill it or leave it out")
+    stream = stream or SecretStream.fresh()
+    codes = encode(values.ravel(), encoding=encoding, digits=digits)
+    lines = group.write(conceal(group, code, stream) for code in codes.tolist())
+    ticket = msg.Ticket(
+        requester=requester,
+        request=stream.bytes(msg.REQUEST_BYTES),
+        epoch=group.epoch,
+        rows=values.shape[0],
+        features=values.shape[1],
+        digest=hashlib.sha256(lines.tobytes()).digest(),
+        certificate=b"" if signer is None else signer.certificate,
+    )
+    if signer is not None:
+        ticket = msgspec.structs.replace(ticket, signature=signer.sign(REQUEST_PURPOSE, ticket_bytes(ticket)))
+    return EncryptedRequest(ticket, lines)
+
+
+def check_request(forest: RevocableForest, keys: CoordinatorKeys, request: EncryptedRequest) -> None:
+    """Refuse a request that is not for this forest, before anybody is asked.
+
+    Raises
+    ------
+    EpochError
+        If forest or request are of another epoch than the keys.
+    DataError
+        If the request has another number of features.
+    PolicyError
+        If the forest has nodes of somebody who has no key any more.
+    CiphertextError
+        If the values are not those of the ticket.
+
+    """
+    ticket, features = request.ticket, len(forest.forest.feature_keys)
+    for what, epoch in (("forest", forest.epoch), ("request", ticket.epoch)):
+        if epoch != keys.epoch:
+            raise EpochError(f"the {what} is of epoch {epoch}, and the keys are of epoch {keys.epoch}")
+    if ticket.features != features:
+        raise DataError(f"the request has {ticket.features} features, and the forest {features}")
+    owners = np.unique(forest.forest.owner[forest.forest.owner >= 0])
+    gone = [forest.forest.parties[owner] for owner in owners if forest.forest.parties[owner] not in keys.parties]
+    if gone:
+        raise PolicyError(f"the forest has splits of {named(gone)}, whose key has been revoked")
+    if (
+        len(request.values) != ticket.rows * ticket.features
+        or hashlib.sha256(request.values.tobytes()).digest() != ticket.digest
+    ):
+        raise CiphertextError("the values are not those that the requester's ticket is for")
+
+
+def predict_encrypted(
+    forest: RevocableForest,
+    keys: CoordinatorKeys,
+    request: EncryptedRequest,
+    *,
+    stream: SecretStream,
+    vote: Vote = "soft",
+    threads: int = 1,
+) -> Generator[Round, dict[str, Message], NDArray[np.float64]]:
+    """At the coordinator: the forest's outputs for the rows of a request.
+
+    Parameters
+    ----------
+    forest : RevocableForest
+        With encrypted splits of the present epoch.
+    keys : CoordinatorKeys
+        Of the present epoch.
+    request : EncryptedRequest
+        From a requester.
+    stream : SecretStream
+        For masks; a run that is repeated must have the same, and no other run.
+    vote : {"soft", "hard"}
+        Whether trees give shares or a vote.
+    threads : int
+        For the decryptions.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_outputs)
+
+    Raises
+    ------
+    EpochError, DataError, PolicyError, CiphertextError
+        As for `check_request`, and what members refuse with.
+
+    """
+    leaf = yield from walk_encrypted(forest, keys, request, stream=stream, threads=threads)
+    return outputs_from_leaves(leaf, forest.forest.leaves, vote)
+
+
+def walk_encrypted(
+    forest: RevocableForest,
+    keys: CoordinatorKeys,
+    request: EncryptedRequest,
+    *,
+    stream: SecretStream,
+    threads: int = 1,
+) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
+    """The leaf of each row in each tree; see `predict_encrypted`."""
+    check_request(forest, keys, request)
+    values = keys.group.read(request.values)
+    walk = _Walk(forest, keys, request.ticket, values, stream, threads)
+    n_rows = request.ticket.rows
+    size = max(1, BLOCK_COMPARISONS // max(1, forest.forest.structure.n_trees))
+    found = []
+    for block, start in enumerate(range(0, n_rows, size)):
+        rows = np.arange(start, min(start + size, n_rows))
+        found.append((yield from walk.block(block, rows)))
+    return np.concatenate(found)
+
+
+class _Walk:
+    """One request's way down the forest."""
+
+    def __init__(
+        self,
+        forest: RevocableForest,
+        keys: CoordinatorKeys,
+        ticket: msg.Ticket,
+        values: list[Any],
+        stream: SecretStream,
+        threads: int,
+    ) -> None:
+        self._forest = forest
+        self._keys = keys
+        self._ticket = ticket
+        self._values = values
+        self._stream = stream
+        self._threads = threads
+        self._inverted: dict[int, Any] = {}
+        structure = forest.forest.structure
+        depth = depths(structure)
+        tree = np.repeat(np.arange(structure.n_trees), np.diff(structure.offset))
+        self._tree_depth = np.zeros(structure.n_trees, np.int64)
+        np.maximum.at(self._tree_depth, tree, depth)
+
+    def block(self, block: int, rows: NDArray[np.int64]) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
+        """Some rows, from the roots to the leaves."""
+        structure, steps = self._forest.forest.structure, int(self._tree_depth.max(initial=0))
+        at = np.tile(structure.offset[:-1], (len(rows), 1))
+        if steps:
+            sizes = tuple(int((self._tree_depth > step).sum()) * len(rows) for step in range(steps))
+            service = self._keys.key_service
+            ask = msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes)
+            replies = yield Round(PHASE, {service: ask}, Progress(0, steps, "randomness"))
+            reply = reply_of(replies[service], msg.ComparisonsDealt, service)
+            dealt = dealer.Dealt(reply.choices, reply.pads, reply.products)
+            _check_dealt(dealt, sum(sizes), service)
+        start = 0
+        for step in range(steps):
+            row, tree = np.nonzero(structure.right[at] >= 0)
+            if len(row) == 0:
+                break
+            node = at[row, tree]
+            own = dealt.take(start, start + len(row))
+            larger = yield from self._compare(block, step, rows[row], node, own, Progress(step, steps, f"level {step}"))
+            at[row, tree] = np.where(larger, structure.right[node], node + 1)
+            start += sizes[step]
+        return structure.leaf[at]
+
+    def _compare(
+        self,
+        block: int,
+        step: int,
+        row: NDArray[np.int64],
+        node: NDArray[np.int64],
+        dealt: dealer.Dealt,
+        progress: Progress,
+    ) -> Generator[Round, dict[str, Message], NDArray[np.bool_]]:
+        """Whether the row's value is larger than the node's split, for all at once."""
+        forest, keys, group = self._forest.forest, self._keys, self._keys.group
+        helper = keys.helper
+        place: dict[str, Any] = {"ticket": self._ticket, "block": block, "step": step}
+        left = [self._values[at] for at in (row * self._ticket.features + forest.feature[node]).tolist()]
+        question = packed.ask(keys.share, left, self._splits(node), self._stream, threads=self._threads)
+        masks = question.masks
+        asked = msg.OpenDifferences(
+            **place,
+            count=len(node),
+            differences=group.write(question.c1),
+            halves=group.write(question.halves),
+            choices=dealer.choose(dealt, masks.low),
+        )
+        replies = yield Round(PHASE, {helper: asked}, progress)
+        tables = reply_of(replies[helper], msg.TablesMade, helper).tables
+        masked = dealer.unmask(dealt, masks.low, tables)
+
+        owners, provider = np.unique(forest.owner[node], return_inverse=True)
+        providers = tuple(forest.parties[owner] for owner in owners)
+        finish = msg.FinishComparisons(**place, masked=masked, provider=provider.astype(np.uint16), providers=providers)
+        replies = yield Round(PHASE, {helper: finish})
+        answers = reply_of(replies[helper], msg.ComparisonsFinished, helper).answers
+        if set(answers) != set(providers):
+            raise RemoteProtocolError(f"{helper} did not answer for {named(providers)}")
+
+        replies = yield Round(PHASE, {name: msg.OpenAnswers(**place, answer=answers[name]) for name in providers})
+        result = packed.result_shares(masks, dealer.coordinator_share(dealt, masked))
+        for number, name in enumerate(providers):
+            mine = provider == number
+            data = np.frombuffer(reply_of(replies[name], msg.AnswersOpened, name).bits, np.uint8)
+            count = int(mine.sum())
+            if len(data) != -(-count // 8):
+                raise RemoteProtocolError(f"{name} opened another number of answers than {count}")
+            result[mine] ^= np.unpackbits(data, count=count, bitorder="little")
+        return result.astype(bool)
+
+    def _splits(self, node: NDArray[np.int64]) -> list[Any]:
+        """The inverted splits of nodes, each made when a row first comes by."""
+        fresh = np.unique([at for at in node.tolist() if at not in self._inverted]).astype(np.int32)
+        if len(fresh):
+            pairs = self._keys.group.read_pairs(self._forest.splits.of(fresh))
+            self._inverted.update(zip(fresh.tolist(), packed.invert_splits(pairs), strict=True))
+        return [self._inverted[at] for at in node.tolist()]
+
+
+def _check_dealt(dealt: dealer.Dealt, count: int, service: str) -> None:
+    widths = {(len(part), part.shape[1]) for part in (dealt.choices, dealt.pads, dealt.products)}
+    if widths != {(count, dealer.BYTES), (count, dealer.MASKED_BYTES), (count, dealer.PRODUCT_BYTES)}:
+        raise RemoteProtocolError(f"{service} did not deal for {count} comparisons")

@@ -1,0 +1,102 @@
+"""Level 2 of revocation: a new epoch, in which nothing of the old one opens.
+
+The paper refreshes the leaver's splits with random exponents. That gives no backward security: the strong key opens
+them as before, and so does the leaver's key any copy. Here the modulus itself is replaced: the helper erases its share
+of the old strong key, the parties that stay draw new keys and encrypt their splits anew, and everybody refuses the old
+epoch. What the coordinator and the leaver have kept is then half of a decryption whose other half is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
+from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import named
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch
+from woodlot.protocols.revocable.model import EncryptedSplits
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.replies import reply_of
+
+PHASE = "encrypting splits"
+
+
+def encrypt_splits(
+    forest: CoordinatorForest, keys: CoordinatorKeys
+) -> Generator[Round, dict[str, Message], EncryptedSplits]:
+    """At the coordinator: have every provider encrypt its splits of a forest under its key.
+
+    Raises
+    ------
+    PolicyError
+        If a node is of somebody who has no key.
+    RemoteProtocolError
+        If a provider sends another number of splits, or what is none.
+
+    """
+    inner = np.flatnonzero(forest.structure.right >= 0).astype(np.int32)
+    owners = np.unique(forest.owner[inner])
+    providers = {forest.parties[owner]: inner[forest.owner[inner] == owner] for owner in owners}
+    gone = [name for name in providers if name not in keys.parties]
+    if gone:
+        raise PolicyError(f"the forest has splits of {named(gone)}, who has no key in epoch {keys.epoch}")
+    width = 2 * keys.group.element_bytes
+    data = np.zeros((len(inner), width), np.uint8)
+    ask: dict[str, Message] = {name: msg.EncryptSplits(epoch=keys.epoch, node=node) for name, node in providers.items()}
+    replies = (yield Round(PHASE, ask)) if ask else {}
+    for name, node in providers.items():
+        splits = reply_of(replies[name], msg.SplitsEncrypted, name).splits
+        if splits.shape != (len(node), width):
+            raise RemoteProtocolError(f"{name} did not send {len(node)} splits of epoch {keys.epoch}")
+        try:
+            keys.group.read_pairs(splits)
+        except CiphertextError as error:
+            raise CiphertextError(f"{name}: {error}") from None
+        data[np.searchsorted(inner, node)] = splits
+    return EncryptedSplits(epoch=keys.epoch, node=inner, data=data)
+
+
+def rotate(
+    forest: CoordinatorForest,
+    keys: CoordinatorKeys,
+    *,
+    leaver: str | None = None,
+    bits: int = DEFAULT_BITS,
+    setting: Setting = "standard",
+) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
+    """At the coordinator: begin the next epoch without `leaver`, and have all splits encrypted anew.
+
+    Parameters
+    ----------
+    forest : CoordinatorForest
+        As it is after the leaver's nodes have been regrown.
+    keys : CoordinatorKeys
+        Of the epoch that ends.
+    leaver : str, optional
+        Who is no longer a member.
+    bits, setting
+        As for `begin_epoch`.
+
+    Returns
+    -------
+    keys : CoordinatorKeys
+        Of the new epoch.
+    splits : EncryptedSplits
+        Of the forest, under the new keys.
+
+    """
+    staying = tuple(name for name in keys.parties if name != leaver)
+    fresh = yield from begin_epoch(
+        staying,
+        helper=keys.helper,
+        key_service=keys.key_service,
+        epoch=keys.epoch + 1,
+        bits=bits,
+        setting=setting,
+    )
+    splits = yield from encrypt_splits(forest, fresh)
+    return fresh, splits

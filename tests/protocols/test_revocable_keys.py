@@ -1,0 +1,279 @@
+"""Epochs of keys: how they begin, who may have what, and that the old one is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from revocable_world import HELPER, KEYS, PARTIES, TEST, World, plant, some_rows, splits_at, stream
+
+from woodlot.crypto import packed
+from woodlot.crypto.comparison import Comparer, decide
+from woodlot.crypto.dtpkc import StrongShare, WeakKey, refresh
+from woodlot.crypto.encoding import encode
+from woodlot.exceptions import (
+    CiphertextError,
+    ConfigError,
+    EpochError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+)
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.helper import Helper
+from woodlot.protocols.revocable.keys import EpochKeys, begin_epoch, bytes_number, revoke_key
+from woodlot.protocols.revocable.predict import encrypt_request, predict_encrypted, walk_encrypted
+from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
+
+
+def test_shares_and_keys_belong_together() -> None:
+    world = World(plant(0))
+    keys, forest = world.begin()
+    share = StrongShare(keys.group, bytes_number(world.kept[HELPER][-1].secret))
+    c1 = keys.public["bank"].encrypt(-77, stream()).c1
+    assert share.open([c1], keys.share.power([c1])) == [-77]
+    # every split is its provider's, and nobody else's
+    node = int(np.flatnonzero(forest.forest.owner == 0)[0])
+    split = keys.group.read_pairs(forest.splits.of(np.array([node], np.int32)))
+    expected = [int(encode([world.planted.threshold[node]])[0])]
+    for name in PARTIES:
+        weak = WeakKey(keys.group, bytes_number(world.kept[name][-1].secret))
+        assert weak.public.h == keys.public[name].h
+        if name == "bank":
+            assert weak.decrypt(split) == expected
+        else:
+            with pytest.raises(CiphertextError):
+                weak.decrypt(split)
+
+
+def test_the_same_answers_after_a_restart() -> None:
+    """Members that are built anew and asked the same answer the same, byte for byte."""
+    first, second = World(plant(0)), World(plant(0))
+    (keys, forest), (again, twin) = first.begin(), second.begin()
+    assert keys.share.exponent == again.share.exponent
+    np.testing.assert_array_equal(forest.splits.data, twin.splits.data)
+
+
+def test_a_later_job_goes_on_with_kept_keys() -> None:
+    world = World(plant(0))
+    keys, forest = world.begin()
+    saved = {
+        name: msgspec.msgpack.decode(msgspec.msgpack.encode(kept[-1]), type=EpochKeys)
+        for name, kept in world.kept.items()
+    }
+    later, rows = World(world.planted, saved=saved), some_rows(0, 2)
+    asked = encrypt_request(rows, keys.group, requester="alice")
+    found = later.run(walk_encrypted(forest, keys, asked, stream=stream()))
+    np.testing.assert_array_equal(found, world.planted.leaves(rows))
+
+
+# --- members that are told lies ---
+
+
+class Lying:
+    """A member to whom the coordinator tells something else."""
+
+    def __init__(self, member: Any, kind: type[Message], **fields: Any) -> None:
+        self._member, self._kind, self._fields = member, kind, fields
+
+    def handle(self, message: Message) -> Message:
+        if isinstance(message, self._kind):
+            fields = {name: change(getattr(message, name)) for name, change in self._fields.items()}
+            message = msgspec.structs.replace(message, **fields)
+        reply: Message = self._member.handle(message)
+        return reply
+
+
+def _other_group(group: msg.PublicGroup) -> msg.PublicGroup:
+    return msgspec.structs.replace(group, modulus=group.modulus[::-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "fields", "why"),
+    [
+        ("bank", msg.TakeGroup, {"group": _other_group}, "not the one that the key service has made"),
+        (HELPER, msg.TakeShare, {"group": _other_group}, "not the one that the key service has made"),
+        (HELPER, msg.TakeShare, {"sealed": lambda sealed: sealed[:-1] + b"x"}, "sealed message"),
+        (HELPER, msg.KnowKeys, {"keys": lambda keys: {**keys, "bank": keys["shop"]}}, "not its own"),
+        (HELPER, msg.KnowKeys, {"keys": lambda keys: {k: v for k, v in keys.items() if k != "bank"}}, "not the keys"),
+        ("bank", msg.MeetMembers, {"introductions": lambda all_: {**all_, "bank": all_["shop"]}}, "not its own"),
+        ("bank", msg.OpenEpoch, {"members": lambda all_: tuple(m for m in all_ if m != "bank")}, "not among those"),
+        (KEYS, msg.MakeGroup, {"setting": lambda _: "standard"}, "makes test ones"),
+    ],
+)
+def test_members_notice_lies(name: str, kind: type[Message], fields: dict[str, Any], why: str) -> None:
+    world = World(plant(0))
+    world.members[name] = Lying(world.members[name], kind, **fields)
+    with pytest.raises((LocalProtocolError, PolicyError), match=why):
+        world.begin()
+
+
+def test_members_of_different_epochs_or_jobs_do_not_meet() -> None:
+    world = World(plant(0))
+    world.members["bank"]._job = "another job"
+    with pytest.raises(RemoteProtocolError, match="told the same"):
+        world.begin()
+    world = World(plant(0))
+    world.begin()
+    with pytest.raises(LocalProtocolError, match="epoch 1 cannot begin"):
+        world.run(begin_epoch(PARTIES, helper=HELPER, key_service=KEYS, **TEST))
+
+
+def test_roles_are_different_members() -> None:
+    world = World(plant(0))
+    for helper, service in ((HELPER, HELPER), ("bank", KEYS)):
+        with pytest.raises(PolicyError, match="different members"):
+            world.run(begin_epoch(PARTIES, helper=helper, key_service=service, **TEST))
+    with pytest.raises(ConfigError, match="neither an identity nor a shared secret"):
+        Helper(HELPER, job="job", entropy=lambda _: bytes(32))
+
+
+def test_messages_out_of_turn_are_refused() -> None:
+    world = World(plant(0))
+    group = msg.PublicGroup(epoch=1, modulus=b"\1", generator=b"\1")
+    early: list[tuple[str, Message]] = [
+        ("bank", msg.MeetMembers(introductions={})),
+        ("bank", msg.TakeGroup(group=group, tag=b"")),
+        ("bank", msg.EncryptSplits(epoch=1, node=np.zeros(1, np.int32))),
+        (HELPER, msg.TakeShare(group=group, tag=b"", sealed=b"")),
+        (HELPER, msg.KnowKeys(epoch=1, keys={}, tags={})),
+        (KEYS, msg.MakeGroup(epoch=1, bits=512, setting="test")),
+        (KEYS, msg.TakeShare(group=group, tag=b"", sealed=b"")),
+        ("bank", msg.ShareTaken()),
+    ]
+    for name, message in early:
+        with pytest.raises(RemoteProtocolError):
+            world.members[name].handle(message)
+    world.begin()  # and nothing has been changed
+
+
+def test_splits_of_others_are_not_encrypted() -> None:
+    world = World(plant(0))
+    keys, forest = world.begin()
+    foreign = np.flatnonzero(forest.forest.owner == 1)[:1].astype(np.int32)
+    with pytest.raises(RemoteProtocolError, match="no split"):
+        world.members["bank"].handle(msg.EncryptSplits(epoch=keys.epoch, node=foreign))
+
+
+# --- leaving ---
+
+
+def test_a_revoked_key_ends_at_helper_and_key_service() -> None:
+    world = World(plant(0))
+    keys, forest = world.begin()
+    asked = encrypt_request(some_rows(0, 1), keys.group, requester="shop")
+    left = world.run(revoke_key(keys, "shop"))
+    assert left.parties == ("bank", "tax")
+    assert "shop" not in world.kept[HELPER][-1].public
+    with pytest.raises(PolicyError, match=r"splits of 'shop', whose key has been revoked"):
+        world.run(predict_encrypted(forest, left, asked, stream=stream()))
+    # a coordinator that goes on as before meets the others' refusal
+    with pytest.raises(PolicyError, match=r"'keys'.*'shop' has been revoked"):
+        world.run(predict_encrypted(forest, keys, asked, stream=stream()))
+    other = encrypt_request(some_rows(0, 4), keys.group, requester="alice")
+    with pytest.raises(PolicyError, match=r"'helper'.*'shop' has no key"):
+        world.run(predict_encrypted(forest, keys, other, stream=stream()))
+    world.run(revoke_key(keys, "shop"))  # once more changes nothing
+    for party in ("nobody", HELPER):
+        with pytest.raises(PolicyError, match="no key that could be revoked"):
+            world.run(revoke_key(keys, party))
+
+
+def rotated(world: World) -> tuple[Any, Any, Any, Any]:
+    """The keys and forest of epoch 1, and of epoch 2 without the shop, whose nodes have been regrown."""
+    keys, forest = world.begin()
+    regrown = plant(50, parties=PARTIES)
+    owner = regrown.coordinator.owner
+    owner[owner == 1] = 0  # the bank has all that was the shop's
+    node = np.flatnonzero(owner == 0)
+    regrown.splits["bank"] = splits_at(node, regrown.feature[node], regrown.threshold[node])
+    world.planted = regrown
+    fresh, splits = world.run(rotate(regrown.coordinator, keys, leaver="shop", **TEST))
+    return keys, forest, fresh, world.encrypted(splits)
+
+
+def test_after_rotation_the_new_epoch_works_and_the_old_one_is_over() -> None:
+    world = World(plant(0))
+    keys, forest, fresh, regrown = rotated(world)
+    assert fresh.epoch == 2
+    assert fresh.group.N != keys.group.N
+    assert fresh.parties == ("bank", "tax")
+    rows = some_rows(3, 3)
+    asked = encrypt_request(rows, fresh.group, requester="alice")
+    found = world.run(walk_encrypted(regrown, fresh, asked, stream=stream()))
+    np.testing.assert_array_equal(found, world.planted.leaves(rows))
+
+    old = encrypt_request(rows, keys.group, requester="alice")
+    with pytest.raises(EpochError, match="epoch 1"):
+        world.run(predict_encrypted(regrown, fresh, old, stream=stream()))
+    with pytest.raises(LocalProtocolError, match="epoch 1 has ended"):
+        world.run(predict_encrypted(forest, keys, old, stream=stream()))
+    for name in ("bank", "tax"):
+        with pytest.raises(EpochError, match="has ended"):
+            world.members[name].handle(msg.EncryptSplits(epoch=1, node=np.zeros(0, np.int32)))
+
+
+def test_after_rotation_nobody_is_left_who_could_evaluate_the_old_forest() -> None:
+    """The coordinator and the leaver have kept everything, and put it together with all that the others now have."""
+    world = World(plant(0))
+    keys, forest, fresh, _ = rotated(world)
+    node = np.flatnonzero(forest.forest.owner == 1).astype(np.int32)
+    splits = keys.group.read_pairs(forest.splits.of(node))  # the copy of the leaver's splits
+    value = keys.public["tax"].encrypt(0, stream())
+
+    # what helper, key service and the parties have now has nothing of the old epoch
+    now = {name: kept[-1] for name, kept in world.kept.items() if name != "shop"}
+    assert {kept.epoch for kept in now.values()} == {2}
+    old_share = world.kept[HELPER][0].secret
+    assert all(old_share not in msgspec.msgpack.encode(kept) for kept in now.values())
+    assert world.helper._share is None or world.helper._share.group.epoch == 2
+
+    # to compare, somebody must open differences; the old share of the helper is the only thing that does
+    question = packed.ask(keys.share, [value.c1], packed.invert_splits(splits[:1]), stream())
+    has = [StrongShare(keys.group, bytes_number(kept.secret)) for kept in now.values()]
+    has += [keys.share, StrongShare(keys.group, fresh.share.exponent), StrongShare(keys.group, 0)]
+    for share in has:
+        with pytest.raises(CiphertextError):
+            packed.open_slots(share, question.c1, question.halves, 1)
+    # with it, it would open: the attempt above is the right one
+    packed.open_slots(StrongShare(keys.group, bytes_number(old_share)), question.c1, question.halves, 1)
+
+    # the leaver's key opens its own splits, which it knows, and nobody else's
+    leaver = WeakKey(keys.group, bytes_number(world.kept["shop"][-1].secret))
+    others = keys.group.read_pairs(forest.splits.of(np.flatnonzero(forest.forest.owner == 2).astype(np.int32)))
+    for split in others:
+        with pytest.raises(CiphertextError):
+            leaver.decrypt([split])
+
+
+def test_the_papers_refresh_can_be_evaluated() -> None:
+    """Splits that helper and coordinator have both refreshed, as the paper's level 2 does, still compare correctly."""
+    world = World(plant(0))
+    keys, forest = world.begin()
+    helper = StrongShare(keys.group, bytes_number(world.kept[HELPER][-1].secret))
+    leaver = WeakKey(keys.group, bytes_number(world.kept["shop"][-1].secret))
+    node = np.flatnonzero(forest.forest.owner == 1).astype(np.int32)
+    splits = keys.group.read_pairs(forest.splits.of(node))
+    twice = [refresh(refresh(s, keys.group.draw(stream("cc"))), keys.group.draw(stream("cs"))) for s in splits]
+    comparer = Comparer(keys.share, stream())
+    x = 0.25
+    value = comparer.prepare_values([keys.public["tax"].encrypt(int(encode([x])[0]), stream())])[0]
+    asked = [comparer.ask(value, split) for split in comparer.prepare_splits(twice)]
+    told = decide(helper, [a.c1 for a in asked], [a.half for a in asked])
+    # the result comes back under the keys of coordinator and leaver; the corrupted leaver takes its own off
+    bits = [leaver.decrypt([leaver.public.encrypt(bit, stream(i))])[0] for i, bit in enumerate(told)]
+    answers = [Comparer.answer(a, bit) for a, bit in zip(asked, bits, strict=True)]
+    assert answers == (x <= world.planted.threshold[node]).tolist()
+    # and any copy from before opens with the leaver's key
+    assert leaver.decrypt(splits) == encode(world.planted.threshold[node]).tolist()
+
+
+def test_a_forest_of_somebody_without_a_key_is_not_encrypted() -> None:
+    world = World(plant(0))
+    keys, _ = world.begin()
+    left = world.run(revoke_key(keys, "shop"))
+    with pytest.raises(PolicyError, match="'shop', who has no key"):
+        world.run(encrypt_splits(world.planted.coordinator, left))

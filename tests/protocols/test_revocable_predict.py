@@ -1,0 +1,265 @@
+"""Encrypted predictions: they agree with the forest in clear on every row, and what is wrong is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from revocable_world import HELPER, KEYS, World, plant, some_rows, stream
+
+from woodlot.exceptions import (
+    CiphertextError,
+    DataError,
+    EpochError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+)
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable import predict
+from woodlot.protocols.revocable.keys import CoordinatorKeys
+from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted, walk_encrypted
+from woodlot.protocols.revocable.provider import RequestGate
+from woodlot.trees.predict import outputs_from_leaves
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[World, CoordinatorKeys, RevocableForest]:
+    made = World(plant(0))
+    return (made, *made.begin())
+
+
+def request(keys: CoordinatorKeys, rows: Any, requester: str = "alice") -> EncryptedRequest:
+    return encrypt_request(rows, keys.group, requester=requester)
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10**6), n_trees=st.integers(1, 6), depth=st.integers(0, 5), n_rows=st.integers(1, 8))
+def test_agrees_with_the_forest_in_clear(seed: int, n_trees: int, depth: int, n_rows: int) -> None:
+    planted = plant(seed, n_trees=n_trees, depth=depth)
+    world, rows = World(planted), some_rows(seed, n_rows)
+    keys, forest = world.begin()
+    found = world.run(walk_encrypted(forest, keys, request(keys, rows), stream=stream(seed)))
+    np.testing.assert_array_equal(found, planted.leaves(rows))
+
+
+def test_outputs_and_costs(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    made, keys, forest = world
+    rows = some_rows(1, 5)
+    before = made.ledger.cost().rounds
+    outputs = made.run(predict_encrypted(forest, keys, request(keys, rows), stream=stream()))
+    expected = outputs_from_leaves(made.planted.leaves(rows), forest.forest.leaves)
+    np.testing.assert_array_equal(outputs, expected)
+    # one exchange for randomness and three per level, however many trees there are
+    assert made.ledger.cost().rounds - before <= 1 + 3 * 3
+
+
+def test_rows_in_blocks(world: tuple[World, CoordinatorKeys, RevocableForest], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, keys, forest = world
+    monkeypatch.setattr(predict, "BLOCK_COMPARISONS", 8)
+    rows = some_rows(2, 5)
+    found = made.run(walk_encrypted(forest, keys, request(keys, rows), stream=stream(1)))
+    np.testing.assert_array_equal(found, made.planted.leaves(rows))
+
+
+def test_ties_go_left() -> None:
+    planted = plant(3, n_trees=3)
+    rows = np.repeat(np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5])[:, None], 5, axis=1)
+    world = World(planted)
+    keys, forest = world.begin()
+    found = world.run(walk_encrypted(forest, keys, request(keys, rows), stream=stream()))
+    np.testing.assert_array_equal(found, planted.leaves(rows))
+
+
+# --- wrong requests ---
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([[1.0, np.nan]], "row 0, column 1"),
+        ([[1.0, 2.0], [np.inf, 1.0]], "row 1, column 0"),
+        ([1.0, 2.0], "shape"),
+        (np.zeros((0, 3)), "shape"),
+    ],
+)
+def test_requests_that_are_none(world: tuple[World, CoordinatorKeys, RevocableForest], rows: Any, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        request(world[1], rows)
+
+
+def changed(request: EncryptedRequest, **fields: Any) -> EncryptedRequest:
+    return dataclasses.replace(request, ticket=msgspec.structs.replace(request.ticket, **fields))
+
+
+def test_requests_of_another_shape_epoch_or_content(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    made, keys, forest = world
+    good = request(keys, some_rows(0, 2))
+    other = dataclasses.replace(forest, splits=dataclasses.replace(forest.splits, epoch=7))
+    wrong: list[tuple[Any, RevocableForest, EncryptedRequest, str]] = [
+        (DataError, forest, request(keys, some_rows(0, 2, 4)), "4 features"),
+        (EpochError, forest, changed(good, epoch=2), "request is of epoch 2"),
+        (EpochError, other, good, "forest is of epoch 7"),
+        (CiphertextError, forest, changed(good, rows=1), "ticket"),
+        (CiphertextError, forest, dataclasses.replace(good, values=good.values[::-1]), "ticket"),
+    ]
+    rounds = made.ledger.cost().rounds
+    for kind, grown, asked, why in wrong:
+        with pytest.raises(kind, match=why):
+            made.run(predict_encrypted(grown, keys, asked, stream=stream()))
+    assert made.ledger.cost().rounds == rounds  # nobody was asked
+
+
+def test_splits_that_are_no_ciphertexts(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    made, keys, forest = world
+    damaged = dataclasses.replace(forest, splits=dataclasses.replace(forest.splits, data=forest.splits.data * 0))
+    with pytest.raises(CiphertextError, match="no element"):
+        made.run(predict_encrypted(damaged, keys, request(keys, some_rows(0, 1)), stream=stream()))
+
+
+# --- providers have the last word ---
+
+
+def test_a_provider_refuses_a_requester() -> None:
+    planted = plant(1)
+    world = World(planted, gates={"bank": RequestGate(requesters={"alice"}, rows_per_requester=3)})
+    keys, forest = world.begin()
+    gate = world.providers["bank"].gate
+
+    def ask(requester: str, n_rows: int) -> Any:
+        asked = request(keys, some_rows(0, n_rows), requester)
+        return world.run(walk_encrypted(forest, keys, asked, stream=stream((requester, n_rows))))
+
+    with pytest.raises(PolicyError, match=r"'bank'.*does not answer requests of 'mallory'"):
+        ask("mallory", 1)
+    assert gate.log == []
+    np.testing.assert_array_equal(ask("alice", 2), planted.leaves(some_rows(0, 2)))
+    with pytest.raises(PolicyError, match="has asked about 2 rows"):
+        ask("alice", 2)
+    assert [(ticket.requester, ticket.rows) for ticket in gate.log] == [("alice", 2)]
+
+
+class Tampering:
+    """A member whose messages somebody changes on the way."""
+
+    def __init__(self, member: Any, change: Callable[[Message], Message]) -> None:
+        self._member = member
+        self._change = change
+
+    def handle(self, message: Message) -> Message:
+        reply: Message = self._member.handle(self._change(message))
+        return reply
+
+
+def test_a_provider_opens_results_of_comparisons_only(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    """The coordinator hands it a split of its own instead; or results of another count or step."""
+    made, keys, forest = world
+    bank = forest.forest.parties.index("bank")
+    split = forest.splits.of(np.flatnonzero(forest.forest.owner == bank)[:1].astype(np.int32))
+
+    def instead(**fields: Any) -> Callable[[Message], Message]:
+        def change(message: Message) -> Message:
+            if not isinstance(message, msg.OpenAnswers):
+                return message
+            answer = msgspec.structs.replace(message.answer, **fields)
+            return msg.OpenAnswers(ticket=message.ticket, block=message.block, step=message.step, answer=answer)
+
+        return change
+
+    log = list(made.providers["bank"].gate.log)
+    for wrong in (instead(data=split.tobytes()), instead(tag=bytes(32))):
+        members = dict(made.members)
+        members["bank"] = Tampering(made.providers["bank"], wrong)
+        other = World(made.planted)
+        other.members = members
+        with pytest.raises(LocalProtocolError, match="opens nothing else"):
+            other.run(predict_encrypted(forest, keys, request(keys, some_rows(0, 2)), stream=stream()))
+    assert made.providers["bank"].gate.log == log
+
+
+def one_step(made: World, keys: CoordinatorKeys, forest: RevocableForest) -> dict[str, list[Message]]:
+    """Every message that members get in one prediction."""
+    seen: dict[str, list[Message]] = {name: [] for name in made.members}
+
+    def note(name: str) -> Callable[[Message], Message]:
+        def change(message: Message) -> Message:
+            seen[name].append(message)
+            return message
+
+        return change
+
+    world = World(made.planted)
+    world.members = {name: Tampering(member, note(name)) for name, member in made.members.items()}
+    world.run(predict_encrypted(forest, keys, request(keys, some_rows(0, 2)), stream=stream("one step")))
+    return seen
+
+
+def test_nothing_is_answered_twice(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    made, keys, forest = world
+    for name, messages in one_step(made, keys, forest).items():
+        for message in messages:
+            with pytest.raises(RemoteProtocolError):
+                made.members[name].handle(message)
+
+
+def test_old_and_future_epochs_are_refused_by_everyone(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    made, keys, forest = world
+    for name, messages in one_step(made, keys, forest).items():
+        for message in messages:
+            ticket = msgspec.structs.replace(message.ticket, epoch=2)  # type: ignore[attr-defined]
+            with pytest.raises(EpochError, match="epoch 2 has not begun"):
+                made.members[name].handle(msgspec.structs.replace(message, ticket=ticket))
+
+
+def test_malformed_steps_are_refused_and_change_nothing(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    made, keys, forest = world
+    helper = made.helper
+    messages = one_step(made, keys, forest)[HELPER]
+    opening = next(m for m in messages if isinstance(m, msg.OpenDifferences))
+    finish = next(m for m in messages if isinstance(m, msg.FinishComparisons))
+    ticket = msgspec.structs.replace(opening.ticket, request=b"another request!")
+    wrong: list[Message] = [
+        msgspec.structs.replace(opening, ticket=ticket, count=0),
+        msgspec.structs.replace(opening, ticket=ticket, count=opening.count + 9),
+        msgspec.structs.replace(opening, ticket=ticket, differences=opening.differences[:, 1:]),
+        msgspec.structs.replace(opening, ticket=ticket, halves=opening.differences),
+        msgspec.structs.replace(opening, ticket=ticket, choices=opening.choices[1:]),
+    ]
+    for message in wrong:
+        with pytest.raises(RemoteProtocolError):
+            helper.handle(message)
+    with pytest.raises(RemoteProtocolError, match="no comparisons of this step are open"):
+        helper.handle(msgspec.structs.replace(finish, ticket=ticket))
+    helper.handle(msgspec.structs.replace(opening, ticket=ticket))
+    for message in (
+        msgspec.structs.replace(finish, ticket=ticket, masked=finish.masked[1:]),
+        msgspec.structs.replace(finish, ticket=ticket, provider=finish.provider + np.uint16(7)),
+    ):
+        with pytest.raises(RemoteProtocolError):
+            helper.handle(message)
+    with pytest.raises(PolicyError, match="has no key"):
+        helper.handle(msgspec.structs.replace(finish, ticket=ticket, providers=("stranger", *finish.providers)))
+    helper.handle(msgspec.structs.replace(finish, ticket=ticket))
+
+
+def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    made, keys, _ = world
+    ticket = request(keys, some_rows(0, 1)).ticket
+    for sizes in ((), (-1,), (1 << 21,)):
+        with pytest.raises(RemoteProtocolError):
+            made.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=sizes))
+    assert KEYS in made.members
