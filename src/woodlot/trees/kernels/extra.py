@@ -1,0 +1,357 @@
+"""Extremely randomised trees: counting what candidate questions do to the rows of a node, and drawing the candidates.
+
+The client has the rows of all trees in one array, partitioned by node. A level asks the same number of candidate
+questions at every open node::
+
+    node            |------ 0 ------|------ 1 ------|          start, end: its rows in ``rows``
+    question        |  0    1    2  |  3    4    5  |          number = node * width + candidate
+    counts          (nodes, width, cells)                      what goes left, in cells of classes, bits or sums
+
+A question is on numbers (``value <= threshold``), or on categories (a set, one bit per code). A feature of -1 stands
+for no question.
+
+The coordinator draws the questions. What it knows of a node's values are facts that have been released: the splits
+above it, and candidates that left one side empty. Facts stand in lists, one list per node, and hold for all below it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.hashing import mix, place
+
+I64: Any = np.int64
+U64: Any = np.uint64
+U8: Any = np.uint8
+
+GINI, ENTROPY, SQUARED_ERROR = 0, 1, 2
+
+
+class Questions(NamedTuple):
+    """Candidate questions, node after node; arrays of equal length but for the sets."""
+
+    feature: Any
+    """int32; -1: no question."""
+    threshold: Any
+    """float64; NaN on categories."""
+    missing_left: Any
+    """uint8."""
+    set_start: Any
+    """int64, one more: the set of question j is ``sets[set_start[j] : set_start[j + 1]]``."""
+    sets: Any
+    """uint8; bit c sends code c left."""
+
+
+@kernel
+def flag_rows(values: Any, rows: Any, start: Any, end: Any, questions: Any, j: Any, flags: Any) -> None:
+    """Whether each row of a node goes left; flags are written from 0 on."""
+    column = values[questions.feature[j]]
+    first = questions.set_start[j]
+    size = questions.set_start[j + 1] - first
+    missing = U8(questions.missing_left[j])
+    s = U64(start)
+    n = U64(end) - s
+    if size == 0:
+        threshold = questions.threshold[j]
+        for i in range(n):
+            x = np.float64(column[rows[s + i]])
+            flags[i] = U8(x <= threshold) | (U8(x != x) & missing)
+        return
+    for i in range(n):
+        x = column[rows[s + i]]
+        flags[i] = missing
+        if x == x:
+            code = I64(x)
+            flags[i] = (questions.sets[first + (code >> 3)] >> U8(code & 7)) & U8(1)
+
+
+@kernel
+def _largest(start: Any, end: Any, first: Any, last: Any) -> int:
+    most = I64(0)
+    for node in range(first, last):
+        most = max(most, I64(end[node] - start[node]))
+    return most
+
+
+@kernel
+def count_classes(
+    values: Any,
+    rows: Any,
+    start: Any,
+    end: Any,
+    questions: Any,
+    labels: Any,
+    first: Any,
+    last: Any,
+    shift: Any,
+    counts: Any,
+) -> None:
+    """Rows of each class that go left; ``counts`` of zeros is (nodes from ``shift`` on, width, classes)."""
+    most = _largest(start, end, first, last)
+    flags = np.empty(most, np.uint8)
+    label = np.empty(most, np.int32)
+    width = counts.shape[1]
+    for node in range(first, last):
+        s = U64(start[node])
+        n = U64(end[node]) - s
+        for i in range(n):
+            label[i] = labels[rows[s + i]]
+        for c in range(width):
+            j = (node - shift) * width + c
+            if questions.feature[j] < 0:
+                continue
+            flag_rows(values, rows, start[node], end[node], questions, j, flags)
+            cells = counts[node - shift, c]
+            for i in range(n):
+                cells[label[i]] += I64(flags[i])
+
+
+@kernel
+def count_tokens(
+    values: Any,
+    rows: Any,
+    start: Any,
+    end: Any,
+    questions: Any,
+    token_start: Any,
+    tokens: Any,
+    first: Any,
+    last: Any,
+    shift: Any,
+    counts: Any,
+) -> None:
+    """Rows that go left, and sums of their bits; a row's bits that are 1 are ``tokens[token_start[r] : ...]``."""
+    flags = np.empty(_largest(start, end, first, last), np.uint8)
+    width = counts.shape[1]
+    for node in range(first, last):
+        s = U64(start[node])
+        n = U64(end[node]) - s
+        for c in range(width):
+            j = (node - shift) * width + c
+            if questions.feature[j] < 0:
+                continue
+            flag_rows(values, rows, start[node], end[node], questions, j, flags)
+            cells = counts[node - shift, c]
+            for i in range(n):
+                if flags[i]:
+                    cells[0] += 1
+                    r = rows[s + i]
+                    for t in range(token_start[r], token_start[r + 1]):
+                        cells[1 + tokens[t]] += 1
+
+
+@kernel
+def count_targets(
+    values: Any,
+    rows: Any,
+    start: Any,
+    end: Any,
+    questions: Any,
+    targets: Any,
+    first: Any,
+    last: Any,
+    shift: Any,
+    counts: Any,
+) -> None:
+    """Rows that go left, and the sum of their whole-numbered targets; ``counts`` of zeros is (nodes, width, 2)."""
+    flags = np.empty(_largest(start, end, first, last), np.uint8)
+    width = counts.shape[1]
+    for node in range(first, last):
+        s = U64(start[node])
+        n = U64(end[node]) - s
+        for c in range(width):
+            j = (node - shift) * width + c
+            if questions.feature[j] < 0:
+                continue
+            flag_rows(values, rows, start[node], end[node], questions, j, flags)
+            cells = counts[node - shift, c]
+            for i in range(n):
+                cells[0] += I64(flags[i])
+                cells[1] += I64(flags[i]) * targets[rows[s + i]]
+
+
+@kernel
+def split_rows(
+    values: Any, rows: Any, start: Any, end: Any, questions: Any, chosen: Any, first: Any, last: Any, middle: Any
+) -> None:
+    """Partition the rows of nodes by their chosen question (-1: none), stably and in place.
+
+    ``middle`` gets where the right child begins.
+    """
+    most = _largest(start, end, first, last)
+    flags = np.empty(most, np.uint8)
+    spare = np.empty(most, np.uint32)
+    for node in range(first, last):
+        j = chosen[node]
+        if j < 0:
+            continue
+        flag_rows(values, rows, start[node], end[node], questions, j, flags)
+        s = U64(start[node])
+        left = s
+        right = U64(0)
+        for i in range(U64(end[node]) - s):
+            row = rows[s + i]
+            # both are written always and only one index moves on: no branch to mispredict
+            rows[left] = row
+            spare[right] = row
+            left += U64(flags[i])
+            right += U64(1) - U64(flags[i])
+        for i in range(right):
+            rows[left + i] = spare[i]
+        middle[node] = left
+
+
+@kernel
+def value_ranges(
+    values: Any, rows: Any, start: Any, end: Any, feature: Any, width: Any, low: Any, high: Any
+) -> None:
+    """Smallest and largest value of each asked feature among the rows of each node; NaN where there is none."""
+    for j in range(len(feature)):
+        low[j] = np.nan
+        high[j] = np.nan
+        if feature[j] < 0:
+            continue
+        node = j // width
+        column = values[feature[j]]
+        for i in range(U64(start[node]), U64(end[node])):
+            x = np.float64(column[rows[i]])
+            if x == x:
+                low[j] = x if not low[j] <= x else low[j]
+                high[j] = x if not high[j] >= x else high[j]
+
+
+# --- the coordinator ---
+
+
+@kernel
+def unit(key: Any) -> Any:
+    """A number above 0 and below 1 from a key."""
+    return (np.float64(mix(key) >> U64(11)) + 0.5) * 2.0**-53
+
+
+@kernel
+def draw_questions(
+    nodes: Any,
+    keys: Any,
+    attempts: Any,
+    width: Any,
+    feature_keys: Any,
+    tops: Any,
+    parent: Any,
+    head: Any,
+    fact_next: Any,
+    fact_feature: Any,
+    fact_at: Any,
+    fact_upper: Any,
+    feature: Any,
+    position: Any,
+    draw: Any,
+) -> None:
+    """Candidates of each node: features, positions on their axes, and a key for whatever else is drawn.
+
+    Features come in the node's own order; one on which all rows are known to be alike is passed over. An attempt that
+    failed is followed by the next features. ``tops`` has the length of each feature's axis, -1 for categories, 0 for a
+    feature that cannot be asked. ``feature`` is filled with -1 before.
+    """
+    p = len(feature_keys)
+    places = np.empty(p, np.uint64)
+    for i in range(len(nodes)):
+        for f in range(p):
+            places[f] = place(keys[i], feature_keys[f])
+        order = np.argsort(places)
+        found = 0
+        for step in range(p):
+            if found == width:
+                break
+            f = order[(step + attempts[i] * width) % p]
+            if tops[f] == 0:
+                continue
+            low = 0.0
+            high = tops[f]
+            if high > 0:
+                node = nodes[i]
+                while node >= 0:
+                    fact = head[node]
+                    while fact >= 0:
+                        if fact_feature[fact] == f:
+                            if fact_upper[fact]:
+                                high = min(high, fact_at[fact])
+                            else:
+                                low = max(low, fact_at[fact])
+                        fact = fact_next[fact]
+                    node = parent[node]
+                if not low < high:
+                    continue
+            j = i * width + found
+            key = mix(places[f] ^ (U64(0xD1342543DE82EF95) * U64(attempts[i] + 1)))
+            feature[j] = f
+            draw[j] = key
+            position[j] = low + (high - low) * unit(key)
+            found += 1
+
+
+@kernel
+def draw_sets(draw: Any, feature: Any, category_start: Any, category_keys: Any, set_start: Any, sets: Any) -> None:
+    """For every question on categories a random set; the bit behind the last category is that of missing values."""
+    for j in range(len(feature)):
+        if set_start[j] == set_start[j + 1]:
+            continue
+        f = feature[j]
+        n = category_start[f + 1] - category_start[f]
+        for c in range(n + 1):
+            bit = mix(draw[j] ^ category_keys[category_start[f] + c]) if c < n else draw[j]
+            sets[set_start[j] + (c >> 3)] |= U8((bit >> U64(32)) & U64(1)) << U8(c & 7)
+
+
+@kernel
+def _class_score(cells: Any, n: Any, criterion: Any) -> Any:
+    """What is left of disorder, with its sign turned: to be as large as can be."""
+    total = 0.0
+    if criterion == GINI:
+        for k in range(len(cells)):
+            total += cells[k] * cells[k]
+        return total / n
+    for k in range(len(cells)):
+        if cells[k] > 0:
+            total += cells[k] * np.log2(cells[k] / n)
+    return total
+
+
+@kernel
+def choose_questions(
+    left: Any,
+    right: Any,
+    n_left: Any,
+    n_right: Any,
+    feature: Any,
+    criterion: Any,
+    min_leaf: Any,
+    best: Any,
+) -> None:
+    """The best candidate of each node, the first of equals; -1 where none leaves enough rows on both sides.
+
+    ``left`` and ``right`` are float64 (nodes, width, cells): counts of classes, or one sum of targets. Targets that
+    are equal on both sides improve nothing: such a candidate is not taken.
+    """
+    nodes, width = n_left.shape
+    for node in range(nodes):
+        best[node] = -1
+        top = -np.inf
+        for c in range(width):
+            nl = n_left[node, c]
+            nr = n_right[node, c]
+            if feature[node * width + c] < 0 or nl < min_leaf or nr < min_leaf:
+                continue
+            if criterion == SQUARED_ERROR:
+                apart = left[node, c, 0] / nl - right[node, c, 0] / nr
+                score = nl * nr / (nl + nr) * apart * apart
+                if score == 0:
+                    continue
+            else:
+                score = _class_score(left[node, c], nl, criterion) + _class_score(right[node, c], nr, criterion)
+            if score > top:
+                top = score
+                best[node] = c
