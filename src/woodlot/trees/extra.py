@@ -183,7 +183,6 @@ class NodeRows:
                 *labels,
                 nodes.start,
                 nodes.stop,
-                0,
                 counts,
             )
 
@@ -296,6 +295,19 @@ class Drawn:
         """The candidates of some neighbouring nodes."""
         return take_questions(self.questions, np.arange(nodes.start * self.width, nodes.stop * self.width))
 
+    def take(self, nodes: NDArray[np.int64]) -> Drawn:
+        """The candidates of some nodes."""
+        places = (nodes[:, None] * self.width + np.arange(self.width)).ravel()
+        return Drawn(self.width, take_questions(self.questions, places), self.position[places])
+
+    def between(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> Drawn:
+        """The same columns, with positions from 0 to 1 between these ends; where there are none, no candidate."""
+        asked = self.questions
+        numeric = np.diff(asked.set_start) == 0
+        threshold = np.where(numeric, low + (high - low) * self.position, np.nan)
+        feature = np.where(numeric & np.isnan(threshold), np.int32(-1), asked.feature)
+        return Drawn(self.width, asked._replace(feature=feature, threshold=threshold), self.position)
+
 
 @dataclass(eq=False)
 class _Facts:
@@ -314,11 +326,8 @@ class _Facts:
         at: NDArray[np.float64],
         upper: NDArray[np.bool_],
     ) -> None:
-        numbers = len(self.next) + np.arange(len(node))
         link = np.empty(len(node), np.int64)
-        for place, (of, number) in enumerate(zip(node.tolist(), numbers.tolist(), strict=True)):
-            link[place] = self.head[of]
-            self.head[of] = number
+        kernels.link_facts(node, self.head, len(self.next), link)
         self.next = np.concatenate([self.next, link])
         self.feature = np.concatenate([self.feature, feature.astype(np.int32)])
         self.at = np.concatenate([self.at, at])
@@ -332,14 +341,16 @@ class GrowingTrees:
     ----------
     nodes : int64 array
         Numbers of the open nodes, at first the roots.
-    depth : int64 array
-        Depth of each open node.
+    depth, tree : int64 array
+        Depth and tree of each open node.
     """
 
-    def __init__(self, axes: Axes, n_trees: int, seed: int) -> None:
+    def __init__(self, axes: Axes, n_trees: int, seed: int, *, keeps_facts: bool = True) -> None:
         self.axes = axes
         self.n_trees = n_trees
+        self.keeps_facts = keeps_facts
         self.nodes: NDArray[np.int64] = np.arange(n_trees, dtype=np.int64)
+        self.tree = self.nodes
         self.depth = np.zeros(n_trees, np.int64)
         self._attempts = np.zeros(n_trees, np.int64)
         self._keys = tree_keys(seed, range(n_trees))
@@ -375,12 +386,14 @@ class GrowingTrees:
     def close(self, is_open: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Make leaves of open nodes; returns which places stay open."""
         kept = np.flatnonzero(is_open)
-        self.nodes, self.depth = self.nodes[kept], self.depth[kept]
+        self.nodes, self.depth, self.tree = self.nodes[kept], self.depth[kept], self.tree[kept]
         self._attempts, self._keys = self._attempts[kept], self._keys[kept]
         return kept
 
     def learn_empty(self, drawn: Drawn, n_left: NDArray[Any], n_right: NDArray[Any]) -> None:
         """Note candidates that left a side empty: the node's values all lie on the other one."""
+        if not self.keeps_facts:
+            return
         numeric = (drawn.questions.feature >= 0) & (np.diff(drawn.questions.set_start) == 0)
         empty = numeric & ((n_left.ravel() == 0) | (n_right.ravel() == 0))
         places = np.flatnonzero(empty)
@@ -419,14 +432,14 @@ class GrowingTrees:
         self._left = np.concatenate([self._left, np.full(len(children), -1, np.int64)])
         self._facts.head = np.concatenate([self._facts.head, np.full(len(children), -1, np.int64)])
         numeric = np.flatnonzero(np.diff(questions.set_start) == 0)
-        for side in (0, 1):
+        for side in (0, 1) if self.keeps_facts else ():
             below = np.full(len(numeric), side == 0)
             self._facts.add(children[side::2][numeric], questions.feature[numeric], position[numeric], below)
         copies = np.repeat(np.arange(len(fate)), np.choose(fate, [0, 1, 2]))
         is_child = fate[copies] == SPLITS
         depth, attempts, nodes, key = self.depth[copies], self._attempts[copies], self.nodes[copies], self._keys[copies]
         nodes[is_child], key[is_child] = children, keys
-        self.nodes, self._keys = nodes, key
+        self.nodes, self._keys, self.tree = nodes, key, self.tree[copies]
         self.depth = np.where(is_child, depth + 1, depth)
         self._attempts = np.where(is_child, 0, attempts + 1)
 

@@ -96,13 +96,13 @@ def agree_on_schema(
     return schema
 
 
-def unite(told: Mapping[str, RowsDescribed], task: Task) -> Schema:
+def unite(told: Mapping[str, RowsDescribed], task: Task, rows_are_told: bool = True) -> Schema:
     """The schema of all clients together."""
     names = _same_columns(told)
     categories = tuple(_unite_column(name, told) for name in names)
     classes = _unite_classes(told) if task == "classes" else ()
     n_rows = {client: description.n_rows for client, description in told.items()}
-    if not any(n_rows.values()):
+    if rows_are_told and not any(n_rows.values()):
         raise DataError("no rows to train on: the tables of all clients are empty")
     magnitude = max(description.magnitude for description in told.values())
     if not NO_MAGNITUDE <= magnitude <= 1024:

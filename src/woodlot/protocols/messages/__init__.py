@@ -5,6 +5,7 @@ from __future__ import annotations
 from woodlot.protocols.messages import (
     align,
     base,
+    extra_trees,
     horizontal,
     jobs,
     revocable_keys,
@@ -14,4 +15,15 @@ from woodlot.protocols.messages import (
     vertical,
 )
 
-__all__ = ["align", "base", "horizontal", "jobs", "revocable_keys", "row_jobs", "sealed", "secure_sum", "vertical"]
+__all__ = [
+    "align",
+    "base",
+    "extra_trees",
+    "horizontal",
+    "jobs",
+    "revocable_keys",
+    "row_jobs",
+    "sealed",
+    "secure_sum",
+    "vertical",
+]

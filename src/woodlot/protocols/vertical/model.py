@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ class CoordinatorForest:
     """How training rows were drawn: only while the training's data are at hand."""
     sharing: frozenset[str] = frozenset()
     """Parties that let the coordinator keep the complete model: as they said in the training."""
+    outside: dict[str, int] = field(default_factory=dict)
+    """How many training values of each column lay outside of the range that was declared, where one was."""
 
     def place_of(self, feature: int) -> tuple[str, int]:
         """The party that has a feature, and the feature's number among its own."""

@@ -86,10 +86,9 @@ def count_classes(
     labels: Any,
     first: Any,
     last: Any,
-    shift: Any,
     counts: Any,
 ) -> None:
-    """Rows of each class that go left; ``counts`` of zeros is (nodes from ``shift`` on, width, classes)."""
+    """Rows of each class that go left; ``counts`` of zeros is (nodes, width, classes)."""
     most = _largest(start, end, first, last)
     flags = np.empty(most, np.uint8)
     label = np.empty(most, np.int32)
@@ -100,11 +99,11 @@ def count_classes(
         for i in range(n):
             label[i] = labels[rows[s + i]]
         for c in range(width):
-            j = (node - shift) * width + c
+            j = node * width + c
             if questions.feature[j] < 0:
                 continue
             flag_rows(values, rows, start[node], end[node], questions, j, flags)
-            cells = counts[node - shift, c]
+            cells = counts[node, c]
             for i in range(n):
                 cells[label[i]] += I64(flags[i])
 
@@ -120,7 +119,6 @@ def count_tokens(
     tokens: Any,
     first: Any,
     last: Any,
-    shift: Any,
     counts: Any,
 ) -> None:
     """Rows that go left, and sums of their bits; a row's bits that are 1 are ``tokens[token_start[r] : ...]``."""
@@ -130,11 +128,11 @@ def count_tokens(
         s = U64(start[node])
         n = U64(end[node]) - s
         for c in range(width):
-            j = (node - shift) * width + c
+            j = node * width + c
             if questions.feature[j] < 0:
                 continue
             flag_rows(values, rows, start[node], end[node], questions, j, flags)
-            cells = counts[node - shift, c]
+            cells = counts[node, c]
             for i in range(n):
                 if flags[i]:
                     cells[0] += 1
@@ -153,7 +151,6 @@ def count_targets(
     targets: Any,
     first: Any,
     last: Any,
-    shift: Any,
     counts: Any,
 ) -> None:
     """Rows that go left, and the sum of their whole-numbered targets; ``counts`` of zeros is (nodes, width, 2)."""
@@ -163,11 +160,11 @@ def count_targets(
         s = U64(start[node])
         n = U64(end[node]) - s
         for c in range(width):
-            j = (node - shift) * width + c
+            j = node * width + c
             if questions.feature[j] < 0:
                 continue
             flag_rows(values, rows, start[node], end[node], questions, j, flags)
-            cells = counts[node - shift, c]
+            cells = counts[node, c]
             for i in range(n):
                 cells[0] += I64(flags[i])
                 cells[1] += I64(flags[i]) * targets[rows[s + i]]
@@ -205,9 +202,7 @@ def split_rows(
 
 
 @kernel
-def value_ranges(
-    values: Any, rows: Any, start: Any, end: Any, feature: Any, width: Any, low: Any, high: Any
-) -> None:
+def value_ranges(values: Any, rows: Any, start: Any, end: Any, feature: Any, width: Any, low: Any, high: Any) -> None:
     """Smallest and largest value of each asked feature among the rows of each node; NaN where there is none."""
     for j in range(len(feature)):
         low[j] = np.nan
@@ -224,6 +219,14 @@ def value_ranges(
 
 
 # --- the coordinator ---
+
+
+@kernel
+def link_facts(node: Any, head: Any, first: Any, link: Any) -> None:
+    """Put facts, numbered from ``first`` on, before those that their nodes have already."""
+    for i in range(len(node)):
+        link[i] = head[node[i]]
+        head[node[i]] = first + i
 
 
 @kernel

@@ -1,0 +1,470 @@
+"""A client of federated extra-trees: it counts what questions do to its rows, and nothing else of them leaves it.
+
+What is differentially private is charged before it is told. Permanent randomised response is derived from the client's
+lasting secret, so that every training tells the same of a label; noise on counts is drawn, kept with its charge, and
+repeated when the same is asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import CategoryColumn, Column, NumericColumn
+from woodlot.data.tables import Table
+from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
+from woodlot.privacy.budget import Charge, Purse
+from woodlot.privacy.derivation import pack
+from woodlot.privacy.noise import CountNoise
+from woodlot.privacy.quantiles import private_quantiles
+from woodlot.privacy.randomised_response import RandomisedResponse
+from woodlot.privacy.settings import GlobalDP, LocalDP
+from woodlot.protocols.agreement import secret_bytes
+from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
+from woodlot.protocols.horizontal.extra_plan import QUANTILES, ExtraTreesPlan
+from woodlot.protocols.horizontal.extra_tally import Tally, tally_of
+from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, column_kind, map_classes
+from woodlot.protocols.horizontal.whole import trees_of
+from woodlot.protocols.messages import extra_trees as msg
+from woodlot.protocols.messages import horizontal, secure_sum
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.secure_sum import to_fixed
+from woodlot.trees.extra import SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
+from woodlot.trees.kernels import extra as kernels
+from woodlot.trees.kernels.extra import Questions
+from woodlot.trees.sampling import derive_seed
+
+LABELS_PURPOSE = "extra-trees labels"
+_MOST_BITS = 52
+_COUNT_TYPE = np.dtype("<i8")
+
+
+class ExtraTreesClient(HorizontalClient):
+    """One client and its rows, for one job.
+
+    Parameters
+    ----------
+    own : Holdings
+        What it brings.
+    plan : ExtraTreesPlan
+        What was ordered: it answers nothing else.
+    """
+
+    takes: ClassVar[Mapping[type[Message], State]] = {
+        msg.DescribeColumns: State.idle,
+        secure_sum.OpenSums: State.ready,
+        secure_sum.StartSums: State.ready,
+        msg.TellQuantiles: State.ready,
+        msg.CountOutside: State.ready,
+        msg.CountRows: State.ready,
+        msg.ProposeThresholds: State.ready,
+        msg.CountSplits: State.ready,
+        msg.CountLeaves: State.ready,
+    }
+
+    def __init__(self, own: Holdings, plan: ExtraTreesPlan) -> None:
+        super().__init__(own.name, own.table, own.target, secret=own.bootstrap_secret, plan=plan, n_jobs=own.n_jobs)
+        self._own = own
+        self._ordered = plan
+        self._sums = own.sum_client(plan.sums, plan.allow_two)
+        self._outside: NDArray[np.int64] = np.empty(0, np.int64)
+        self._values: NDArray[np.float32] = np.empty((0, 0), np.float32)
+        self._labels: NDArray[Any] = np.empty(0, np.int64)
+        self._tokens: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
+        self._node_rows: NodeRows | None = None
+        self._frontier: Frontier | None = None
+        self._step = -1
+        self._asked = b""
+
+    # --- columns and classes ---
+
+    def _on_DescribeRows(self, message: horizontal.DescribeRows) -> horizontal.RowsDescribed:
+        if self._ordered.privacy is not None:
+            raise RemoteProtocolError("DescribeRows asks for classes, which are under differential privacy here")
+        return super()._on_DescribeRows(message)
+
+    def _on_DescribeColumns(self, message: msg.DescribeColumns) -> msg.ColumnsDescribed:
+        hides = isinstance(self._ordered.privacy, GlobalDP)
+        if message.task != self._ordered.task or message.hide_rows != hides:
+            raise RemoteProtocolError("DescribeColumns is not what was ordered")
+        columns = self.table.columns
+        self._task = message.task
+        self.state = State.described
+        return msg.ColumnsDescribed(
+            n_rows=0 if hides else self.table.n_rows,
+            names=self.table.names,
+            kinds=tuple(_declared_kind(c) if hides else column_kind(c) for c in columns),
+            categories=tuple(() if hides or not isinstance(c, CategoryColumn) else c.categories for c in columns),
+        )
+
+    def _on_UseSchema(self, message: horizontal.UseSchema) -> horizontal.SchemaInUse:
+        if set(message.names) != set(self.table.names):
+            raise RemoteProtocolError("the schema has other columns than this client")
+        if self._ordered.classes is not None and message.classes != self._ordered.classes:
+            raise RemoteProtocolError("the schema has other classes than were ordered")
+        if self._ordered.classes is not None and not set(self.target.classes) <= set(message.classes):
+            raise DataError(
+                "this client has labels that are not in the public list of classes; add their classes for all "
+                "clients, or drop the rows"
+            )
+        pairs = [_fit(self.table.column(n), c, self._ordered.knots.get(n)) for n, c in zip(*_schema(message))]
+        table = Table(message.names, tuple(column for column, _ in pairs), self.table.n_rows)
+        labels: NDArray[Any] = np.zeros(0, np.int64)
+        if self._task == "classes":
+            labels = map_classes(self.target, message.classes).astype(np.int32)
+        self._outside = np.array([outside for _, outside in pairs], np.int64)
+        self._values = value_matrix(table)
+        self._columns = table.columns
+        self._labels = labels
+        self._schema = message
+        self._tally: Tally = tally_of(self._ordered.privacy, message.classes)
+        self._sizes = set_sizes(message.categories)
+        self._width = self._ordered.width(len(message.names))
+        self.state = State.ready
+        return horizontal.SchemaInUse()
+
+    def _on_OpenSums(self, message: secure_sum.OpenSums) -> Message:
+        return self._sums.handle(message)
+
+    def _on_StartSums(self, message: secure_sum.StartSums) -> Message:
+        return self._sums.handle(message)
+
+    # --- ranges ---
+
+    def _on_TellQuantiles(self, message: msg.TellQuantiles) -> msg.QuantilesTold:
+        plan = self._ordered
+        if plan.ranges != "private-quantiles":
+            raise RemoteProtocolError("quantiles were not ordered")
+        ranges = [plan.knots.get(name, ()) for name in self.schema.names]
+        numeric = [f for f, ends in enumerate(ranges) if len(set(ends)) > 1 and self._sizes[f] == 0]
+        if not numeric:
+            return msg.QuantilesTold(values=np.empty((0, len(QUANTILES))))
+        epsilon = plan.quantile_epsilon / len(numeric)
+        neighbours = plan.privacy.neighbours if isinstance(plan.privacy, GlobalDP) else "add-remove"
+        drawn = [
+            private_quantiles(
+                self._values[f],
+                QUANTILES,
+                lower=min(ranges[f]),
+                upper=max(ranges[f]),
+                epsilon=epsilon,
+                neighbours=neighbours,
+            )
+            for f in numeric
+        ]
+        dearest = max((quantiles.spend for quantiles in drawn), key=lambda spend: spend.epsilon)
+        spend = type(dearest)(dearest.epsilon, dearest.count * len(numeric))
+        charge = Charge(
+            release=self._release("quantiles", b""),
+            mechanism=f"private quantiles of {len(numeric)} columns",
+            spend=spend,
+            job=self._own.job,
+            answer=np.stack([quantiles.values for quantiles in drawn]).tobytes(),
+        )
+        kept = self._purse.charge(charge)
+        values = np.frombuffer(kept.answer or b"").reshape(len(numeric), len(QUANTILES))
+        return msg.QuantilesTold(values=values)
+
+    def _on_CountOutside(self, message: msg.CountOutside) -> Message:
+        if isinstance(self._ordered.privacy, GlobalDP):
+            raise RemoteProtocolError("CountOutside asks about rows, which are under differential privacy here")
+        self._check_length(message.order, len(self._outside))
+        return self._sums.answer(message.order, self._outside)
+
+    def _on_ProposeThresholds(self, message: msg.ProposeThresholds) -> msg.ThresholdsProposed:
+        plan = self._ordered
+        if plan.ranges != "proposals":
+            raise RemoteProtocolError("proposals of thresholds were not ordered")
+        frontier = self._next_frontier(message)
+        if len(message.feature) != len(frontier) * message.width:
+            raise RemoteProtocolError("ProposeThresholds does not fit the open nodes")
+        if len(message.feature) and not -1 <= int(message.feature.min()) <= int(message.feature.max()) < len(
+            self._sizes
+        ):
+            raise RemoteProtocolError("ProposeThresholds asks for a column that does not exist")
+        low, high = self._rows.ranges(frontier, message.feature, message.width)
+        few = np.repeat(frontier.end - frontier.start < plan.min_proposal_rows, message.width)
+        # of one row, or of rows that are all alike, any proposal would be their value
+        hidden = few | ~(low < high) | (self._sizes[message.feature] > 0)
+        seed = derive_seed(plan.seed, f"proposals of {self.name}", message.step, secret=self._own.entropy("proposals"))
+        share = np.random.Generator(np.random.Philox(seed)).random(len(low))
+        proposed = np.where(hidden, np.nan, low + (high - low) * share)
+        self._commit(message, frontier)
+        return msg.ThresholdsProposed(threshold=proposed)
+
+    # --- counting ---
+
+    def _on_CountRows(self, message: msg.CountRows) -> Message:
+        if not self._tally.rows_are_exact:
+            raise RemoteProtocolError("CountRows asks about rows, which are under differential privacy here")
+        self._check_length(message.order, self._tally.node_cells)
+        everything = np.zeros(self.table.n_rows, np.int64)
+        counts = self._count_at(everything, 1, message.fraction_bits)
+        query = pack(b"rows", message.fraction_bits.to_bytes(2, "big", signed=True))
+        return self._sums.answer(message.order, self._told(counts, query).ravel())
+
+    def _on_CountSplits(self, message: msg.CountSplits) -> Message:
+        frontier = self._next_frontier(message)
+        width, cells = message.width, self._tally.cells
+        if width != self._width or len(message.feature) % width:
+            raise RemoteProtocolError("CountSplits asks for other candidates than were ordered")
+        nodes = len(message.feature) // width
+        if not 0 <= message.first <= message.first + nodes <= len(frontier) or nodes == 0:
+            raise RemoteProtocolError("CountSplits asks about nodes that are not open")
+        self._check_length(message.order, nodes * width * cells)
+        part = frontier.take(slice(message.first, message.first + nodes))
+        questions = self._questions(message.feature, message.threshold, message.missing_left, message.sets)
+        counts = self._count_splits(part, questions, width, message.fraction_bits)
+        queries = width * len(np.unique(part.tree))
+        told = self._told(counts.reshape(-1, counts.shape[-1]), _digest(message), part, queries)
+        reply = self._sums.answer(message.order, told.ravel())
+        self._commit(message, frontier)
+        return reply
+
+    def _on_CountLeaves(self, message: msg.CountLeaves) -> Message:
+        if not self._tally.asks_leaves:
+            raise RemoteProtocolError("CountLeaves asks for more than was ordered")
+        trees = trees_of(message, self.schema.categories, "the coordinator")
+        structure, plan = trees.structure, self._ordered
+        if not 0 <= message.first_tree <= message.first_tree + structure.n_trees <= plan.n_estimators:
+            raise RemoteProtocolError("CountLeaves has more trees than were ordered")
+        self._check_length(message.order, structure.n_leaves * self._tally.node_cells)
+        columns = [_prediction_values(column) for column in self._columns]
+        ends = trees.leaves_of(columns, self.table.n_rows, self.n_jobs)
+        counts = [self._count_at(structure.leaf[ends[:, t]], structure.n_leaves, 0) for t in range(structure.n_trees)]
+        query = pack(b"leaves", message.first_tree.to_bytes(8, "big"), _digest(message))
+        told = self._told(np.sum(counts, axis=0), query, None, structure.n_trees)
+        return self._sums.answer(message.order, told.ravel())
+
+    def _count_splits(self, part: Frontier, questions: Questions, width: int, fraction_bits: int) -> NDArray[np.int64]:
+        """What each candidate sends left and, where both sides have noise of their own, right."""
+        rows, tally = self._rows, self._tally
+        if self._task == "targets":
+            return rows.count(part, questions, width, 2, kernels.count_targets, self._targets(fraction_bits))
+        if isinstance(self._ordered.privacy, LocalDP):
+            left = rows.count(part, questions, width, tally.node_cells, kernels.count_tokens, *self._label_tokens())
+        else:
+            left = rows.count(part, questions, width, tally.node_cells, kernels.count_classes, self._labels)
+        if not tally.asks_leaves:
+            return left
+        node = np.repeat(np.arange(len(part)), part.end - part.start)
+        inside = np.concatenate([np.arange(a, b) for a, b in zip(part.start, part.end, strict=True)] or [[]])
+        total = self._count_at(node, len(part), 0, rows.rows[inside.astype(np.int64)])
+        return np.concatenate([left, total[:, None] - left], axis=-1)
+
+    def _count_at(
+        self, place: NDArray[Any], n_places: int, fraction_bits: int, rows: NDArray[Any] | None = None
+    ) -> NDArray[np.int64]:
+        """The numbers of some nodes, from the node of each row."""
+        rows = np.arange(self.table.n_rows) if rows is None else rows
+        counts = np.zeros((n_places, self._tally.node_cells), np.int64)
+        if self._task == "targets":
+            np.add.at(counts, (place, 0), 1)
+            np.add.at(counts, (place, 1), self._targets(fraction_bits)[rows])
+        elif isinstance(self._ordered.privacy, LocalDP):
+            start, tokens = self._label_tokens()
+            np.add.at(counts, (place, 0), 1)
+            lengths = np.diff(start)[rows]
+            first = np.repeat(start[rows] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+            np.add.at(counts, (np.repeat(place, lengths), 1 + tokens[first + np.arange(int(lengths.sum()))]), 1)
+        else:
+            np.add.at(counts, (place, self._labels[rows]), 1)
+        return counts
+
+    def _targets(self, fraction_bits: int) -> NDArray[np.int64]:
+        if not 0 <= fraction_bits <= _MOST_BITS:
+            raise RemoteProtocolError(f"{fraction_bits} bits after the point were asked for")
+        magnitude = self.schema.magnitude
+        return to_fixed(np.ldexp(self.target.values, 0 if magnitude == NO_MAGNITUDE else -magnitude), fraction_bits)
+
+    # --- privacy ---
+
+    @property
+    def _purse(self) -> Purse:
+        if self._own.purse is None:
+            raise LocalProtocolError("a client without a purse cannot keep account of its privacy")
+        return self._own.purse
+
+    def _release(self, what: str, query: bytes) -> str:
+        """The name of a release that is drawn: the job, all that was asked before, and the question."""
+        text = pack(self._own.job.encode(), self._asked, query)
+        return f"{what}-{hashlib.sha256(text).hexdigest()[:32]}"
+
+    def _told(
+        self, counts: NDArray[np.int64], query: bytes, part: Frontier | None = None, queries: int = 1
+    ) -> NDArray[np.int64]:
+        """What may be told of some counts, paid for."""
+        privacy = self._ordered.privacy
+        if isinstance(privacy, LocalDP):
+            return self._told_bits(privacy, counts, query)
+        if not isinstance(privacy, GlobalDP):
+            return counts
+        planned = self._ordered.queries(len(self.schema.names))
+        noise = CountNoise(privacy.epsilon_of_a_query(planned), neighbours=privacy.neighbours)
+        release = self._release("counts", query)
+        if self._asked == b"":
+            self._purse.check(noise.spend(planned))
+        charge = Charge(
+            release=release,
+            mechanism="integer Laplace noise on counts of classes",
+            spend=noise.spend(queries),
+            job=self._own.job,
+            answer=noise.release(counts).released.astype(_COUNT_TYPE).tobytes(),
+        )
+        kept = self._purse.charge(charge)
+        return np.frombuffer(kept.answer or b"", _COUNT_TYPE).astype(np.int64).reshape(counts.shape)
+
+    def _told_bits(self, privacy: LocalDP, counts: NDArray[np.int64], query: bytes) -> NDArray[np.int64]:
+        """Sums of permanent bits; with an instant response, told anew for each question."""
+        if not privacy.is_instant:
+            return counts
+        response = self._response(privacy)
+        secret, dataset, h = self._label_secret(), self._own.dataset, response.code.length
+        sides = [counts[:, : 1 + h], counts[:, 1 + h :]] if counts.shape[1] > 1 + h else [counts]
+        told = [
+            response.instant(secret, dataset, pack(query, bytes([side])), some[:, 1:], some[:, 0])
+            for side, some in enumerate(sides)
+        ]
+        return np.concatenate([counts[:, :1], *told], axis=1)
+
+    def _response(self, privacy: LocalDP) -> RandomisedResponse:
+        return privacy.response(self.schema.classes)
+
+    def _label_secret(self) -> bytes:
+        return secret_bytes(self._own.lasting, LABELS_PURPOSE)
+
+    def _label_tokens(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The permanent bits of all rows, paid for once and for ever: which bits of each row are 1."""
+        privacy = self._ordered.privacy
+        if not isinstance(privacy, LocalDP):
+            raise LocalProtocolError("labels are randomised under LocalDP only")
+        if self._tokens is None:
+            if self._own.row_ids is None:
+                raise DataError(
+                    "LocalDP needs an id for every row, which stays the same for ever: name the column of ids"
+                )
+            response, secret = self._response(privacy), self._label_secret()
+            bits = response.permanent(secret, self._own.dataset, self._own.row_ids(), self._labels.astype(np.int64))
+            charge = Charge(
+                release=response.release(secret, self._own.dataset),
+                mechanism=f"permanent randomised response, {response.code.kind}",
+                spend=response.spend(),
+                job=self._own.job,
+            )
+            self._purse.charge(charge)
+            start = np.concatenate([[0], np.cumsum(bits.sum(axis=1, dtype=np.int64))]).astype(np.int64)
+            self._tokens = start, np.nonzero(bits)[1].astype(np.int32)
+        return self._tokens
+
+    # --- the open nodes ---
+
+    @property
+    def _rows(self) -> NodeRows:
+        if self._node_rows is None:
+            self._node_rows = NodeRows(self._values, self._ordered.n_estimators, self.n_jobs)
+        return self._node_rows
+
+    def _next_frontier(self, message: msg.LevelMessage) -> Frontier:
+        """The open nodes that a message is about; kept only when it has been answered."""
+        told = len(message.fate) + len(message.is_open) + len(message.split_feature)
+        if message.width != self._width:
+            raise RemoteProtocolError("a level has other candidates than were ordered")
+        if self._frontier is not None and message.step == self._step:
+            if told:
+                raise RemoteProtocolError("what has become of a level was told before")
+            return self._frontier
+        if message.step != self._step + 1:
+            raise RemoteProtocolError(f"level {message.step} is not due after {self._step}")
+        if self._frontier is None:
+            if len(message.fate) or len(message.split_feature):
+                raise RemoteProtocolError("the first level splits nothing")
+            after = self._rows.roots
+        else:
+            fate = message.fate
+            if len(fate) != len(self._frontier) or (len(fate) and int(fate.max()) > SPLITS):
+                raise RemoteProtocolError("a level does not say what has become of each open node")
+            questions = self._questions(
+                message.split_feature, message.split_threshold, message.split_missing_left, message.split_sets
+            )
+            if len(message.split_feature) != int((fate == SPLITS).sum()) or (message.split_feature < 0).any():
+                raise RemoteProtocolError("a level has not one question for each split")
+            after = self._rows.advance(self._frontier, fate, questions)
+        if len(message.is_open) != len(after):
+            raise RemoteProtocolError("a level does not say which nodes are open")
+        return after.take(message.is_open.astype(np.bool_))
+
+    def _commit(self, message: msg.LevelMessage, frontier: Frontier) -> None:
+        if message.step != self._step:
+            self._frontier, self._step = frontier, message.step
+        self._asked = hashlib.sha256(pack(self._asked, _digest(message))).digest()
+
+    def _questions(
+        self,
+        feature: NDArray[np.int32],
+        threshold: NDArray[np.float64],
+        missing_left: NDArray[np.uint8],
+        sets: NDArray[np.uint8],
+    ) -> Questions:
+        try:
+            return make_questions(feature, threshold, missing_left, sets, self._sizes)
+        except ValueError as error:
+            raise RemoteProtocolError(f"the coordinator sent questions that are not sound: {error}") from None
+
+    @staticmethod
+    def _check_length(order: secure_sum.SumOrder, length: int) -> None:
+        if order.length != length:
+            raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {length}")
+
+
+def _schema(message: horizontal.UseSchema) -> tuple[tuple[str, ...], tuple[tuple[str, ...] | None, ...]]:
+    return message.names, message.categories
+
+
+def _declared_kind(column: Column) -> horizontal.Kind:
+    """A column's kind by its type, whatever is in it."""
+    return "category" if isinstance(column, CategoryColumn) else "number"
+
+
+def _fit(column: Column, categories: tuple[str, ...] | None, knots: tuple[float, ...] | None) -> tuple[Column, int]:
+    """The column on the common schema, and how many of its values that does not cover."""
+    if categories is None:
+        if isinstance(column, CategoryColumn):
+            if column.categories:
+                raise RemoteProtocolError("the schema calls a column of categories numbers")
+            return NumericColumn(np.full(len(column), np.nan, np.float32)), 0
+        outside = 0
+        if knots:
+            outside = int((column.values < min(knots)).sum() + (column.values > max(knots)).sum())
+        return column, outside
+    if list(categories) != sorted(set(categories)):
+        raise RemoteProtocolError("the categories of the schema are not in ascending order")
+    if not isinstance(column, CategoryColumn):
+        if not np.isnan(column.values).all():
+            raise RemoteProtocolError("the schema calls a column of numbers categories")
+        return CategoryColumn(np.full(len(column), -1, np.int32), categories), 0
+    place = {category: code for code, category in enumerate(categories)}
+    recode = np.array([*(place.get(name, -1) for name in column.categories), -1], np.int32)
+    codes = recode[column.codes]
+    return CategoryColumn(codes, categories), int(((codes < 0) & (column.codes >= 0)).sum())
+
+
+def _prediction_values(column: Column) -> NDArray[Any]:
+    if isinstance(column, CategoryColumn):
+        return np.where(column.codes < 0, np.int32(len(column.categories)), column.codes).astype(np.int32)
+    return column.values
+
+
+def _digest(message: Message) -> bytes:
+    """All that a message says, but for the order of its sum: an answer that is asked for again is the same."""
+    parts: list[bytes] = [type(message).__name__.encode()]
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if isinstance(value, np.ndarray):
+            parts.append(pack(value.dtype.str.encode(), np.ascontiguousarray(value).tobytes()))
+        elif not isinstance(value, secure_sum.SumOrder):
+            parts.append(repr(value).encode())
+    return hashlib.sha256(pack(*parts)).digest()
