@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from woodlot.connected import connect
     from woodlot.estimators.complete import CompleteForest
+    from woodlot.estimators.extra_trees import FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
     from woodlot.estimators.forest import (
         FederatedForestClassifier,
         FederatedForestRegressor,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     )
     from woodlot.estimators.loading import load
     from woodlot.federation import Federation
+    from woodlot.privacy.settings import GlobalDP, LocalDP
 
 __version__ = "0.1.0"
 
@@ -29,9 +31,13 @@ _HOMES = {
     "CollaborativeForestClassifier": "woodlot.estimators.horizontal",
     "CollaborativeForestRegressor": "woodlot.estimators.horizontal",
     "CompleteForest": "woodlot.estimators.complete",
+    "FederatedExtraTreesClassifier": "woodlot.estimators.extra_trees",
+    "FederatedExtraTreesRegressor": "woodlot.estimators.extra_trees",
     "FederatedForestClassifier": "woodlot.estimators.forest",
     "FederatedForestRegressor": "woodlot.estimators.forest",
     "Federation": "woodlot.federation",
+    "GlobalDP": "woodlot.privacy.settings",
+    "LocalDP": "woodlot.privacy.settings",
     "LocalForestsClassifier": "woodlot.estimators.horizontal",
     "LocalForestsRegressor": "woodlot.estimators.horizontal",
     "UncertainPredictionWarning": "woodlot.estimators.forest",
@@ -43,9 +49,13 @@ __all__ = [
     "CollaborativeForestClassifier",
     "CollaborativeForestRegressor",
     "CompleteForest",
+    "FederatedExtraTreesClassifier",
+    "FederatedExtraTreesRegressor",
     "FederatedForestClassifier",
     "FederatedForestRegressor",
     "Federation",
+    "GlobalDP",
+    "LocalDP",
     "LocalForestsClassifier",
     "LocalForestsRegressor",
     "UncertainPredictionWarning",

@@ -6,12 +6,14 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.alignment import align_rows
+from woodlot.data.ids import canonical_ids
 from woodlot.data.labels import check_weights
 from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values, is_null, natural_type
@@ -527,8 +529,14 @@ def _with_same_columns(tables: Mapping[str, Any], id: str | None, join: str, set
             "no rows, and everybody has the whole model"
         )
     return RowFederation(
-        {name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()}
+        {name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()},
+        {} if id is None else {name: partial(_row_ids, data, id, name) for name, data in tables.items()},
     )
+
+
+def _row_ids(data: Any, id: str, party: str) -> list[bytes]:
+    what = f"the column {id!r} of {party}"
+    return canonical_ids(column_values(data, id, f"the table of {party}"), what).values
 
 
 def _named_parties(tables: Mapping[str, Any], given: bool | Sequence[str], what: str) -> set[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels, Member, fresh_entropy
 from woodlot.privacy.purse import LedgerPurse, Purse
+from woodlot.protocols.agreement import Entropy
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
@@ -40,15 +43,34 @@ class RowFederation(Federation):
 
     layout = "rows"
 
-    def __init__(self, members: Mapping[str, Member]) -> None:
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        row_ids: Mapping[str, Callable[[], Sequence[bytes]]] | None = None,
+        lasting: Entropy | None = None,
+    ) -> None:
         super().__init__(members, None, key_by_party=False)
         self.n_rows = sum(member.table.n_rows for member in self._members.values())
+        self._row_ids = {} if row_ids is None else row_ids
+        # drawn once: what is derived from them must be the same at every training
+        self._lasting = {name: lasting or fresh_entropy() for name in members}
+        self._purses: dict[str, Purse] = {name: LedgerPurse(name) for name in members}
 
     @classmethod
-    def dealt_rows(cls, table: Table, client: NDArray[np.int64], names: Sequence[str]) -> RowFederation:
-        """One table whose rows are dealt to simulated clients: ``client`` has the number of each row's."""
+    def dealt_rows(cls, table: Table, client: NDArray[np.int64], names: Sequence[str], seed: int) -> RowFederation:
+        """One table whose rows are dealt to simulated clients: ``client`` has the number of each row's.
+
+        What clients would keep secret follows from the seed, so that a simulation can be repeated.
+        """
+        rows = {name: np.flatnonzero(client == k) for k, name in enumerate(names)}
+
+        def simulated(purpose: str) -> bytes:
+            return hashlib.blake2b(f"{seed} {purpose}".encode(), digest_size=_SECRET_BYTES, person=b"woodlot").digest()
+
         return cls(
-            {name: Member(table.take(client == k), None, None, shares_model=True) for k, name in enumerate(names)}
+            {name: Member(table.take(own), None, None, shares_model=True) for name, own in rows.items()},
+            {name: partial(_numbered, own) for name, own in rows.items()},
+            simulated,
         )
 
     def __repr__(self) -> str:
@@ -57,6 +79,10 @@ class RowFederation(Federation):
         lines = [f"Federation of {clients} with the same columns, {self.n_rows:,} rows"]
         lines += [f"  {name:<{width}}  {member.table.n_rows:,} rows" for name, member in self._members.items()]
         return "\n".join(lines)
+
+    def tables(self) -> list[Table]:
+        """The tables of all clients, where they are simulated in one process."""
+        return [member.table for member in self._members.values()]
 
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Refuse to be split by columns."""
@@ -104,7 +130,8 @@ class RowFederation(Federation):
         label : str, optional
             Their column, which is not learnt from.
         purses : mapping of str to Purse, optional
-            Where each client's differentially private releases are charged; by default they are only added up.
+            Where each client's differentially private releases are charged; by default they are only added up, for as
+            long as the federation lives.
         n_jobs : int
             Threads.
         on_progress : callable, optional
@@ -124,8 +151,10 @@ class RowFederation(Federation):
                 table=member.table.select([c for c in member.table.names if c != label]),
                 target=targets[name],
                 entropy=fresh_entropy(),
-                lasting=fresh_entropy(),
-                purse=LedgerPurse(name) if purses is None else purses[name],
+                lasting=self._lasting[name],
+                purse=(purses or self._purses)[name],
+                row_ids=self._row_ids.get(name),
+                dataset=label or "",
                 shared_secret=common,
                 n_jobs=threads,
             )
@@ -135,6 +164,10 @@ class RowFederation(Federation):
             forest, part = run(protocol_of(plan, self.parties), driver, ledger=ledger, on_progress=on_progress)
         parts = {HOLDER: part}
         return GrownForest(forest, parts, parts), ledger.account()
+
+
+def _numbered(rows: NDArray[np.int64]) -> list[bytes]:
+    return [row.to_bytes(8, "big") for row in rows.tolist()]
 
 
 def _read_target(client: str, member: Member, column: str, task: Task) -> Target:

@@ -6,18 +6,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from woodlot.estimators.extra_trees import PRIVATE_LEAF, FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.settings import from_json
 from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
 from woodlot.federation import GrownForest
+from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
-
-PRIVATE_LEAF = 5
-"""The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
 
 
 class _LocalMethod(WholeForest):
@@ -314,6 +313,8 @@ HORIZONTAL: dict[str, type[WholeForest]] = {
         LocalForestsRegressor,
         CollaborativeForestClassifier,
         CollaborativeForestRegressor,
+        FederatedExtraTreesClassifier,
+        FederatedExtraTreesRegressor,
     )
 }
 """The estimators of whole forests that files can hold."""
@@ -333,5 +334,7 @@ def restore_whole(kind: type[W], stored: StoredForest) -> W:
         model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
     model.disclosure_ = Disclosures(tuple(DisclosureRow(**row) for row in notes["disclosure"]))
     model.cost_ = Cost(**notes["cost"])
+    model.privacy_ = PrivacyClaim.from_dict(notes["privacy"])
+    model._restore(notes)
     model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts))
     return model

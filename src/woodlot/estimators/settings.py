@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from woodlot.exceptions import ModelFileError
+from woodlot.privacy.settings import GlobalDP, LocalDP
 
-_PAIRS = "pairs"
+_PAIRS, _PRIVACY = "pairs", "privacy"
 
 
 def to_json(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +37,8 @@ def _plain(value: Any, name: str) -> Any:
         value = value.item()
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, LocalDP | GlobalDP):
+        return {_PRIVACY: msgspec.to_builtins(value)}
     if isinstance(value, Mapping):
         return {_PAIRS: [[_plain(k, name), _plain(v, name)] for k, v in value.items()]}
     if isinstance(value, np.random.RandomState | np.random.Generator):
@@ -47,6 +51,8 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _restored(value: Any) -> Any:
+    if isinstance(value, dict) and _PRIVACY in value:
+        return msgspec.convert(value[_PRIVACY], LocalDP | GlobalDP)
     if isinstance(value, dict):
         return {_restored(k): _restored(v) for k, v in value[_PAIRS]}
     return [_restored(item) for item in value] if isinstance(value, list) else value

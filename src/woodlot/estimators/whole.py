@@ -29,6 +29,8 @@ from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, check_party_names
+from woodlot.privacy.claims import PrivacyClaim
+from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.methods import HorizontalPlan
@@ -86,14 +88,14 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> int:
         """Check the parameters; returns the seed."""
-        check_parameters(self.get_params(deep=False), self._criteria)
+        check_parameters(self._growth_parameters(), self._criteria)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _fit_table(self, X: Any, y: Any, seed: int) -> None:
         table, y = check_table(self, X, y)
         y = self._check_labels(y)
         client, names = deal_rows(self.parties, table.n_rows, derive_seed(seed, "dealing"))
-        federation = RowFederation.dealt_rows(table, client, names)
+        federation = RowFederation.dealt_rows(table, client, names, seed)
         targets = {name: target_of(y[client == k], self._task) for k, name in enumerate(names)}
         self._origin = Origin(table.names, None, None, self.criterion)
         self._grow(federation, targets, None, seed)
@@ -108,32 +110,43 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
         self._origin = Origin((), None, y, self.criterion)
         if isinstance(federation, ConnectedRowFederation):
+            plan = self._plan(seed)
             with progress_bar(self.verbose, "growing trees") as show:
-                self._keep(*federation.train(self._plan(seed), y, settings=settings_of(self), on_progress=show))
+                self._keep(plan, *federation.train(plan, y, settings=settings_of(self), on_progress=show))
         else:
             self._grow(federation, federation.read_targets(y, self._task), y, seed)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
 
     def _grow(self, federation: RowFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
-        plan = self._plan(seed)
+        self._grow_plan(self._plan(seed), federation, targets, label)
+
+    def _grow_plan(
+        self, plan: HorizontalPlan, federation: RowFederation, targets: Mapping[str, Target], label: str | None
+    ) -> None:
         with progress_bar(self.verbose, "growing trees") as show:
             forest, account = federation.grow(
                 plan, targets, label=label, n_jobs=effective_jobs(self.n_jobs), on_progress=show
             )
-        self._keep(forest, account)
+        self._keep(plan, forest, account)
         most = max(len(target.numbers) + len(target.values) for target in targets.values())
         if isinstance(plan, CollaborativePlan) and most < plan.min_leaf_rows:
             warnings.warn(
                 f"no client has as many as {plan.min_leaf_rows} rows, so none reports any leaf and the forest has "
                 "learnt nothing; lower min_leaf_rows or min_samples_leaf, or have fewer clients with more rows",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
-    def _keep(self, forest: GrownForest, account: Account) -> None:
+    def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
+        self.privacy_: PrivacyClaim = claim_of(plan, len(forest.coordinator.feature_keys))
         self._set_forest(forest)
+
+    def _growth_parameters(self) -> dict[str, Any]:
+        """The parameters of growth that all methods have, under their common names."""
+        params: dict[str, Any] = self.get_params(deep=False)
+        return params
 
     def _plan(self, seed: int) -> HorizontalPlan:
         """What is to be grown; every method makes its own of `growth_fields`."""
@@ -220,7 +233,11 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             "class_type": self.classes_.dtype.str if hasattr(self, "classes_") else None,
             "disclosure": self.disclosure_.to_dicts(),
             "cost": asdict(self.cost_),
+            "privacy": self.privacy_.to_dict(),
         }
+
+    def _restore(self, notes: Mapping[str, Any]) -> None:
+        """Set what a method has noted besides."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -170,9 +170,10 @@ class GlobalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     leaves_only: bool = False
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.query_epsilon is None):
+        given = [epsilon for epsilon in (self.epsilon, self.query_epsilon) if epsilon is not None]
+        if len(given) != 1:
             raise ValueError("GlobalDP needs either epsilon, the total, or query_epsilon")
-        check_epsilon(self.epsilon if self.query_epsilon is None else self.query_epsilon)
+        check_epsilon(given[0])
         check_delta(self.delta)
         cells_changed(self.neighbours)
 

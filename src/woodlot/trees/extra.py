@@ -170,7 +170,7 @@ class NodeRows:
     def count(
         self, frontier: Frontier, questions: Questions, width: int, n_cells: int, kernel: Any, *labels: NDArray[Any]
     ) -> NDArray[np.int64]:
-        """What each of ``width`` questions per node sends left, counted by one of the kernels; (nodes, width, cells)."""
+        """What each of ``width`` questions per node sends left, by one of the kernels; (nodes, width, cells)."""
         counts = np.zeros((len(frontier), width, n_cells), np.int64)
 
         def work(nodes: range) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.privacy.budget import Charge, Purse
-from woodlot.privacy.derivation import pack
+from woodlot.privacy.accounting import Spend
+from woodlot.privacy.budget import Charge
+from woodlot.privacy.derivation import open_stream, pack
 from woodlot.privacy.noise import CountNoise
+from woodlot.privacy.purse import Purse
 from woodlot.privacy.quantiles import private_quantiles
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -36,7 +39,6 @@ from woodlot.protocols.secure_sum import to_fixed
 from woodlot.trees.extra import SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
 from woodlot.trees.kernels import extra as kernels
 from woodlot.trees.kernels.extra import Questions
-from woodlot.trees.sampling import derive_seed
 
 LABELS_PURPOSE = "extra-trees labels"
 _MOST_BITS = 52
@@ -111,7 +113,10 @@ class ExtraTreesClient(HorizontalClient):
                 "this client has labels that are not in the public list of classes; add their classes for all "
                 "clients, or drop the rows"
             )
-        pairs = [_fit(self.table.column(n), c, self._ordered.knots.get(n)) for n, c in zip(*_schema(message))]
+        pairs = [
+            _fit(self.table.column(name), categories, self._ordered.knots.get(name))
+            for name, categories in zip(message.names, message.categories, strict=True)
+        ]
         table = Table(message.names, tuple(column for column, _ in pairs), self.table.n_rows)
         labels: NDArray[Any] = np.zeros(0, np.int64)
         if self._task == "classes":
@@ -157,7 +162,7 @@ class ExtraTreesClient(HorizontalClient):
             for f in numeric
         ]
         dearest = max((quantiles.spend for quantiles in drawn), key=lambda spend: spend.epsilon)
-        spend = type(dearest)(dearest.epsilon, dearest.count * len(numeric))
+        spend = Spend(dearest.epsilon, dearest.count * len(numeric))
         charge = Charge(
             release=self._release("quantiles", b""),
             mechanism=f"private quantiles of {len(numeric)} columns",
@@ -190,11 +195,16 @@ class ExtraTreesClient(HorizontalClient):
         few = np.repeat(frontier.end - frontier.start < plan.min_proposal_rows, message.width)
         # of one row, or of rows that are all alike, any proposal would be their value
         hidden = few | ~(low < high) | (self._sizes[message.feature] > 0)
-        seed = derive_seed(plan.seed, f"proposals of {self.name}", message.step, secret=self._own.entropy("proposals"))
-        share = np.random.Generator(np.random.Philox(seed)).random(len(low))
-        proposed = np.where(hidden, np.nan, low + (high - low) * share)
+        proposed = np.where(hidden, np.nan, low + (high - low) * self._shares(message.step, len(low)))
         self._commit(message, frontier)
         return msg.ThresholdsProposed(threshold=proposed)
+
+    def _shares(self, step: int, n: int) -> NDArray[np.float64]:
+        """Numbers from 0 to 1 that only this client can derive, where it has a secret."""
+        text = pack(b"proposals", self.name.encode(), self._ordered.seed.to_bytes(16, "big"), step.to_bytes(8, "big"))
+        key = hashlib.blake2b(text, key=self._own.bootstrap_secret[:64], digest_size=32).digest()
+        words = np.frombuffer(open_stream(key)(8 * n), "<u8")
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     # --- counting ---
 
@@ -220,7 +230,7 @@ class ExtraTreesClient(HorizontalClient):
         questions = self._questions(message.feature, message.threshold, message.missing_left, message.sets)
         counts = self._count_splits(part, questions, width, message.fraction_bits)
         queries = width * len(np.unique(part.tree))
-        told = self._told(counts.reshape(-1, counts.shape[-1]), _digest(message), part, queries)
+        told = self._told(counts.reshape(-1, counts.shape[-1]), _digest(message), queries)
         reply = self._sums.answer(message.order, told.ravel())
         self._commit(message, frontier)
         return reply
@@ -235,9 +245,11 @@ class ExtraTreesClient(HorizontalClient):
         self._check_length(message.order, structure.n_leaves * self._tally.node_cells)
         columns = [_prediction_values(column) for column in self._columns]
         ends = trees.leaves_of(columns, self.table.n_rows, self.n_jobs)
-        counts = [self._count_at(structure.leaf[ends[:, t]], structure.n_leaves, 0) for t in range(structure.n_trees)]
-        query = pack(b"leaves", message.first_tree.to_bytes(8, "big"), _digest(message))
-        told = self._told(np.sum(counts, axis=0), query, None, structure.n_trees)
+        counts = np.zeros((structure.n_leaves, self._tally.node_cells), np.int64)
+        first = np.concatenate([[0], np.cumsum(structure.right < 0)])[structure.offset]
+        for tree, (low, high) in enumerate(pairwise(first.tolist())):
+            counts[low:high] = self._count_at(structure.leaf[ends[:, tree]] - low, high - low, 0)
+        told = self._told(counts, _digest(message), structure.n_trees)
         return self._sums.answer(message.order, told.ravel())
 
     def _count_splits(self, part: Frontier, questions: Questions, width: int, fraction_bits: int) -> NDArray[np.int64]:
@@ -251,9 +263,8 @@ class ExtraTreesClient(HorizontalClient):
             left = rows.count(part, questions, width, tally.node_cells, kernels.count_classes, self._labels)
         if not tally.asks_leaves:
             return left
-        node = np.repeat(np.arange(len(part)), part.end - part.start)
-        inside = np.concatenate([np.arange(a, b) for a, b in zip(part.start, part.end, strict=True)] or [[]])
-        total = self._count_at(node, len(part), 0, rows.rows[inside.astype(np.int64)])
+        node, inside = _spread(part.start, part.end - part.start)
+        total = self._count_at(node, len(part), 0, rows.rows[inside])
         return np.concatenate([left, total[:, None] - left], axis=-1)
 
     def _count_at(
@@ -261,19 +272,19 @@ class ExtraTreesClient(HorizontalClient):
     ) -> NDArray[np.int64]:
         """The numbers of some nodes, from the node of each row."""
         rows = np.arange(self.table.n_rows) if rows is None else rows
-        counts = np.zeros((n_places, self._tally.node_cells), np.int64)
+        place, cells = place.astype(np.int64), self._tally.node_cells
         if self._task == "targets":
-            np.add.at(counts, (place, 0), 1)
-            np.add.at(counts, (place, 1), self._targets(fraction_bits)[rows])
-        elif isinstance(self._ordered.privacy, LocalDP):
+            counts = np.zeros((n_places, cells), np.int64)
+            np.add.at(counts, place, np.column_stack([np.ones_like(place), self._targets(fraction_bits)[rows]]))
+            return counts
+        cell = place * cells
+        if isinstance(self._ordered.privacy, LocalDP):
             start, tokens = self._label_tokens()
-            np.add.at(counts, (place, 0), 1)
-            lengths = np.diff(start)[rows]
-            first = np.repeat(start[rows] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
-            np.add.at(counts, (np.repeat(place, lengths), 1 + tokens[first + np.arange(int(lengths.sum()))]), 1)
+            of, token = _spread(start[rows], np.diff(start)[rows])
+            cell = np.concatenate([cell, cell[of] + 1 + tokens[token]])
         else:
-            np.add.at(counts, (place, self._labels[rows]), 1)
-        return counts
+            cell = cell + self._labels[rows]
+        return np.bincount(cell, minlength=n_places * cells).reshape(n_places, cells)
 
     def _targets(self, fraction_bits: int) -> NDArray[np.int64]:
         if not 0 <= fraction_bits <= _MOST_BITS:
@@ -291,12 +302,14 @@ class ExtraTreesClient(HorizontalClient):
 
     def _release(self, what: str, query: bytes) -> str:
         """The name of a release that is drawn: the job, all that was asked before, and the question."""
-        text = pack(self._own.job.encode(), self._asked, query)
-        return f"{what}-{hashlib.sha256(text).hexdigest()[:32]}"
+        text = pack(self._own.dataset.encode(), self._asked, query)
+        return f"{self._own.job} {what} {hashlib.sha256(text).hexdigest()[:32]}"
 
-    def _told(
-        self, counts: NDArray[np.int64], query: bytes, part: Frontier | None = None, queries: int = 1
-    ) -> NDArray[np.int64]:
+    def _charge(self, release: str, spend: Spend, answer: bytes | None = None) -> Charge:
+        mechanism = "integer Laplace noise on counts of classes"
+        return Charge(release=release, mechanism=mechanism, spend=spend, job=self._own.job, answer=answer)
+
+    def _told(self, counts: NDArray[np.int64], query: bytes, queries: int = 1) -> NDArray[np.int64]:
         """What may be told of some counts, paid for."""
         privacy = self._ordered.privacy
         if isinstance(privacy, LocalDP):
@@ -305,16 +318,10 @@ class ExtraTreesClient(HorizontalClient):
             return counts
         planned = self._ordered.queries(len(self.schema.names))
         noise = CountNoise(privacy.epsilon_of_a_query(planned), neighbours=privacy.neighbours)
-        release = self._release("counts", query)
-        if self._asked == b"":
-            self._purse.check(noise.spend(planned))
-        charge = Charge(
-            release=release,
-            mechanism="integer Laplace noise on counts of classes",
-            spend=noise.spend(queries),
-            job=self._own.job,
-            answer=noise.release(counts).released.astype(_COUNT_TYPE).tobytes(),
-        )
+        if self._asked == b"":  # rather than to run out of it in the middle
+            self._purse.check(self._charge(f"{self._own.job} counts", noise.spend(planned)))
+        drawn = noise.release(counts).released.astype(_COUNT_TYPE)
+        charge = self._charge(self._release("counts", query), noise.spend(queries), drawn.tobytes())
         kept = self._purse.charge(charge)
         return np.frombuffer(kept.answer or b"", _COUNT_TYPE).astype(np.int64).reshape(counts.shape)
 
@@ -352,7 +359,7 @@ class ExtraTreesClient(HorizontalClient):
             charge = Charge(
                 release=response.release(secret, self._own.dataset),
                 mechanism=f"permanent randomised response, {response.code.kind}",
-                spend=response.spend(),
+                spend=Spend(response.epsilon()),
                 job=self._own.job,
             )
             self._purse.charge(charge)
@@ -420,8 +427,11 @@ class ExtraTreesClient(HorizontalClient):
             raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {length}")
 
 
-def _schema(message: horizontal.UseSchema) -> tuple[tuple[str, ...], tuple[tuple[str, ...] | None, ...]]:
-    return message.names, message.categories
+def _spread(start: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All places of some ranges, and the number of the range that each is of."""
+    of = np.repeat(np.arange(len(start)), length)
+    before = np.concatenate([[0], np.cumsum(length)])[:-1]
+    return of, (start - before)[of] + np.arange(len(of))
 
 
 def _declared_kind(column: Column) -> horizontal.Kind:

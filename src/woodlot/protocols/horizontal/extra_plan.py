@@ -58,8 +58,8 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
     """
 
     ranges: Ranges = "declared"
-    knots: dict[str, tuple[float, ...]] = {}
-    known_categories: dict[str, tuple[str, ...]] = {}
+    knots: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    known_categories: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     classes: tuple[ClassName, ...] | None = None
     privacy: LocalDP | GlobalDP | None = None
     quantile_epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient
 from woodlot.protocols.horizontal.collaborative import CollaborativeClient, CollaborativePlan, collaborative_forest
+from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
+from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
+from woodlot.protocols.horizontal.extra_trees import extra_trees
 from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, local_forests
 from woodlot.protocols.horizontal.schema import Rounds
 
-HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan
+HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan | ExtraTreesPlan
 """What can be ordered; on the wire the tag ``method`` tells which."""
 
 
@@ -69,4 +72,5 @@ def _collaborative_client(plan: CollaborativePlan, own: Holdings) -> HorizontalC
 METHODS: dict[type[Any], Method] = {
     LocalPlan: Method(local_forests, _local_client),
     CollaborativePlan: Method(collaborative_forest, _collaborative_client),
+    ExtraTreesPlan: Method(extra_trees, lambda plan, own: ExtraTreesClient(own, plan)),
 }

@@ -167,14 +167,15 @@ def describe(table: Table, target: Target) -> RowsDescribed:
     return RowsDescribed(
         n_rows=table.n_rows,
         names=table.names,
-        kinds=tuple(_kind(column) for column in table.columns),
+        kinds=tuple(column_kind(column) for column in table.columns),
         categories=tuple(c.categories if isinstance(c, CategoryColumn) else () for c in table.columns),
         classes=target.classes,
         magnitude=_magnitude(target),
     )
 
 
-def _kind(column: Column) -> Kind:
+def column_kind(column: Column) -> Kind:
+    """What a column holds, by its values."""
     if isinstance(column, CategoryColumn):
         return "category" if column.categories else "empty"
     return "empty" if np.isnan(column.values).all() else "number"
@@ -203,7 +204,7 @@ def map_table(table: Table, schema: UseSchema) -> Table:
 
 
 def _map_column(column: Column, categories: tuple[str, ...] | None) -> Column:
-    kind = _kind(column)
+    kind = column_kind(column)
     if categories is None:
         if kind == "category":
             raise RemoteProtocolError("the schema calls a column of categories numbers")

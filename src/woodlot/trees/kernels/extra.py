@@ -69,7 +69,7 @@ def flag_rows(values: Any, rows: Any, start: Any, end: Any, questions: Any, j: A
 
 
 @kernel
-def _largest(start: Any, end: Any, first: Any, last: Any) -> int:
+def _largest(start: Any, end: Any, first: Any, last: Any) -> Any:
     most = I64(0)
     for node in range(first, last):
         most = max(most, I64(end[node] - start[node]))
