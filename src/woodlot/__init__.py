@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from woodlot.estimators.loading import load
     from woodlot.federation import Federation
+    from woodlot.plots import plot_cost, plot_importance, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
 
 __version__ = "0.1.0"
@@ -43,6 +44,9 @@ _HOMES = {
     "UncertainPredictionWarning": "woodlot.estimators.forest",
     "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",
+    "plot_cost": "woodlot.plots",
+    "plot_importance": "woodlot.plots",
+    "plot_tree": "woodlot.plots",
 }
 
 __all__ = [
@@ -61,6 +65,9 @@ __all__ = [
     "UncertainPredictionWarning",
     "connect",
     "load",
+    "plot_cost",
+    "plot_importance",
+    "plot_tree",
 ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.federation import Answer, GrownForest, Labels, Route
+from woodlot.federation import Answer, GrownForest, Labels, Route, html_of
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.bits import unpack
@@ -124,6 +124,9 @@ class ConnectedFederation:
         lines = [f"Federation of {len(self.parties)} parties at {self.client.address}{rows}"]
         lines += [f"  {p:<{width}}  {'connected' if connected.get(p) else 'away'}" for p in self.parties]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def close(self) -> None:
         """Hang up; jobs go on."""

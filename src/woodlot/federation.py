@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from woodlot.data.alignment import align_rows
 from woodlot.data.ids import canonical_ids
 from woodlot.data.labels import check_weights
+from woodlot.data.markup import html_facts
 from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values, is_null, natural_type
 from woodlot.exceptions import DataError
@@ -142,6 +144,9 @@ class GrownForest:
         width = max(len(party) for party in forest.parties)
         lines += [f"  {party:<{width}}  {n:,} splits" for party, n in zip(forest.parties, splits, strict=True)]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,6 +278,9 @@ class Federation:
         """The other parties."""
         members = {name: member for name, member in self._members.items() if name != party}
         return Federation(members, self.ids, self._key_by_party)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def columns(self, party: str) -> tuple[str, ...]:
         """Names of a party's columns (its own view)."""
@@ -568,3 +576,9 @@ def _refuse_shared_columns(tables: Mapping[str, Table]) -> None:
                     f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}"
                 )
             holder[column] = name
+
+
+def html_of(shown: object) -> str:
+    """For notebooks: what is shown as text, as a title and a table."""
+    title, *lines = repr(shown).splitlines()
+    return html_facts(title, dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines))

@@ -20,9 +20,9 @@ import woodlot as wl
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.app import Pages
 from woodlot.dashboard.server import Server
-from woodlot.dashboard.trees import subtree_end
 from woodlot.dashboard.views import CoordinatorView, PartyView
 from woodlot.exceptions import ConfigError
+from woodlot.protocols.vertical.sight import subtree_end
 from woodlot.service.identity import Identity, Trust
 
 EVIL = "<script>alert(1)</script>"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import json
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, overload
 
+from woodlot.data.markup import html_facts, html_table
 from woodlot.protocols.messages.base import Message, Role
 
 
@@ -68,8 +68,7 @@ class Disclosures(Sequence[DisclosureRow]):
         )
 
     def _repr_html_(self) -> str:
-        lines = [_html_line("th", _HEADINGS), *(_html_line("td", _cells(row)) for row in self.rows)]
-        return f"<table>{''.join(lines)}</table>"
+        return html_table(_HEADINGS, (_cells(row) for row in self.rows))
 
 
 _HEADINGS = [column.name for column in fields(DisclosureRow)]
@@ -79,10 +78,6 @@ _NUMBERS = ("count", "bytes")
 def _cells(row: DisclosureRow) -> list[str]:
     values = asdict(row) | {"bytes": readable_bytes(row.bytes)}
     return [f"{value:,}" if isinstance(value, int) else value for value in values.values()]
-
-
-def _html_line(tag: str, cells: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,9 +113,16 @@ class Cost:
             f"{readable_bytes(self.bytes_received)} received",
             readable_seconds(self.total_seconds),
         ]
-        phases = {phase: readable_seconds(seconds) for phase, seconds in self.seconds.items()}
-        parties = {party: readable_bytes(n_bytes) for party, n_bytes in self.bytes_by_party.items()}
+        phases, parties = self._details()
         return "\n".join([", ".join(summary), *_aligned(phases), *_aligned(parties)])
+
+    def _details(self) -> tuple[dict[str, str], dict[str, str]]:
+        phases = {phase: readable_seconds(seconds) for phase, seconds in self.seconds.items()}
+        return phases, {party: readable_bytes(n_bytes) for party, n_bytes in self.bytes_by_party.items()}
+
+    def _repr_html_(self) -> str:
+        phases, parties = self._details()
+        return html_facts(repr(self).partition("\n")[0], phases | {f"sent, {p}": size for p, size in parties.items()})
 
 
 def _aligned(details: dict[str, str]) -> list[str]:
