@@ -1,0 +1,172 @@
+"""Kill -9 of services while a job runs: at every round, or at any instant.
+
+The victim's journal is watched from outside. As soon as a record has appeared the victim is killed and started again,
+so within one job it dies at nearly every round. Where it died is read from its journal afterwards, and jobs are run
+until there is no place left at which it has not died.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Generic, TypeVar
+
+from processes import Processes
+from small_jobs import COORDINATOR
+
+from woodlot.connected import ConnectedFederation
+from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.runtime.journal import Journal
+from woodlot.service.orders import AnyOrder
+
+MAX_JOBS = 8
+
+U = TypeVar("U", bound=ConnectedFederation)
+
+
+class Stage(Generic[U]):
+    """A running federation of processes, and a user who waits for its jobs in a thread.
+
+    Parameters
+    ----------
+    running : Processes
+        The services.
+    user : ConnectedFederation
+        Who orders.
+    pool : ThreadPoolExecutor
+        Where the user waits.
+    train_order : callable
+        From the user to an order for the training that all jobs repeat.
+    outcome_of : callable
+        From a training to what must be the same however often somebody dies.
+
+    """
+
+    def __init__(
+        self,
+        running: Processes,
+        user: U,
+        pool: ThreadPoolExecutor,
+        train_order: Callable[[U], AnyOrder],
+        outcome_of: Callable[[str], Any],
+    ) -> None:
+        self.running = running
+        self.user = user
+        self.parties = tuple(running.world.settings)
+        self.everybody = (COORDINATOR, *self.parties)
+        self._pool = pool
+        self._train_order = train_order
+        self.outcome_of = outcome_of
+        self.undisturbed, _ = self.run(self.train_order())
+        self.expected = outcome_of(self.undisturbed)
+
+    def train_order(self) -> AnyOrder:
+        return self._train_order(self.user)
+
+    def begin(self, order: AnyOrder) -> tuple[str, Future[JobFacts]]:
+        self.user.client.submit(order)
+        return order.job, self._pool.submit(self.user.client.finish, order.job)
+
+    def run(self, order: AnyOrder) -> tuple[str, JobFacts]:
+        job, end = self.begin(order)
+        return job, end.result()
+
+    def replies(self, name: str, job: str) -> int:
+        with closing(Eye(self.running, name, job)) as eye:
+            return eye.replies()
+
+    def check_journals(self, job: str) -> None:
+        """What one side sent, the other received; nothing is recorded twice, and no chain is broken."""
+        of_coordinator = set()
+        sent = {}
+        for name in self.everybody:
+            with closing(Journal.read(self.running.journal(name))) as journal:
+                journal.job(job).verify()
+                records = [r for r in journal.job(job).records() if r.sender]
+            rows = [(r.sender, r.receiver, r.number, r.kind, r.digest) for r in records]
+            assert len(set(rows)) == len(rows)
+            if name == COORDINATOR:
+                of_coordinator = set(rows)
+            else:
+                sent[name] = set(rows)
+        assert of_coordinator == set().union(*sent.values())
+
+
+class Eye:
+    """Looks into a service's journal from outside, again and again."""
+
+    def __init__(self, running: Processes, name: str, job: str) -> None:
+        self._job = job
+        self._db = sqlite3.connect(f"file:{running.journal(name)}?mode=ro", uri=True, isolation_level=None)
+
+    def replies(self) -> int:
+        """How many replies of the job are recorded."""
+        found = self._db.execute("SELECT count FROM jobs WHERE job = ?", (self._job,)).fetchone()
+        return 0 if found is None else int(found[0]) // 2
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def kill_through(stage: Stage[Any], order: AnyOrder, victim: str, wanted: set[int]) -> set[int]:
+    """Run a job in which the victim is killed at as many of the wanted places as can be hit; returns these.
+
+    A place is the number of replies that its journal has.
+    """
+    job, end = stage.begin(order)
+    hit: set[int] = set()
+    kills = 0
+    with closing(Eye(stage.running, victim, job)) as eye:
+        while not end.done():
+            at = eye.replies()
+            if at not in wanted - hit:
+                time.sleep(0.0002)
+                continue
+            stage.running.kill(victim)
+            kills += 1
+            hit.add(eye.replies())
+            stage.running.restart(victim)
+            if victim == COORDINATOR and kills % 4 == 0:
+                for party in stage.parties:  # new processes, or they would wait longer and longer between attempts
+                    stage.running.kill(party)
+                    stage.running.restart(party)
+    assert end.result().state == "done"
+    stage.check_journals(job)
+    return hit
+
+
+def kill_everywhere(
+    stage: Stage[Any], make_order: Callable[[], AnyOrder], victim: str, total: int, step: int = 1
+) -> list[str]:
+    """Run jobs until the victim has died at every place, or at every so many; returns the jobs."""
+    left, jobs = set(range(0, total, step)), list[str]()
+    while left:
+        assert len(jobs) < MAX_JOBS, f"{victim} never died after {sorted(left)} replies"
+        order = make_order()
+        left -= kill_through(stage, order, victim, left)
+        jobs.append(order.job)
+    return jobs
+
+
+def kill_at_random(stage: Stage[Any], jobs: int, seed: int) -> list[str]:
+    """Run trainings in which anybody dies at any instant, sometimes several at once; returns the jobs."""
+    rng, done = random.Random(seed), []
+    for _ in range(jobs):
+        job, end = stage.begin(stage.train_order())
+        for _ in range(5):
+            if end.done():
+                break
+            time.sleep(rng.uniform(0.0, 0.06))
+            victims = rng.sample(stage.everybody, rng.choice([1, 1, 2, 3]))
+            for victim in victims:
+                stage.running.kill(victim)
+            for victim in victims:
+                stage.running.restart(victim)
+        assert end.result().state == "done"
+        stage.check_journals(job)
+        done.append(job)
+    return done

@@ -1,0 +1,51 @@
+"""Kill -9 of services while a forest grows over rows: it is done without help, the same bit for bit, and paid once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+from hospitals import LABEL, PLAN, hospitals, rows_of
+from kill_stage import Stage, kill_at_random, kill_everywhere
+from processes import processes
+from small_jobs import COORDINATOR
+
+from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.service.orders import AnyOrder
+
+Rows = Stage[ConnectedRowFederation]
+
+
+def train_order(user: ConnectedRowFederation) -> AnyOrder:
+    return user.train_rows_order(PLAN, LABEL, {})
+
+
+def fingerprint(root: Path, job: str) -> str:
+    facts = (root / COORDINATOR / "state" / "models" / job / "facts.json").read_bytes()
+    return msgspec.json.decode(facts, type=ModelFacts).forest
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
+    world = hospitals(tmp_path_factory.mktemp("row-kill"))
+    with ThreadPoolExecutor(1) as pool, processes(world) as running:
+        running.wait_connected()
+        with rows_of(world) as user:
+            yield Stage(running, user, pool, train_order, lambda job: fingerprint(world.root, job))
+
+
+@pytest.mark.parametrize(("victim", "step"), [(COORDINATOR, 4), ("bern", 1)])
+def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows, victim: str, step: int) -> None:
+    total = stage.replies(victim, stage.undisturbed)
+    assert total > 8
+    for job in kill_everywhere(stage, stage.train_order, victim, total, step):
+        assert stage.outcome_of(job) == stage.expected
+
+
+def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
+    for job in kill_at_random(stage, 2, seed=3):
+        assert stage.outcome_of(job) == stage.expected
