@@ -35,7 +35,7 @@ SECRET = b"a secret that all members share"
 TEST: dict[str, Any] = {"bits": 512, "setting": "test"}
 
 
-def test_master(bits: int, *, epoch: int, **_: Any) -> MasterKey:
+def ready_master(bits: int, *, epoch: int, **_: Any) -> MasterKey:
     """Primes that are there already, others in each epoch."""
     return MasterKey(*PRIMES[(epoch - 1) % len(PRIMES)], ROOT, epoch=epoch, setting="test")
 
@@ -153,7 +153,7 @@ class World:
             for name in self.parties
         }
         self.helper = Helper(HELPER, **self._member(HELPER))
-        self.key_service = KeyService(KEYS, make=test_master, **self._member(KEYS))
+        self.key_service = KeyService(KEYS, make=ready_master, **self._member(KEYS))
         self.members: dict[str, Any] = {**self.providers, HELPER: self.helper, KEYS: self.key_service}
         self.ledger = Ledger()
 

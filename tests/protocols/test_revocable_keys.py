@@ -102,6 +102,7 @@ def _other_group(group: msg.PublicGroup) -> msg.PublicGroup:
         ("bank", msg.MeetMembers, {"introductions": lambda all_: {**all_, "bank": all_["shop"]}}, "not its own"),
         ("bank", msg.OpenEpoch, {"members": lambda all_: tuple(m for m in all_ if m != "bank")}, "not among those"),
         (KEYS, msg.MakeGroup, {"setting": lambda _: "standard"}, "makes test ones"),
+        (KEYS, msg.MakeGroup, {"bits": lambda _: 513}, "keys of 513 bits are not made"),
     ],
 )
 def test_members_notice_lies(name: str, kind: type[Message], fields: dict[str, Any], why: str) -> None:

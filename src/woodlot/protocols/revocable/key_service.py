@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from woodlot.crypto import dealer
-from woodlot.crypto.dtpkc import MasterKey
+from woodlot.crypto.dtpkc import MasterKey, check_bits
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive, secret_bytes
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
@@ -59,6 +59,10 @@ class KeyService(Member):
             raise PolicyError(
                 f"keys of the {message.setting} setting are asked for, and this key service makes {self._setting} ones"
             )
+        try:
+            check_bits(message.bits, message.setting)
+        except ConfigError as error:
+            raise PolicyError(str(error)) from None
         secret = secret_bytes(self._entropy, f"{PURPOSE} {message.epoch}")
         stream = SecretStream.derived(secret, TAG, "modulus")
         master = self._make(message.bits, stream=stream, epoch=message.epoch, setting=message.setting)

@@ -18,7 +18,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare
+from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare, check_bits
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import (
     Agreement,
@@ -361,10 +361,13 @@ def begin_epoch(
 
     Raises
     ------
+    ConfigError
+        If moduli of this length are not made.
     RemoteProtocolError
         If members were told different things, or answer with what is no key.
 
     """
+    check_bits(bits, setting)
     members = tuple(sorted({*parties, helper, key_service}))
     if len(members) != len(parties) + 2:
         raise PolicyError("helper, key service and parties must be different members: together they could open splits")

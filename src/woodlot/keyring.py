@@ -1,0 +1,184 @@
+"""Keys of a revocable forest with every role in this process: for notebooks, tests and simulations.
+
+Between organisations the helper and the key service are processes of their own; see docs/protocol/revocable.md.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from woodlot.crypto.dtpkc import DEFAULT_BITS, MasterKey, Setting
+from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
+from woodlot.crypto.streams import SecretStream
+from woodlot.exceptions import ConfigError, PolicyError
+from woodlot.protocols.agreement import KEY_BYTES
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.revocable.helper import Helper
+from woodlot.protocols.revocable.key_service import KeyService
+from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, revoke_key
+from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted
+from woodlot.protocols.revocable.provider import Provider, RequestGate
+from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.drivers.inprocess import InProcessDriver
+from woodlot.runtime.run import run
+from woodlot.trees.forest import Splits
+from woodlot.trees.predict import Vote
+
+R = TypeVar("R")
+
+HELPER, KEY_SERVICE = "helper", "key service"
+"""Names of the two roles that are no parties."""
+
+
+class LocalKeyring:
+    """A helper, a key service, and the keys of all parties.
+
+    Parameters
+    ----------
+    splits : mapping of str to callable
+        For each party, what returns its own splits of the forest in use.
+    allow_same_host : bool
+        Must be True: coordinator and helper are in one process, so whoever has the process can open everything.
+    bits : int
+        Length of the modulus. At 3072 bits it takes about half a minute to find one.
+    setting : {"standard", "paper", "test"}
+        The shortest modulus that may be asked for.
+    gates : mapping of str to RequestGate, optional
+        Whose requests each party answers; everybody's without.
+    encoding, digits
+        How numbers become integers; see `woodlot.crypto.encoding`.
+    threads : int
+        For the decryptions.
+    make : callable
+        Makes a modulus; `MasterKey.generate` unless a test has its own.
+
+    Attributes
+    ----------
+    keys : CoordinatorKeys
+        What the coordinator has of the present epoch.
+    ledger : Ledger
+        What was sent, and what it cost.
+
+    Raises
+    ------
+    ConfigError
+        If `allow_same_host` is not set, or keys of this length are not made.
+
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Callable[[], Splits]],
+        *,
+        allow_same_host: bool = False,
+        bits: int = DEFAULT_BITS,
+        setting: Setting = "standard",
+        gates: Mapping[str, RequestGate] | None = None,
+        encoding: Encoding = "exact",
+        digits: int = DEFAULT_DIGITS,
+        threads: int = 1,
+        make: Callable[..., MasterKey] = MasterKey.generate,
+    ) -> None:
+        if not allow_same_host:
+            raise ConfigError(
+                "coordinator and helper would be on one host, and their shares of the strong key together open "
+                "everything; for a simulation say allow_same_host=True"
+            )
+        taken = {HELPER, KEY_SERVICE} & set(splits)
+        if taken:
+            raise ConfigError(f"no party can be named {taken.pop()!r}: that is the name of a role here")
+        common = secrets.token_bytes(KEY_BYTES)
+        self._modulus: dict[str, Any] = {"bits": bits, "setting": setting}
+        self._numbers: dict[str, Any] = {"encoding": encoding, "digits": digits}
+        self._threads = threads
+        self.providers = {
+            name: Provider(
+                name,
+                splits=own,
+                gate=None if gates is None else gates.get(name),
+                threads=threads,
+                **self._numbers,
+                **_member(common, setting),
+            )
+            for name, own in splits.items()
+        }
+        self.ledger = Ledger()
+        self._driver = InProcessDriver(
+            {
+                **self.providers,
+                HELPER: Helper(HELPER, threads=threads, **_member(common, setting)),
+                KEY_SERVICE: KeyService(KEY_SERVICE, make=make, **_member(common, setting)),
+            },
+            ledger=self.ledger,
+        )
+        self.keys: CoordinatorKeys = self._run(
+            begin_epoch(tuple(splits), helper=HELPER, key_service=KEY_SERVICE, **self._modulus)
+        )
+
+    def _run(self, protocol: Generator[Round, dict[str, Message], R]) -> R:
+        return run(protocol, self._driver, ledger=self.ledger)
+
+    def encrypt(self, forest: CoordinatorForest) -> EncryptedSplits:
+        """Have every party encrypt its splits of a forest."""
+        return self._run(encrypt_splits(forest, self.keys))
+
+    def request(self, rows: ArrayLike, requester: str) -> EncryptedRequest:
+        """At the requester: encrypt rows, columns in the order of the forest's features."""
+        return encrypt_request(rows, self.keys.group, requester=requester, **self._numbers)
+
+    def predict(self, forest: RevocableForest, request: EncryptedRequest, vote: Vote = "soft") -> NDArray[np.float64]:
+        """The forest's outputs for an encrypted request; see `predict_encrypted`."""
+        return self._run(
+            predict_encrypted(forest, self.keys, request, stream=SecretStream.fresh(), vote=vote, threads=self._threads)
+        )
+
+    def revoke(self, party: str) -> None:
+        """Have a party's key struck out, within the epoch (levels 1 and 3)."""
+        self.keys = self._run(revoke_key(self.keys, party))
+
+    def rotate(self, forest: CoordinatorForest, leaver: str | None = None) -> EncryptedSplits:
+        """Begin the next epoch without `leaver` (level 2): the splits of its forest, under the new keys.
+
+        Raises
+        ------
+        PolicyError
+            If the leaver has splits in this forest, or nobody would be left.
+
+        """
+        inner = forest.owner[forest.owner >= 0]
+        if leaver is not None and any(forest.parties[owner] == leaver for owner in np.unique(inner)):
+            raise PolicyError(f"the forest still has splits of {leaver!r}; regrow them first")
+        self.keys, splits = self._run(rotate(forest, self.keys, leaver=leaver, **self._modulus))
+        return splits
+
+    def close(self) -> None:
+        """Give back the threads; keys are gone with the object."""
+        self._driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _member(common: bytes, setting: Setting) -> dict[str, Any]:
+    """What every role is made with: a secret that all share, and one of its own."""
+    own = secrets.token_bytes(KEY_BYTES)
+    return {
+        "job": "local",
+        "entropy": lambda purpose: own + purpose.encode(),
+        "shared_secret": common,
+        "setting": setting,
+    }

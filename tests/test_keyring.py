@@ -1,0 +1,46 @@
+"""All roles of the revocable forest's keys in one process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "protocols"))
+
+from revocable_world import TEST, plant, some_rows, ready_master
+
+from woodlot.exceptions import ConfigError, EpochError, PolicyError
+from woodlot.keyring import HELPER, LocalKeyring
+from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.trees.predict import outputs_from_leaves
+
+
+def test_encrypt_predict_rotate_and_revoke() -> None:
+    planted, rows = plant(4), some_rows(4, 3)
+    expected = outputs_from_leaves(planted.leaves(rows), planted.coordinator.leaves)
+    splits = {name: lambda name=name: planted.splits[name] for name in planted.splits}
+    with LocalKeyring(splits, allow_same_host=True, make=ready_master, **TEST) as ring:
+        first = RevocableForest(planted.coordinator, ring.encrypt(planted.coordinator))
+        np.testing.assert_array_equal(ring.predict(first, ring.request(rows, "alice")), expected)
+        second = RevocableForest(planted.coordinator, ring.rotate(planted.coordinator))
+        np.testing.assert_array_equal(ring.predict(second, ring.request(rows, "alice")), expected)
+        with pytest.raises(EpochError):
+            ring.predict(first, ring.request(rows, "alice"))
+        with pytest.raises(PolicyError, match="regrow them first"):
+            ring.rotate(planted.coordinator, "shop")
+        ring.revoke("shop")
+        with pytest.raises(PolicyError, match="revoked"):
+            ring.predict(second, ring.request(rows, "alice"))
+        assert {row["receiver"] for row in ring.ledger.disclosure().to_dicts()} >= {HELPER, "coordinator"}
+
+
+def test_one_host_must_be_asked_for() -> None:
+    with pytest.raises(ConfigError, match="allow_same_host=True"):
+        LocalKeyring({"bank": lambda: plant(0).splits["bank"]})
+    with pytest.raises(ConfigError, match="name of a role"):
+        LocalKeyring({HELPER: lambda: plant(0).splits["bank"]}, allow_same_host=True)
+    with pytest.raises(ConfigError, match="1024 has to be asked for"):
+        LocalKeyring({"bank": lambda: plant(0).splits["bank"]}, allow_same_host=True, bits=1024)
