@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "protocols"))
 
-from revocable_world import TEST, plant, some_rows, ready_master
+from revocable_world import TEST, plant, ready_master, some_rows
 
 from woodlot.exceptions import ConfigError, EpochError, PolicyError
 from woodlot.keyring import HELPER, LocalKeyring
