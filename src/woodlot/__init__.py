@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         LocalForestsRegressor,
     )
     from woodlot.estimators.loading import load
+    from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
     from woodlot.federation import Federation
     from woodlot.plots import plot_cost, plot_importance, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -39,6 +40,8 @@ _HOMES = {
     "Federation": "woodlot.federation",
     "GlobalDP": "woodlot.privacy.settings",
     "LocalDP": "woodlot.privacy.settings",
+    "HorizontalForestClassifier": "woodlot.estimators.lossless",
+    "HorizontalForestRegressor": "woodlot.estimators.lossless",
     "LocalForestsClassifier": "woodlot.estimators.horizontal",
     "LocalForestsRegressor": "woodlot.estimators.horizontal",
     "UncertainPredictionWarning": "woodlot.estimators.forest",
@@ -60,6 +63,8 @@ __all__ = [
     "Federation",
     "GlobalDP",
     "LocalDP",
+    "HorizontalForestClassifier",
+    "HorizontalForestRegressor",
     "LocalForestsClassifier",
     "LocalForestsRegressor",
     "UncertainPredictionWarning",

@@ -24,6 +24,8 @@ SMALL: dict[str, Any] = {"n_estimators": 5}
             **SMALL, min_samples_leaf=1, leaf_average="rows", criterion="gini", max_bins=16, parties=2, sums="plain"
         ),
         wl.CollaborativeForestRegressor(**SMALL, min_samples_leaf=1, leaf_average="rows", bootstrap=False),
+        wl.HorizontalForestClassifier(**SMALL),
+        wl.HorizontalForestRegressor(**SMALL),
     ]
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from woodlot.data.columns import NumericColumn
 from woodlot.estimators.checks import is_int, is_real, require
 from woodlot.estimators.labels import class_array
-from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
+from woodlot.estimators.whole import (
+    PRIVATE_LEAF,
+    WholeForest,
+    WholeForestClassifier,
+    WholeForestRegressor,
+    growth_fields,
+)
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -23,8 +29,6 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.row_federation import RowFederation
 from woodlot.runtime.audit import Account
 
-PRIVATE_LEAF = 5
-"""The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
 SIMULATED = "anything from who knows random_state or has had X: fit(X, y) is a simulation"
 RANGES = ("declared", "proposals", "private-quantiles")
 

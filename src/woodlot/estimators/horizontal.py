@@ -6,11 +6,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from woodlot.estimators.extra_trees import PRIVATE_LEAF, FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
+from woodlot.estimators.extra_trees import FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
 from woodlot.estimators.labels import class_array
+from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.settings import from_json
-from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
+from woodlot.estimators.whole import (
+    PRIVATE_LEAF,
+    WholeForest,
+    WholeForestClassifier,
+    WholeForestRegressor,
+    growth_fields,
+)
 from woodlot.federation import GrownForest
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
@@ -315,6 +322,8 @@ HORIZONTAL: dict[str, type[WholeForest]] = {
         CollaborativeForestRegressor,
         FederatedExtraTreesClassifier,
         FederatedExtraTreesRegressor,
+        HorizontalForestClassifier,
+        HorizontalForestRegressor,
     )
 }
 """The estimators of whole forests that files can hold."""

@@ -39,8 +39,12 @@ from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.protocols.vertical.target import Target
 from woodlot.row_federation import RowFederation
 from woodlot.runtime.audit import Account, Cost, Disclosures
+from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import derive_seed
+
+PRIVATE_LEAF = 5
+"""The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
 
 
 class WholeForest(BaseEstimator):  # type: ignore[misc]
@@ -88,8 +92,11 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> int:
         """Check the parameters; returns the seed."""
-        check_parameters(self._growth_parameters(), self._criteria)
+        self._check_parameters()
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _check_parameters(self) -> None:
+        check_parameters(self._growth_parameters(), self._criteria)
 
     def _fit_table(self, X: Any, y: Any, seed: int) -> None:
         table, y = check_table(self, X, y)
@@ -289,7 +296,7 @@ class WholeForestRegressor(RegressorMixin, WholeForest):  # type: ignore[misc]
 # --- parameters ---
 
 
-def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> None:
+def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...], most_bins: int = MAX_COARSE) -> None:
     """Check what horizontal forests have in common; each error names the parameter and what it may be."""
     p = params
     for name, least in (("n_estimators", 1), ("min_samples_split", 2), ("min_samples_leaf", 1)):
@@ -314,8 +321,8 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
         "max_samples", samples, "None, a whole number of at least 1 or a positive fraction",
     )  # fmt: skip
     bins = p["max_bins"]
-    known = bins is None or (is_int(bins) and 2 <= bins <= 256)
-    require(known, "max_bins", bins, "None or a whole number from 2 to 256")
+    known = bins is None or (is_int(bins) and MIN_BINS <= bins <= most_bins)
+    require(known, "max_bins", bins, f"None or a whole number from {MIN_BINS} to {most_bins}")
     for name in ("bootstrap", "allow_two"):
         value = p.get(name, False)
         require(isinstance(value, bool | np.bool_), name, value, "True or False")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,7 @@ class Cells:
         while bounds[-1] < len(ends):
             before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
             bounds.append(max(bounds[-1] + 1, int(np.searchsorted(ends, before + limit, side="right"))))
-        return [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [slice(a, b) for a, b in pairwise(bounds)]
 
     # --- holders ---
 
@@ -247,7 +248,9 @@ class Cells:
             some = self.take(nodes)
             wide = int((some.codes.astype(np.int64) + some.missing).max(initial=1)), int(some.n_classes.max(initial=1))
             classes = slice(int(self.class_start[nodes.start]), int(self.class_start[nodes.stop]))
-            part = Found(*(array[classes if name in ("left", "total") else nodes] for name, array in found._asdict().items()))
+            part = Found(
+                *(array[classes if name in ("left", "total") else nodes] for name, array in found._asdict().items())
+            )
             agree = kernels.search_cells(
                 words[offset[nodes.start] : offset[nodes.stop]], some.shape, categorical, min_leaf, kind, first_wins,
                 xlogx, float(scale), wide, part,

@@ -21,9 +21,10 @@ from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_trees import extra_trees
 from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, local_forests
+from woodlot.protocols.horizontal.lossless import LosslessClient, LosslessPlan, lossless_forest
 from woodlot.protocols.horizontal.schema import Rounds
 
-HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan | ExtraTreesPlan
+HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan | ExtraTreesPlan | LosslessPlan
 """What can be ordered; on the wire the tag ``method`` tells which."""
 
 
@@ -69,8 +70,16 @@ def _collaborative_client(plan: CollaborativePlan, own: Holdings) -> HorizontalC
     )
 
 
+def _lossless_client(plan: LosslessPlan, own: Holdings) -> HorizontalClient:
+    # without the client's own secret: all clients must draw alike
+    return LosslessClient(
+        own.name, own.table, own.target, sums=own.sum_client(plan.sums, plan.allow_two), plan=plan, n_jobs=own.n_jobs
+    )
+
+
 METHODS: dict[type[Any], Method] = {
     LocalPlan: Method(local_forests, _local_client),
     CollaborativePlan: Method(collaborative_forest, _collaborative_client),
     ExtraTreesPlan: Method(extra_trees, lambda plan, own: ExtraTreesClient(own, plan)),
+    LosslessPlan: Method(lossless_forest, _lossless_client),
 }

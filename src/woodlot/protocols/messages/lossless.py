@@ -38,7 +38,7 @@ class DrawRows(Message):
 
     discloses: ClassVar = Disclosure(
         *TO_CLIENT,
-        "the bins of every column of numbers, each edge a value of one of the clients' rows unless edges were declared; "
+        "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
         "which columns have missing values; the number of trees, the seed and the rules of drawing rows",
         "clear",
     )

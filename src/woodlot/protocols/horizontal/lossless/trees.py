@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.horizontal.bins import CommonColumns
+from woodlot.protocols.horizontal.lossless.bins import CommonColumns
 from woodlot.protocols.messages.horizontal import GrowthSettings
 from woodlot.protocols.vertical import bits
 from woodlot.trees.alone import WholeTrees
@@ -25,11 +25,14 @@ from woodlot.trees.forest import Leaves, Splits, gather_sets
 from woodlot.trees.grow import XLOGX_SIZE, entropy_scale
 from woodlot.trees.kernels.cells import narrow_pairs, place_all
 from woodlot.trees.kernels.wide import fill_xlogx
+from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import Bootstrap, tree_keys
 from woodlot.trees.skeleton import Skeleton
 
 _KINDS = {"gini": GINI, "entropy": ENTROPY, "squared_error": TARGETS}
 _PLACES_AT_ONCE = 1 << 22
+THREADS = effective_jobs(-1)
+"""Of the search: the coordinator's own work, whatever the clients do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +126,6 @@ class Growing:
         Classes, of which some may have been drawn by no tree; 1 for targets.
     with_rows, target_bits, word_bits
         As in `Cells`.
-    n_jobs : int
-        Threads.
     """
 
     def __init__(
@@ -140,7 +141,6 @@ class Growing:
         with_rows: bool,
         target_bits: int,
         word_bits: int,
-        n_jobs: int,
     ) -> None:
         self._n_outputs = n_outputs
         self.target_bits = target_bits
@@ -150,7 +150,6 @@ class Growing:
         self._kind = _KINDS[criterion]
         self._columns = columns
         self._feature_keys = feature_keys
-        self._n_jobs = n_jobs
         n_trees = len(roots.n_classes)
         self._root_weight = roots.weight
         self._scale, self._xlogx = 1, np.zeros(1, np.int64)
@@ -251,9 +250,18 @@ class Growing:
         return Asked(
             nodes[some],
             Cells(
-                width.astype(np.uint8), here.n_classes, here.classes, n_pairs[some], feature[kept], lowest[kept],
-                codes[kept], missing[kept], self._with_rows, self.target_bits, self.word_bits,
-            ),  # fmt: skip
+                width.astype(np.uint8),
+                here.n_classes,
+                here.classes,
+                n_pairs[some],
+                feature[kept],
+                lowest[kept],
+                codes[kept],
+                missing[kept],
+                self._with_rows,
+                self.target_bits,
+                self.word_bits,
+            ),
         )
 
     def splits_to_tell(self) -> dict[str, Any]:
@@ -324,7 +332,7 @@ class Growing:
                 first_wins=self._tried > self._settings.n_candidates,
                 xlogx=self._xlogx,
                 scale=self._scale,
-                n_jobs=self._n_jobs,
+                n_jobs=THREADS,
             )
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None

@@ -16,7 +16,8 @@ from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.client import HorizontalClient, State
-from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, map_classes, map_table
+from woodlot.protocols.horizontal.lossless.plan import LosslessPlan, fixed_targets
+from woodlot.protocols.horizontal.schema import map_classes, map_table
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages import lossless, secure_sum
 from woodlot.protocols.messages.base import Message
@@ -28,21 +29,6 @@ from woodlot.trees.drawing import draw_trees, row_keys
 from woodlot.trees.kernels.cells import send_down
 from woodlot.trees.quantiles import DIGIT_BITS, DIGITS, VALUE_BITS, Bins, count_digits, ordered_form
 from woodlot.trees.sampling import derive_seed, feature_key
-
-
-def fixed_targets(values: NDArray[np.float64], magnitude: int, target_bits: int) -> NDArray[np.int64]:
-    """Targets between -2^magnitude and 2^magnitude as whole numbers from 0 to 2^target_bits."""
-    if magnitude == NO_MAGNITUDE:
-        return np.zeros(len(values), np.int64)
-    scaled = np.ldexp(np.ldexp(values, -magnitude) + 1.0, target_bits - 1)
-    return np.rint(scaled).astype(np.int64)
-
-
-def true_targets(fixed: NDArray[np.float64], magnitude: int, target_bits: int) -> NDArray[np.float64]:
-    """Back from `fixed_targets`, of means of such numbers."""
-    if magnitude == NO_MAGNITUDE:
-        return np.zeros(len(fixed))
-    return np.ldexp(np.ldexp(fixed, 1 - target_bits) - 1.0, magnitude)
 
 
 @dataclass
@@ -67,7 +53,7 @@ class LosslessClient(HorizontalClient):
 
     Parameters
     ----------
-    name, table, target, secret, n_jobs
+    name, table, target, secret, plan, n_jobs
         As for `HorizontalClient`. The secret, if any, is the same at every client: the rows that a tree draws follow
         from it, and the forest is that of the pooled rows only if all draw alike.
     sums : SumClient
@@ -83,10 +69,19 @@ class LosslessClient(HorizontalClient):
     }
 
     def __init__(
-        self, name: str, table: Table, target: Target, *, sums: SumClient, secret: bytes = b"", n_jobs: int = 1
+        self,
+        name: str,
+        table: Table,
+        target: Target,
+        *,
+        sums: SumClient,
+        secret: bytes = b"",
+        plan: LosslessPlan | None = None,
+        n_jobs: int = 1,
     ) -> None:
-        super().__init__(name, table, target, secret=secret, n_jobs=n_jobs)
+        super().__init__(name, table, target, secret=secret, plan=plan, n_jobs=n_jobs)
         self._sums = sums
+        self._declared = {} if plan is None else plan.declared()
         self._mapped = table
         self._labels: NDArray[Any] = np.zeros(0, np.uint8)
         self._ordered: dict[int, NDArray[np.uint32]] = {}
@@ -118,6 +113,8 @@ class LosslessClient(HorizontalClient):
             or (message.prefix & np.uint32((1 << (VALUE_BITS - message.known_bits)) - 1)).any()
         ):
             raise RemoteProtocolError("CountValues asks for values that no column has")
+        if any(self.schema.names[f] in self._declared for f in np.unique(columns).tolist()):
+            raise RemoteProtocolError("CountValues asks for values of a column whose bins were declared")
         counts = np.empty((len(columns), DIGITS), np.int64)
         for f in np.unique(columns).tolist():
             here = np.flatnonzero(columns == f)
@@ -145,6 +142,11 @@ class LosslessClient(HorizontalClient):
     def _on_DrawRows(self, message: lossless.DrawRows) -> Message:
         if len(message.n_edges) != len(self._mapped.columns) or (self._task == "targets") != (message.target_bits > 0):
             raise RemoteProtocolError("DrawRows is not about this client's columns and labels")
+        if isinstance(self.plan, LosslessPlan):
+            settings = self.plan.settings(len(self._mapped.columns))
+            self.check_ordered(message, n_estimators=message.n_trees, with_rows=message.with_rows)
+            if message.seed != settings.bootstrap_seed or self.plan.bootstrap != (len(message.thresholds) > 0):
+                raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
         drawn = self._draw(message, *self._encode(message))
         reply = self._answer(message.order, _root_totals(drawn, self._n_classes, message.n_trees))
         self._ordered.clear()
@@ -166,8 +168,9 @@ class LosslessClient(HorizontalClient):
                 coded.append(np.where(column.codes < 0, n_codes[f], column.codes))
             else:
                 edges = message.edges[stops[f] - int(message.n_edges[f]) : stops[f]]
-                if not (np.diff(edges) > 0).all():
-                    raise RemoteProtocolError("the edges of bins do not ascend")
+                declared = self._declared.get(self.schema.names[f], edges)
+                if not (np.diff(edges) > 0).all() or not np.array_equal(edges, declared):
+                    raise RemoteProtocolError("the edges of bins do not ascend, or are not those that were declared")
                 bins = Bins(edges, edges)
                 n_codes[f] = bins.n_codes
                 coded.append(bins.encode(column.values))
@@ -230,7 +233,9 @@ class LosslessClient(HorizontalClient):
         feature = message.feature.astype(np.int64)
         lengths = message.set_length.astype(np.int64)
         missing_left = bits.unpack(message.missing_left, len(nodes), "sides of missing values")
-        if not len(nodes) == len(feature) == len(message.cut) == len(lengths) or int(lengths.sum()) != len(message.sets):
+        if not len(nodes) == len(feature) == len(message.cut) == len(lengths) or int(lengths.sum()) != len(
+            message.sets
+        ):
             raise RemoteProtocolError("the splits of a level do not go together")
         if int(feature.max(initial=0)) >= len(drawn.n_codes):
             raise RemoteProtocolError("a split is on no column")

@@ -19,80 +19,27 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from woodlot.exceptions import ConfigError, DataError
-from woodlot.protocols.horizontal.bins import CommonColumns, asking, common_bins
-from woodlot.protocols.horizontal.client import GrowthPlan
-from woodlot.protocols.horizontal.lossless_client import true_targets
-from woodlot.protocols.horizontal.lossless_trees import Growing, Nodes
+from woodlot.exceptions import DataError
+from woodlot.protocols.horizontal.lossless.bins import CommonColumns, asking, common_bins
+from woodlot.protocols.horizontal.lossless.plan import MAX_BINS, LosslessPlan, true_targets
+from woodlot.protocols.horizontal.lossless.trees import Growing, Nodes
 from woodlot.protocols.horizontal.schema import Rounds, Schema, agree_on_schema
 from woodlot.protocols.horizontal.whole import whole_forest
-from woodlot.protocols.messages import lossless, secure_sum
+from woodlot.protocols.messages import lossless
 from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.secure_sum import SumSession, open_sums, sum_round
 from woodlot.protocols.vertical.bits import smallest_unsigned
-from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
 from woodlot.trees.sampling import WEIGHT_BITS, feature_key
 
-MAX_BINS = 255
-"""Bins of a column by default; with the code of missing values they fit a byte."""
-MOST_BINS = 65_535
-WORDS_AT_ONCE = 1 << 23
-"""Numbers of eight bytes in one message of a client, unless a single node has more."""
 EXACT_BITS = 52
 """No sum of targets reaches 2**53, the last whole number that float64 holds exactly."""
 _WORD_BITS = 63
 
 
-@dataclass(frozen=True)
-class LosslessPlan(GrowthPlan):
-    """What is to be grown; counts of rows are of all clients' together.
-
-    Attributes
-    ----------
-    bins : tuple of (str, tuple of float)
-        Declared edges of columns, ascending. The bins of any other column are its quantiles, or its values where there
-        are at most ``max_bins``.
-    words_at_once : int
-        The most numbers of one message.
-    """
-
-    bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    words_at_once: int = field(default=WORDS_AT_ONCE)
-
-    def thresholds(self, n_rows: int) -> NDArray[np.uint64]:
-        """How often rows are drawn, of so many."""
-        if not self.bootstrap:
-            return np.empty(0, np.uint64)
-        share = 1.0 if self.max_samples is None else self.max_samples
-        rate = share / n_rows if isinstance(share, int) else share
-        if rate > MAX_RATE:
-            raise ConfigError(
-                f"max_samples draws every row {rate:.0f} times on average, and at most {MAX_RATE:.0f} are possible; "
-                "lower it"
-            )
-        return poisson_thresholds(rate)
-
-    @property
-    def with_rows(self) -> bool:
-        """Whether rows must be counted beside their weights, to know which nodes are too small."""
-        limits = self.min_samples_leaf > 1 or self.min_samples_split > 2 or self.task == "targets"
-        return self.bootstrap and limits
-
-
-def lossless_forest(
-    plan: LosslessPlan,
-    clients: Sequence[str],
-    sums: secure_sum.Mode = "secure",
-    allow_two: bool = False,
-    *,
-    spare_after: float | None = None,
-    n_jobs: int = 1,
-) -> Rounds:
+def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     """Coordinator: grow the forest of all clients' rows; returns the parts of the whole model.
 
     Parameters
@@ -101,21 +48,12 @@ def lossless_forest(
         What to grow.
     clients : sequence of str
         Everybody who takes part.
-    sums : {"secure", "plain"}
-        Whether the coordinator sees sums over the clients, or (for debugging) each client's numbers.
-    allow_two : bool
-        Allow secure sums over two clients, who then know each other's numbers.
-    spare_after : float, optional
-        Go on without a client that refuses, or is away for so many seconds. What is counted from then on is counted
-        without its rows. Otherwise the run stops, and can be resumed when the client is back.
-    n_jobs : int
-        Threads of the search.
     """
+    declared = plan.declared()
     schema = yield from agree_on_schema(clients, plan.task, None)
-    session = yield from open_sums(clients, mode=sums, allow_two=allow_two, spare_after=spare_after)
-    declared = {name: np.array(edges, np.float64) for name, edges in plan.bins}
+    session = yield from open_sums(clients, mode=plan.sums, allow_two=plan.allow_two, spare_after=plan.spare_after)
     columns = yield from common_bins(session, schema, plan.max_bins or MAX_BINS, declared, plan.words_at_once)
-    growing = yield from _draw(plan, session, schema, columns, n_jobs)
+    growing = yield from _draw(plan, session, schema, columns)
     while growing.n_open:
         yield from _grow_level(plan, session, growing)
     trees, leaves, gain = growing.finish()
@@ -125,14 +63,16 @@ def lossless_forest(
 
 
 def _draw(
-    plan: LosslessPlan, session: SumSession, schema: Schema, columns: CommonColumns, n_jobs: int
+    plan: LosslessPlan, session: SumSession, schema: Schema, columns: CommonColumns
 ) -> Generator[Round, dict[str, Message], Growing]:
     """Have all clients draw rows; the sums are the roots of the trees."""
     thresholds = plan.thresholds(schema.total_rows)
     settings = plan.settings(len(schema.names))
     heaviest = schema.total_rows * max(1, len(thresholds))
     if heaviest >= 2**WEIGHT_BITS:
-        raise DataError(f"{schema.total_rows:,} rows are too many for one forest; lower max_samples or sample them first")
+        raise DataError(
+            f"{schema.total_rows:,} rows are too many for one forest; lower max_samples or sample them first"
+        )
     target_bits = 0 if plan.task == "classes" else EXACT_BITS - heaviest.bit_length()
     edges = [np.empty(0) if bins is None else bins.below for bins in columns.bins]
     n_classes = schema.n_outputs
@@ -169,7 +109,6 @@ def _draw(
         with_rows=plan.with_rows,
         target_bits=target_bits,
         word_bits=_word_bits(session),
-        n_jobs=n_jobs,
     )
 
 

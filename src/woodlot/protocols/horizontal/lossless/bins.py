@@ -10,7 +10,7 @@ All answers are vectors of sums. Where every column has declared bins, only the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,38 @@ def common_bins(
     wrong = sorted(set(declared) - {schema.names[f] for f in numeric})
     if wrong:
         raise ConfigError(f"bins are declared for {wrong}, which are no columns of numbers of this federation")
-    pooled = {f: PooledColumn(max_bins) for f in numeric if schema.names[f] not in declared}
+    undeclared = [f for f in numeric if schema.names[f] not in declared]
+    found = None
+    while found is None:  # again, where a client has dropped out in the middle: bins are of the rows that are left
+        found = yield from _count_all(session, schema, undeclared, max_bins, limit)
+    pooled, missing = found
+    bins: list[Bins | None] = [None] * len(schema.names)
+    for f in numeric:
+        bins[f] = pooled[f].bins() if f in pooled else declared_bins(declared[schema.names[f]])
+    n_codes = [
+        len(categories or ()) if some is None else some.n_codes
+        for some, categories in zip(bins, schema.categories, strict=True)
+    ]
+    return CommonColumns(
+        tuple(bins),
+        np.array(n_codes, np.int64),
+        np.array([some is None for some in bins], np.uint8),
+        (missing > 0).astype(np.uint8),
+    )
+
+
+def _bound(schema: Schema) -> int | None:
+    """The largest count of one client, where it is small enough to save bytes: a bound that tells nothing."""
+    bound = (2**31 - 1) // len(schema.n_rows)
+    return bound if bound >= max(schema.n_rows.values()) else None
+
+
+def _count_all(
+    session: SumSession, schema: Schema, numeric: Sequence[int], max_bins: int, limit: int
+) -> Generator[Round, dict[str, Message], tuple[dict[int, PooledColumn], NDArray[np.int64]] | None]:
+    """The refined counts of some columns, and missing values of all; None where a client has dropped out meanwhile."""
+    clients = session.clients
+    pooled = {f: PooledColumn(max_bins) for f in numeric}
     missing: NDArray[np.int64] = np.zeros(0, np.int64)
     bound = _bound(schema)
     for known_bits in range(0, VALUE_BITS, DIGIT_BITS):
@@ -118,23 +149,4 @@ def common_bins(
             counts[some] = sums[n_missing:].reshape(-1, DIGITS)
         for f, column in pooled.items():
             column.refine(counts[columns == f])
-    bins = tuple(
-        None if categories is not None else pooled[f].bins() if f in pooled else declared_bins(declared[schema.names[f]])
-        for f, categories in enumerate(schema.categories)
-    )
-    n_codes = [
-        len(categories or ()) if found is None else found.n_codes
-        for found, categories in zip(bins, schema.categories, strict=True)
-    ]
-    return CommonColumns(
-        bins,
-        np.array(n_codes, np.int64),
-        np.array([found is None for found in bins], np.uint8),
-        (missing > 0).astype(np.uint8),
-    )
-
-
-def _bound(schema: Schema) -> int | None:
-    """The largest count of one client, where it is small enough to save bytes: a bound that tells nothing."""
-    bound = (2**31 - 1) // len(schema.n_rows)
-    return bound if bound >= max(schema.n_rows.values()) else None
+    return (pooled, missing) if session.clients == clients else None

@@ -1,0 +1,193 @@
+"""The lossless horizontal forest as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from woodlot.estimators.checks import require
+from woodlot.estimators.whole import (
+    PRIVATE_LEAF,
+    WholeForest,
+    WholeForestClassifier,
+    WholeForestRegressor,
+    check_parameters,
+    growth_fields,
+)
+from woodlot.protocols.horizontal.lossless import MAX_BINS, MOST_BINS, LosslessPlan
+from woodlot.trees.encoding import MIN_BINS
+
+
+class _LosslessMethod(WholeForest):
+    bins: Any
+
+    def _check_parameters(self) -> None:
+        params = self.get_params(deep=False)
+        check_parameters(params, self._criteria, MOST_BINS)
+        require(params["max_bins"] is not None, "max_bins", None, f"a whole number from {MIN_BINS} to {MOST_BINS}")
+        bins = params["bins"]
+        known = bins is None or (isinstance(bins, Mapping) and all(_are_edges(edges) for edges in bins.values()))
+        require(known, "bins", bins, "None, or finite edges in ascending order for each of some columns")
+
+    def _plan(self, seed: int) -> LosslessPlan:
+        p = self.get_params(deep=False)
+        declared = {} if p["bins"] is None else p["bins"]
+        return LosslessPlan(
+            **growth_fields(p, self._task, seed),
+            bins=tuple((str(name), tuple(float(edge) for edge in edges)) for name, edges in declared.items()),
+            sums=p["sums"],
+            allow_two=bool(p["allow_two"]),
+        )
+
+
+def _are_edges(edges: Any) -> bool:
+    try:
+        numbers = np.asarray(edges, np.float64)
+    except (TypeError, ValueError):
+        return False
+    return numbers.ndim == 1 and bool(np.isfinite(numbers).all() and (np.diff(numbers) > 0).all())
+
+
+class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
+    """The forest of all clients' rows together, grown without bringing them together.
+
+    Clients count their rows at every open node, by bins and classes; the coordinator sees the sums over all clients
+    only, and finds the best splits in them. The forest is the one that would grow on the pooled rows, bit for bit,
+    however many clients there are and whoever holds which row.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Number of trees.
+    parties : int or array-like, default=3
+        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
+        or the client of each row. Not used on a federation. The forest does not depend on it.
+    criterion : {"gini", "entropy", "log_loss"}, default="gini"
+        What a split improves.
+    max_depth, min_samples_split
+        When a node is not split further, as in scikit-learn; counts are of all clients' rows.
+    min_samples_leaf : int, default=5
+        Rows on both sides of a split. With 1, the coordinator sees sums of single rows, and leaves tell their labels.
+    max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
+        Features tried at each node.
+    bootstrap : bool, default=True
+        Whether each tree draws rows: each row a number of times that is Poisson distributed, so that nobody must know
+        how many rows others have. Equal rows are drawn alike. A tree that draws none takes every row once.
+    max_samples : int, float or None, default=None
+        How many rows a tree draws on average: a number, or a share of all. None: as many as there are.
+    max_bins : int, default=255
+        Columns of more distinct values are cut at so many quantiles of all clients' values; any other column has a bin
+        for each value, and its splits are exact.
+    bins : mapping of str to array-like, optional
+        Edges of the bins of some columns, ascending, by their names. Of these columns nobody learns any value. Rows
+        beyond the edges are in the outermost bins.
+    sums : {"secure", "plain"}, default="secure"
+        Secure sums hide each client's numbers from the coordinator and need three clients; plain ones show them.
+    allow_two : bool, default=False
+        Allow secure sums over two clients, each of whom learns the other's numbers from the model.
+    n_jobs : int or None, default=None
+        Threads of the clients; the forest does not depend on them.
+    random_state : int, RandomState or None
+        The same number and rows give the same forest.
+    verbose : int, default=0
+        1 shows progress.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes of all clients together.
+    feature_importances_ : array
+        Mean decrease of impurity.
+    disclosure_ : Disclosures
+        Who saw what during training.
+    cost_ : Cost
+        Rounds, bytes and seconds of the training.
+    forest_ : GrownForest
+        The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: Any = 3,
+        criterion: str = "gini",
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = PRIVATE_LEAF,
+        max_features: int | float | str | None = "sqrt",
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        max_bins: int = MAX_BINS,
+        bins: Any = None,
+        sums: str = "secure",
+        allow_two: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.max_bins = max_bins
+        self.bins = bins
+        self.sums = sums
+        self.allow_two = allow_two
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
+    """The forest of all clients' rows together, for regression.
+
+    Parameters and attributes as for :class:`HorizontalForestClassifier`, except ``criterion`` ("squared_error") and
+    ``max_features`` (default 1.0), and without ``classes_``. Targets are added in fixed point: a leaf's answer is exact
+    to about 2^-30 of the largest target for a million rows, and better for fewer. A node that none of its candidates
+    improves is a leaf.
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: Any = 3,
+        criterion: str = "squared_error",
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = PRIVATE_LEAF,
+        max_features: int | float | str | None = 1.0,
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        max_bins: int = MAX_BINS,
+        bins: Any = None,
+        sums: str = "secure",
+        allow_two: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.max_bins = max_bins
+        self.bins = bins
+        self.sums = sums
+        self.allow_two = allow_two
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
