@@ -277,7 +277,7 @@ class Twin:
             known = np.unique(values[~np.isnan(values)])
             left = values <= known[cuts.cut[at]]
             return cuts.scores[at], left | (np.isnan(values) & bool(cuts.missing_left[at]))
-        largest = int(target.parts.sum(axis=0).argmax()) if target.parts.shape[1] > 2 else 0
+        largest = int(target.parts.sum(axis=0).argmax())
         first = np.argsort(target.parts.argmax(axis=1) != largest, kind="stable")
         ordered = naive_splits.Target(target.parts[first], target.criterion)
         cuts, ranks = naive_splits.cuts_of_categories(values[first], ordered)
@@ -360,7 +360,7 @@ def test_bytes_are_as_the_documents_say() -> None:
     with captured() as seen:
         run_on(clients_of(THREE, a_plan), a_plan)
     messages = [codec.decode(m) for m in seen]
-    asked = [m for m in messages if isinstance(m, lossless.CountSplits)][::3]
+    asked = [m for m in messages if isinstance(m, lossless.CountCells)][::3]
     answers = [m for m in messages if isinstance(m, secure_sum.MaskedVector)][-3 * len(asked) :]
     assert sum(m.values.nbytes for m in answers) == 3 * 8 * sum(m.order.length + 2 for m in asked)
     for m in asked:
@@ -441,13 +441,13 @@ def test_before_growth_a_drop_out_leaves_the_forest_of_the_others(kind: type[Mes
 def test_in_the_middle_of_growth_the_others_go_on(at: int) -> None:
     a_plan = plan(spare_after=1.0)
     clients = clients_of(FOUR, a_plan)
-    clients["client-2"] = Dropping(clients["client-2"], lossless.CountSplits, at)
+    clients["client-2"] = Dropping(clients["client-2"], lossless.CountCells, at)
     with captured() as seen:
         forest, _ = run_on(clients, a_plan)[0]
     whole = grow(FOUR, plan())[0]
     assert forest.structure.n_nodes > 60
     assert forest.leaves.weight.sum() < whole.leaves.weight.sum()
-    asked = [m.order for m in map(codec.decode, seen) if isinstance(m, lossless.CountSplits)]
+    asked = [m.order for m in map(codec.decode, seen) if isinstance(m, lossless.CountCells)]
     rounds = {order.round: order.clients for order in asked}
     assert len(next(iter(rounds.values()))) == 4
     assert list(rounds.values())[-1] == ("client-0", "client-1", "client-3")
@@ -458,11 +458,11 @@ def test_in_the_middle_of_growth_the_others_go_on(at: int) -> None:
 
 def test_without_being_told_to_go_on_the_run_stops() -> None:
     clients = clients_of(FOUR, plan())
-    clients["client-2"] = Dropping(clients["client-2"], lossless.CountSplits, 2)
+    clients["client-2"] = Dropping(clients["client-2"], lossless.CountCells, 2)
     with pytest.raises(DataError, match="the table is gone"):
         run_on(clients, plan())
     clients = clients_of(THREE, plan(spare_after=1.0))
-    clients["client-2"] = Dropping(clients["client-2"], lossless.CountSplits, 2)
+    clients["client-2"] = Dropping(clients["client-2"], lossless.CountCells, 2)
     with pytest.raises(DataError, match="2 of 3 clients are left"):
         run_on(clients, plan(spare_after=1.0))
 
@@ -528,13 +528,13 @@ WRONG: list[tuple[type[Message], dict[str, Any]]] = [
     (lossless.DrawRows, {"thresholds": np.empty(0, np.uint64)}),
     (lossless.DrawRows, {"with_rows": True}),
     (lossless.DrawRows, {"target_bits": 9}),
-    (lossless.CountSplits, {"level": 5}),
-    (lossless.CountSplits, {"is_open": np.zeros(9, np.uint8)}),
-    (lossless.CountSplits, {"every_row": np.array([99], np.uint32)}),
-    (lossless.CountSplits, {"nodes": np.array([99], np.uint32)}),
-    (lossless.CountSplits, {"word_bits": 64}),
-    (lossless.CountSplits, {"width": np.zeros(6, np.uint8)}),
-    (lossless.CountSplits, {"pair_feature": np.full(12, 7, np.uint8)}),
+    (lossless.CountCells, {"level": 5}),
+    (lossless.CountCells, {"is_open": np.zeros(9, np.uint8)}),
+    (lossless.CountCells, {"every_row": np.array([99], np.uint32)}),
+    (lossless.CountCells, {"nodes": np.array([99], np.uint32)}),
+    (lossless.CountCells, {"word_bits": 64}),
+    (lossless.CountCells, {"width": np.zeros(6, np.uint8)}),
+    (lossless.CountCells, {"pair_feature": np.full(12, 7, np.uint8)}),
 ]
 
 
@@ -561,7 +561,7 @@ SCRIPT = recorded()
 
 def test_messages_out_of_turn_are_refused() -> None:
     asked, client = SCRIPT[0], clients_of(THREE, plan(sums="plain", max_depth=3))["client-1"]
-    counts = next(m for m in asked if isinstance(m, lossless.CountSplits))
+    counts = next(m for m in asked if isinstance(m, lossless.CountCells))
     for message in asked:
         if isinstance(message, lossless.DrawRows):
             break
@@ -584,7 +584,7 @@ def test_messages_out_of_turn_are_refused() -> None:
 )
 def test_splits_that_do_not_go_together_are_refused(fields: dict[str, Any]) -> None:
     asked, client = SCRIPT[0], clients_of(THREE, plan(sums="plain", max_depth=3))["client-1"]
-    second = next(m for m in asked if isinstance(m, lossless.CountSplits) and m.level == 1)
+    second = next(m for m in asked if isinstance(m, lossless.CountCells) and m.level == 1)
     assert len(second.feature) == 6
     for message in asked:
         if message is second:
@@ -614,7 +614,7 @@ class Lying:
 
     def handle(self, message: Message) -> Message:
         reply = self.client.handle(message)
-        if isinstance(message, lossless.CountSplits) and isinstance(reply, secure_sum.PlainVector):
+        if isinstance(message, lossless.CountCells) and isinstance(reply, secure_sum.PlainVector):
             values = reply.values.copy()
             values[0] += 1
             values[-1] += 1

@@ -81,7 +81,7 @@ class Node:
         # the twin prefers the first class among the rows; sums know no first row
         first = np.flatnonzero(self.labels == largest)
         order = np.concatenate([first, np.delete(np.arange(len(self.labels)), first)])
-        if self.criterion == "squared_error" or len(np.unique(self.labels)) == 2:
+        if self.criterion == "squared_error":
             order = np.arange(len(self.labels))
         present = np.unique(self.labels)
         parts = target.parts if self.criterion == "squared_error" else target.parts[:, present]

@@ -62,7 +62,7 @@ class DrawRows(Message):
             raise ValueError("trees and draws are out of range")
 
 
-class CountSplits(Message):
+class CountCells(Message):
     """Brings the splits of the last level, and asks for the histograms of the next; answered by a vector of a sum.
 
     The first fields are the splits, for the nodes that were open before; a client that has carried out this level

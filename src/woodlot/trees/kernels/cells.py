@@ -203,17 +203,14 @@ def _whole(total: Any, n: Any, W: Any, S: Any, kind: Any, table: Any, scale: Any
 
 @kernel
 def _order_cells(n_cells: Any, n: Any, hist: Any, sums: Any, total: Any, kind: Any, order: Any, mean: Any) -> Any:
-    """Occupied cells of a column of categories by their mean: of targets, of class 1 of two, or of the largest class.
+    """Occupied cells of a column of categories by their mean: of targets, or of the largest class.
 
     Of equally large classes the first counts, and equal means stand in the order of their codes.
     """
     top = 0
-    if n == 2:
-        top = 1
-    else:
-        for j in range(n):
-            if total[j] > total[top]:
-                top = j
+    for j in range(n):
+        if total[j] > total[top]:
+            top = j
     m = 0
     for cell in range(n_cells):
         w = I64(0)

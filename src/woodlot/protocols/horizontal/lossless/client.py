@@ -65,7 +65,7 @@ class LosslessClient(HorizontalClient):
         secure_sum.StartSums: State.ready,
         lossless.CountValues: State.ready,
         lossless.DrawRows: State.ready,
-        lossless.CountSplits: State.ready,
+        lossless.CountCells: State.ready,
     }
 
     def __init__(
@@ -201,10 +201,10 @@ class LosslessClient(HorizontalClient):
 
     # --- growing ---
 
-    def _on_CountSplits(self, message: lossless.CountSplits) -> Message:
+    def _on_CountCells(self, message: lossless.CountCells) -> Message:
         drawn = self._drawn
         if drawn is None:
-            raise RemoteProtocolError("CountSplits is not due before rows are drawn")
+            raise RemoteProtocolError("CountCells is not due before rows are drawn")
         if message.level == drawn.level:  # the same level again: other nodes, other features, or other clients
             return self._count(message, drawn, drawn.start, drawn.end)
         if message.level != drawn.level + 1:
@@ -214,7 +214,7 @@ class LosslessClient(HorizontalClient):
         self._drawn = grown
         return reply
 
-    def _every_row(self, message: lossless.CountSplits, drawn: _Drawn) -> _Drawn:
+    def _every_row(self, message: lossless.CountCells, drawn: _Drawn) -> _Drawn:
         """The roots: those of trees that nobody has drawn a row for take every row once; then the open ones stay."""
         trees, n_rows = message.every_row.astype(np.int64), self._mapped.n_rows
         if len(trees) and (int(trees.max()) >= len(drawn.start) or len(np.unique(trees)) < len(trees)):
@@ -227,7 +227,7 @@ class LosslessClient(HorizontalClient):
         kept = np.flatnonzero(bits.unpack(message.is_open, len(start), "open roots"))
         return _moved(drawn, rows, weights, start[kept], end[kept])
 
-    def _split(self, message: lossless.CountSplits, drawn: _Drawn) -> _Drawn:
+    def _split(self, message: lossless.CountCells, drawn: _Drawn) -> _Drawn:
         """Carry out the splits of the open nodes; the open ones of their children are the next open nodes."""
         nodes = np.flatnonzero(bits.unpack(message.split, len(drawn.start), "split nodes"))
         feature = message.feature.astype(np.int64)
@@ -256,7 +256,7 @@ class LosslessClient(HorizontalClient):
         return _moved(drawn, rows, weights, first[kept], last[kept])
 
     def _count(
-        self, message: lossless.CountSplits, drawn: _Drawn, start: NDArray[np.int64], end: NDArray[np.int64]
+        self, message: lossless.CountCells, drawn: _Drawn, start: NDArray[np.int64], end: NDArray[np.int64]
     ) -> Message:
         nodes = message.nodes.astype(np.int64)
         cells = Cells(
@@ -275,7 +275,7 @@ class LosslessClient(HorizontalClient):
                 start[nodes], end[nodes], self.n_jobs,
             )  # fmt: skip
         except ValueError as error:
-            raise RemoteProtocolError(f"CountSplits: {error}") from None
+            raise RemoteProtocolError(f"CountCells: {error}") from None
         return self._answer(message.order, numbers)
 
 

@@ -128,7 +128,7 @@ def _grow_level(
                 session,
                 "grow",
                 asking(
-                    lossless.CountSplits,
+                    lossless.CountCells,
                     **growing.splits_to_tell(),
                     nodes=asked.nodes[batch].astype(np.uint32),
                     **growing.cells_to_tell(cells),

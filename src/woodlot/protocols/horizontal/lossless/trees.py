@@ -265,7 +265,7 @@ class Growing:
         )
 
     def splits_to_tell(self) -> dict[str, Any]:
-        """Fields of `CountSplits`: the splits of the last level, told once in each level."""
+        """Fields of `CountCells`: the splits of the last level, told once in each level."""
         told = self._splits[-1] if self._splits and not self._told else None
         roots = self._skeleton.depth == 0 and not self._told
         self._told = True
@@ -293,7 +293,7 @@ class Growing:
         return fields
 
     def cells_to_tell(self, cells: Cells) -> dict[str, Any]:
-        """Fields of `CountSplits`: which numbers are asked for."""
+        """Fields of `CountCells`: which numbers are asked for."""
         return {
             "width": cells.width,
             "n_classes": bits.smallest_unsigned(cells.n_classes),
