@@ -139,6 +139,7 @@ class World:
     planted: Planted
     gates: Mapping[str, RequestGate] = field(default_factory=dict)
     saved: Mapping[str, EpochKeys] = field(default_factory=dict)
+    rows: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         self.parties = self.planted.coordinator.parties
@@ -147,10 +148,11 @@ class World:
             name: Provider(
                 name,
                 splits=lambda name=name: self.planted.splits[name],
+                rows=None if self.rows is None else self.rows[:, number :: len(self.parties)],
                 gate=self.gates.get(name),
                 **self._member(name),
             )
-            for name in self.parties
+            for number, name in enumerate(self.parties)
         }
         self.helper = Helper(HELPER, **self._member(HELPER))
         self.key_service = KeyService(KEYS, make=ready_master, **self._member(KEYS))

@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from woodlot.crypto.dtpkc import Setting
-from woodlot.protocols.messages.base import I32, U16, Disclosure, Message, Role, U8x2
+from woodlot.protocols.messages.base import I32, U16, U32, Disclosure, Message, Role, U8x2
 
 _TO_MEMBER = (Role.coordinator, Role.party)
 _FROM_MEMBER = (Role.party, Role.coordinator)
@@ -368,5 +368,31 @@ class AnswersOpened(Message):
         "one bit per comparison: whether the requester's value is at most the party's split. Many requests whose "
         "values the coordinator knows would tell it the split, so parties limit and log them",
         "clear",
+    )
+    bits: bytes
+
+
+class TestRows(Message):
+    """Asks a provider which of its own rows go left at its own splits (FRF-Test)."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_MEMBER, "which rows come by which of the party's nodes; the splits are under its own key", "encrypted"
+    )
+    epoch: int
+    node: I32
+    """Each node once, ascending."""
+    splits: U8x2
+    """Its split, as the coordinator has kept it."""
+    which: U32
+    """For each question, the place of its node."""
+    row: U32
+    """For each question, the row."""
+
+
+class RowsTested(Message):
+    """Which way each row goes."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_MEMBER, "one bit per row and node on its way: whether the party's value is at most its split", "clear"
     )
     bits: bytes

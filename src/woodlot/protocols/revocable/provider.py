@@ -102,6 +102,8 @@ class Provider(Member):
     ----------
     splits : callable
         Returns the party's own splits of the forest in use.
+    rows : float64 array of shape (n_rows, n_columns), optional
+        The party's part of rows to be tested, its columns in the order that its splits count them.
     gate : RequestGate, optional
         Whose requests are answered; everybody's without.
     encoding, digits
@@ -115,6 +117,7 @@ class Provider(Member):
         msg.TakeGroup,
         msg.EncryptSplits,
         msg.OpenAnswers,
+        msg.TestRows,
     }
 
     def __init__(
@@ -122,6 +125,7 @@ class Provider(Member):
         name: str,
         *,
         splits: Callable[[], Splits],
+        rows: NDArray[np.float64] | None = None,
         gate: RequestGate | None = None,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
@@ -131,6 +135,7 @@ class Provider(Member):
         super().__init__(name, **member)
         self.gate = RequestGate() if gate is None else gate
         self._splits = splits
+        self._rows = rows
         self._encoding: Encoding = encoding
         self._digits = digits
         self._threads = threads
@@ -161,14 +166,8 @@ class Provider(Member):
         return self._weak
 
     def _on_EncryptSplits(self, message: msg.EncryptSplits) -> msg.SplitsEncrypted:
-        keys, splits = self._present(message.epoch), self._splits()
-        at = np.searchsorted(splits.node, message.node)
-        if (at == len(splits.node)).any() or (splits.node[at] != message.node).any():
-            raise RemoteProtocolError("this party has no split at one of the nodes")
-        thresholds = splits.threshold[at]
-        if np.isnan(thresholds).any():
-            raise RemoteProtocolError("a split on categories has no threshold that could be compared encrypted")
-        codes = encode(thresholds, encoding=self._encoding, digits=self._digits)
+        keys = self._present(message.epoch)
+        codes = self._codes(self._places(message.node))
         key, secret = self._key(keys), derive(TAG, keys.secret, "splits")
         found: list[Ciphertext] = []
         for node, code in zip(message.node.tolist(), codes.tolist(), strict=True):
@@ -176,6 +175,38 @@ class Provider(Member):
             stream = SecretStream.derived(secret, self._job, node, code)
             found.append(key.public.encrypt(code, stream))
         return msg.SplitsEncrypted(splits=key.group.write_pairs(found))
+
+    def _places(self, node: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Where nodes stand among the party's own splits."""
+        own = self._splits().node
+        at = np.searchsorted(own, node)
+        if (at == len(own)).any() or (own[at] != node).any():
+            raise RemoteProtocolError("this party has no split at one of the nodes")
+        return at
+
+    def _codes(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The party's splits as integers."""
+        thresholds = self._splits().threshold[at]
+        if np.isnan(thresholds).any():
+            raise RemoteProtocolError("a split on categories has no threshold that could be compared encrypted")
+        return encode(thresholds, encoding=self._encoding, digits=self._digits)
+
+    def _on_TestRows(self, message: msg.TestRows) -> msg.RowsTested:
+        keys, rows = self._present(message.epoch), self._rows
+        if rows is None:
+            raise PolicyError("this party has no rows to be tested")
+        which, row, at = message.which, message.row, self._places(message.node)
+        if len(message.splits) != len(at) or len(which) != len(row):
+            raise RemoteProtocolError("there is not one split for each node, and one node for each row")
+        if len(which) and (int(which.max()) >= len(at) or int(row.max()) >= len(rows)):
+            raise RemoteProtocolError("a question is about no row or no node that is there")
+        key, codes = self._key(keys), self._codes(at)
+        # a split that is not the party's own would tell its values one by one
+        if key.decrypt(key.group.read_pairs(message.splits), threads=self._threads) != codes.tolist():
+            raise CiphertextError("what the coordinator has kept is not the split that this party gave for the node")
+        column = self._splits().feature[at]
+        values = encode(rows[row, column[which]], encoding=self._encoding, digits=self._digits)
+        return msg.RowsTested(bits=np.packbits(values <= codes[which], bitorder="little").tobytes())
 
     def _on_OpenAnswers(self, message: msg.OpenAnswers) -> msg.AnswersOpened:
         ticket, answer = message.ticket, message.answer
