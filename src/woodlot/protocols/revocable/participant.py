@@ -1,0 +1,280 @@
+"""A participant's side of the construction: it recommends candidate splits and keeps those that win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import NumericColumn
+from woodlot.data.tables import Table
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.messages import revocable as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.bits import unpack
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.trees.encoding import NumericCoding
+from woodlot.trees.forest import Splits, Structure
+from woodlot.trees.kernels import rows as row_kernels
+from woodlot.trees.kernels.spaced import bin_rows, cut_values, draw_ranges
+from woodlot.trees.sampling import feature_key
+
+MAX_ZETA = 255
+"""Candidates per feature: a row's bin fits one byte."""
+
+RANGE_SALT = np.uint64(0x6A09E667F3BCC909)
+"""The draw of a range is another one than the order of candidates, though both follow from node and feature."""
+
+
+class State(StrEnum):
+    """Where a participant stands."""
+
+    idle = "idle"
+    opened = "opened"
+    growing = "growing"
+    trained = "trained"
+
+
+TAKES: dict[type[Message], frozenset[State]] = {
+    msg.OpenConstruction: frozenset({State.idle, State.opened, State.trained}),
+    msg.ExpandLeaves: frozenset({State.opened, State.growing}),
+    msg.FinishConstruction: frozenset({State.opened, State.growing}),
+}
+"""In which states a participant takes each message."""
+
+
+def bin_bits(zeta: int) -> int:
+    """Bits of a bin."""
+    return int(zeta).bit_length()
+
+
+def pack_bins(bins: NDArray[np.uint8], zeta: int) -> NDArray[np.uint8]:
+    """Bins as packed bits, all lowest bits first."""
+    planes = [np.packbits((bins >> k) & 1, bitorder="little") for k in range(bin_bits(zeta))]
+    return np.concatenate([np.empty(0, np.uint8), *planes])
+
+
+def unpack_bins(planes: NDArray[np.uint8], n: int, zeta: int, party: str) -> NDArray[np.uint8]:
+    """What `pack_bins` packed; a packet of another length, or a bin that cannot be, is the party's fault."""
+    width, bits = (n + 7) // 8, bin_bits(zeta)
+    if len(planes) != width * bits:
+        raise RemoteProtocolError(f"{party} sent {len(planes)} bytes of split vectors where {width * bits} were due")
+    bins = np.zeros(n, np.uint8)
+    for k in range(bits):
+        bins |= np.unpackbits(planes[k * width : (k + 1) * width], count=n, bitorder="little") << np.uint8(k)
+    if n and int(bins.max()) > zeta:
+        raise RemoteProtocolError(f"{party} sent split vectors that are not nested")
+    return bins
+
+
+def write_samples(samples: list[NDArray[np.uint32]], n_rows: int) -> dict[str, NDArray[Any]]:
+    """The rows of some nodes: as sample vectors, one bit per row of the table, or as a list where that is shorter."""
+    width = (n_rows + 7) // 8
+    sizes = np.array([0 if 4 * len(rows) > width else len(rows) for rows in samples], np.uint32)
+    vectors, lists = [_NO_BITS], [_NO_ROWS]
+    for rows, size in zip(samples, sizes.tolist(), strict=True):
+        if size:
+            lists.append(rows)
+        else:
+            bits = np.zeros(n_rows, bool)
+            bits[rows] = True
+            vectors.append(np.packbits(bits, bitorder="little"))
+    return {"vectors": np.concatenate(vectors), "sizes": sizes, "samples": np.concatenate(lists)}
+
+
+def read_samples(
+    vectors: NDArray[np.uint8], sizes: NDArray[np.uint32], lists: NDArray[np.uint32], n_rows: int
+) -> list[NDArray[np.uint32]]:
+    """What `write_samples` wrote: rows of the table, ascending, at least one for each node."""
+    width = (n_rows + 7) // 8
+    if len(vectors) != width * int((sizes == 0).sum()) or len(lists) != int(sizes.sum()):
+        raise RemoteProtocolError("a sample vector has one bit per row")
+    found, vector, at = [], 0, 0
+    for size in sizes.tolist():
+        if size:
+            rows = lists[at : at + size]
+            at += size
+        else:
+            bits = np.unpackbits(vectors[vector : vector + width], count=n_rows, bitorder="little")
+            rows = np.flatnonzero(bits).astype(np.uint32)
+            vector += width
+        if len(rows) == 0 or int(rows[-1]) >= n_rows or (np.diff(rows.astype(np.int64)) <= 0).any():
+            raise RemoteProtocolError("the samples of a node are rows of the table, ascending, at least one")
+        found.append(rows)
+    return found
+
+
+class Participant:
+    """One participant and its table, for one construction or revocation.
+
+    Parameters
+    ----------
+    name : str
+        Its name, part of the code of its columns.
+    table : Table
+        Its columns, all of them numbers, without missing values.
+    former : PartyForest, optional
+        Its part of the forest that is to be grown anew in part.
+    key_by_party : bool
+        Whether the name enters the codes of the columns.
+    secret : bytes
+        Keeps these codes from being guessed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        *,
+        former: PartyForest | None = None,
+        key_by_party: bool = True,
+        secret: bytes = b"",
+    ) -> None:
+        columns = [check_values(name, column, table) for column in table.names]
+        self.name = name
+        self.names = table.names
+        self._n_rows = table.n_rows
+        self._values = np.array(columns, np.float32).reshape(len(columns), table.n_rows)
+        owner = name if key_by_party else ""
+        self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
+        self.former = former
+        self.forest: PartyForest | None = None
+        self.state = State.idle
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message; one that the state does not allow is refused and changes nothing."""
+        states = TAKES.get(type(message))
+        if states is None or self.state not in states:
+            raise RemoteProtocolError(f"{type(message).__name__} is not due while the participant is {self.state}")
+        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
+        return handler(message)
+
+    def _on_OpenConstruction(self, message: msg.OpenConstruction) -> msg.ParticipantSummary:
+        if message.rho < 0 or not 1 <= message.zeta <= MAX_ZETA:
+            raise RemoteProtocolError(f"rho must not be negative, and zeta be from 1 to {MAX_ZETA}")
+        if message.regrows and self.former is None:
+            raise RemoteProtocolError("this participant has no part of a former forest")
+        self._rho, self._zeta = message.rho, message.zeta
+        self._regrows = message.regrows
+        self._rows, self._start, self._end = _NO_ROWS, _NONE, _NONE
+        self._pairs = (_NONE, _NONE, np.empty(0), np.empty(0))
+        self._won: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self.state = State.opened
+        return msg.ParticipantSummary(n_rows=self._n_rows, feature_keys=self.feature_keys)
+
+    # --- one level ---
+
+    def _on_ExpandLeaves(self, message: msg.ExpandLeaves) -> msg.SplitVectors:
+        won = self._check_won(message.won_pair, message.won_cut)
+        rows, start, end = self._split(message)
+        n_open, n_own = len(start), len(self.feature_keys)
+        if len(message.keys) != n_open:
+            raise RemoteProtocolError(f"ExpandLeaves must carry a key for each of {n_open} open nodes")
+        selected = unpack(message.selected, n_open * n_own, "selected features").reshape(n_open, n_own)
+        node, feature = (np.ascontiguousarray(part, dtype=np.int64) for part in np.nonzero(selected))
+        keys = message.keys[node] ^ self.feature_keys[feature] ^ RANGE_SALT
+        low, high = np.empty(len(node)), np.empty(len(node))
+        draw_ranges(self._values, rows, start, end, node, feature, keys, self._rho, low, high)
+        bins = np.empty(int((end - start)[node].sum()), np.uint8)
+        bin_rows(self._values, rows, start, end, node, feature, low, high, self._zeta, bins)
+        self._won += won
+        self._rows, self._start, self._end = rows, start, end
+        self._pairs = (node, feature, low, high)
+        self.state = State.growing
+        return msg.SplitVectors(planes=pack_bins(bins, self._zeta))
+
+    def _check_won(
+        self, pair: NDArray[np.uint32], cut: NDArray[Any]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Feature and threshold of the candidates that have won."""
+        node, feature, low, high = self._pairs
+        if len(pair) != len(cut) or (len(pair) and (int(pair.max()) >= len(node) or int(cut.max()) >= self._zeta)):
+            raise RemoteProtocolError("a candidate has won that this participant did not recommend")
+        if len(pair) == 0:
+            return []
+        threshold = np.empty(len(pair))
+        cut_values(low[pair], high[pair], cut.astype(np.int64), self._zeta, threshold)
+        return [(feature[pair], threshold)]
+
+    def _split(self, message: msg.ExpandLeaves) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of the next open nodes: children of those that were split, and nodes at which growing begins."""
+        is_split = unpack(message.is_split, len(self._start), "split nodes").astype(bool)
+        start, end = self._start[is_split], self._end[is_split]
+        n = int((end - start).sum())
+        flags = unpack(message.flags, n, "sides")
+        is_open = unpack(message.is_open, 2 * len(start), "open nodes").astype(bool)
+        kept = np.concatenate([_NO_ROWS, *(self._rows[a:b] for a, b in zip(start, end, strict=True))])
+        ends = np.cumsum(end - start)
+        starts = ends - (end - start)
+        middle = np.full(len(start), -1, np.int64)
+        spare, unused = np.empty(n + 1, np.uint32), np.empty(n + 1, np.uint8)
+        weights = np.zeros(len(kept), np.uint8)  # only the coordinator knows how often a row was drawn
+        row_kernels.partition(kept, weights, starts, ends, flags, spare, unused, middle)
+        children = np.column_stack([starts, middle]).ravel()[is_open], np.column_stack([middle, ends]).ravel()[is_open]
+        entering = read_samples(message.vectors, message.sizes, message.samples, self._n_rows)
+        sizes = np.array([len(part) for part in entering], np.int64)
+        last = len(kept) + np.cumsum(sizes)
+        return (
+            np.concatenate([kept, *entering]),
+            np.concatenate([children[0], last - sizes]).astype(np.int64),
+            np.concatenate([children[1], last]).astype(np.int64),
+        )
+
+    # --- the end ---
+
+    def _on_FinishConstruction(self, message: msg.FinishConstruction) -> msg.ConstructionDone:
+        won = [*self._won, *self._check_won(message.won_pair, message.won_cut)]
+        structure = Structure(message.offset.copy(), message.right.copy())
+        feature = np.concatenate([_NONE, *(part[0] for part in won)])
+        threshold = np.concatenate([np.empty(0), *(part[1] for part in won)])
+        former = _NO_SPLITS if self.former is None or not self._regrows else self.former.splits
+        if len(message.node) != len(feature) or len(message.moved) != len(former.node):
+            raise RemoteProtocolError("FinishConstruction must say where each split stands")
+        node = np.concatenate([message.moved, message.node]).astype(np.int64)
+        at = node[node >= 0]
+        if len(np.unique(at)) != len(at) or (len(at) and int(at.max()) >= structure.n_nodes):
+            raise RemoteProtocolError("two splits cannot stand at one node, nor outside the trees")
+        order = np.flatnonzero(node >= 0)[np.argsort(at)]
+        n = len(order)
+        splits = Splits(
+            node=node[order].astype(np.int32),
+            feature=np.concatenate([former.feature, feature])[order].astype(np.int32),
+            threshold=np.concatenate([former.threshold, threshold])[order],
+            missing_left=np.zeros(n, np.bool_),
+            set_start=np.zeros(n + 1, np.int64),
+            sets=np.empty(0, np.uint8),
+        )
+        self.forest = PartyForest(structure, splits, self.names, (_NUMBERS,) * len(self.names))
+        self.state = State.trained
+        return msg.ConstructionDone()
+
+
+def check_values(name: str, column: str, table: Table) -> NDArray[np.float32]:
+    """A column that can be split by encrypted thresholds: numbers, none missing."""
+    values = table.column(column)
+    if not isinstance(values, NumericColumn):
+        raise DataError(f"column {column!r} of {name} is not numeric; give categories as numbers")
+    missing = np.isnan(values.values)
+    if missing.any():
+        raise DataError(
+            f"Input X contains NaN: {int(missing.sum())} values of column {column!r} of {name} are missing, and "
+            "an encrypted comparison has no side for them; fill them first"
+        )
+    return values.values
+
+
+_NONE = np.empty(0, np.int64)
+_NO_ROWS = np.empty(0, np.uint32)
+_NO_BITS = np.empty(0, np.uint8)
+_NUMBERS = NumericCoding(np.empty(0, np.float32), np.empty(0, np.float32))
+_NO_SPLITS = Splits(
+    node=np.empty(0, np.int32),
+    feature=np.empty(0, np.int32),
+    threshold=np.empty(0),
+    missing_left=np.empty(0, np.bool_),
+    set_start=np.zeros(1, np.int64),
+    sets=np.empty(0, np.uint8),
+)
