@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from world import POLICY, World
 
 import woodlot as wl
 from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.privacy.budget import Charge, Ledger
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.runtime.journal import Journal
 
 HOSPITALS = ("anna", "bern", "chur")
 TABLE, LABEL = "patients", "ill"
@@ -46,3 +49,16 @@ def rows_of(world: World, user: str = "alice", **options: Any) -> ConnectedRowFe
     federation = wl.connect(world.address, world.root / user / "identity", **options)
     assert isinstance(federation, ConnectedRowFederation)
     return federation
+
+
+def extra_trees(privacy: Any = None, **options: Any) -> wl.FederatedExtraTreesClassifier:
+    """Extra-trees whose ranges, categories and classes are declared for the hospitals' columns."""
+    declared = {"age": (0, 100), "dose": (0, 1), "ward": ["east", "north", "south"]}
+    given = {"n_estimators": 4, "max_depth": 3, "min_samples_leaf": 2, "random_state": 0} | options
+    return wl.FederatedExtraTreesClassifier(declared=declared, classes=["no", "yes"], privacy=privacy, **given)
+
+
+def charges_of(world: World, party: str) -> list[Charge]:
+    """What a party has paid for its table."""
+    with closing(Journal.read(world.root / party / "state" / "journal.sqlite")) as journal:
+        return journal.consult(lambda db: Ledger(db).charges(party, TABLE))

@@ -12,16 +12,21 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hospitals import HOSPITALS, LABEL, PLAN, ROW_POLICY, TABLE, hospitals, patients, rows_of
+from hospitals import HOSPITALS, LABEL, PLAN, ROW_POLICY, TABLE, charges_of, extra_trees, hospitals, patients, rows_of
 from world import World, running
 
 import woodlot as wl
 from wire_search import captured, disguised, floats, integers, opened, search, texts
 from woodlot.exceptions import DataError
+from woodlot.privacy.accounting import total_epsilon
 from woodlot.service.client import JobFailed
 from woodlot.service.orders import Part, PredictOrder
 
-KIND = {"classes": wl.CollaborativeForestClassifier, "alone": wl.LocalForestsClassifier}
+KIND: dict[str, Any] = {
+    "collaborative": wl.CollaborativeForestClassifier,
+    "local": wl.LocalForestsClassifier,
+    "extra-trees": extra_trees,
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,9 @@ def seen(model: Any) -> list[str]:
 def test_a_forest_over_services_is_the_one_grown_in_process(world: World, name: str) -> None:
     tables = tables_of(world)
     local = wl.Federation.local(tables, id="id", layout="rows")
-    options: dict[str, Any] = {"n_estimators": 4, "bootstrap": False, "random_state": 1}
+    options: dict[str, Any] = {"n_estimators": 4, "random_state": 1}
+    if name in ("collaborative", "local"):
+        options["bootstrap"] = False  # a secret of each party's draws the rows of trees
     with rows_of(world) as federation:
         model = KIND[name](**options).fit(federation, y=LABEL)
     expected = KIND[name](**options).fit(local, y=LABEL)
@@ -101,6 +108,46 @@ def test_regression_over_services(tmp_path: Path) -> None:
         done = federation.predict_rows(model.forest_.model, "y")
         assert done.score is None
         assert min(done.scores.values()) > 0.9
+
+
+# --- differential privacy ---
+
+
+def test_randomised_labels_are_paid_once_for_all_trainings(tmp_path: Path) -> None:
+    private = {"epsilon": 3.0, "required": True}
+    with running(hospitals(tmp_path, privacy=private)) as world, rows_of(world) as federation:
+        first = extra_trees(wl.LocalDP(epsilon=2.0)).fit(federation, y=LABEL)
+        second = extra_trees(wl.LocalDP(epsilon=2.0)).fit(federation, y=LABEL)
+        rows = tables_of(world)["anna"]
+        np.testing.assert_array_equal(first.predict_proba(rows), second.predict_proba(rows))
+        assert first.privacy_.epsilon == pytest.approx(2.0)
+        told = failure(world, extra_trees(wl.LocalDP(epsilon=2.5)).make_plan())
+        assert "privacy budget does not allow it" in told
+        assert "differentially private trainings only" in failure(world, extra_trees().make_plan())
+        first.save(tmp_path / "model")
+        assert wl.load(tmp_path / "model").privacy_ == first.privacy_  # type: ignore[union-attr]
+        for party in HOSPITALS:
+            (charge,) = charges_of(world, party)
+            assert charge.spend.epsilon == pytest.approx(2.0)
+
+
+def test_a_budget_that_runs_out_ends_the_job_before_anything_is_told(tmp_path: Path) -> None:
+    with running(hospitals(tmp_path, privacy={"epsilon": 3.0})) as world, rows_of(world) as federation:
+        noisy = wl.GlobalDP(epsilon=2.0)
+        extra_trees(noisy).fit(federation, y=LABEL)
+        paid = {party: charges_of(world, party) for party in HOSPITALS}
+        assert 1.0 < total_epsilon(c.spend for c in paid["bern"]) <= 2.0 * (1 + 1e-9)
+        assert "privacy budget does not allow it" in failure(world, extra_trees(noisy).make_plan())
+        assert {party: charges_of(world, party) for party in HOSPITALS} == paid
+        extra_trees(wl.GlobalDP(epsilon=0.9)).fit(federation, y=LABEL)  # what is left is enough for this
+
+
+def test_values_beyond_what_was_declared_are_counted(world: World) -> None:
+    narrow = extra_trees().set_params(declared={"age": (40, 60), "dose": (0, 1)})
+    with rows_of(world) as federation, pytest.warns(UserWarning, match="not within what was declared"):
+        narrow.fit(federation, y=LABEL)
+    beyond = sum(int(((t["age"] < 40) | (t["age"] > 60)).sum()) for t in tables_of(world).values())
+    assert narrow.clipped_["age"] == beyond
 
 
 # --- what is refused ---

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hospitals import LABEL, PLAN, hospitals, rows_of
+from hospitals import LABEL, PLAN, charges_of, extra_trees, hospitals, rows_of
 from kill_stage import Stage, kill_at_random, kill_everywhere
 from processes import processes
 from small_jobs import COORDINATOR
 
+import woodlot as wl
 from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.privacy.accounting import Spend
 from woodlot.protocols.messages.jobs import ModelFacts
 from woodlot.service.orders import AnyOrder
 
@@ -49,3 +51,21 @@ def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows
 def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
     for job in kill_at_random(stage, 2, seed=3):
         assert stage.outcome_of(job) == stage.expected
+
+
+def test_noise_is_drawn_and_paid_once_whoever_dies(stage: Rows) -> None:
+    """The noise is new in every job, so what stays the same is what each party has paid for one."""
+    plan = extra_trees(wl.GlobalDP(epsilon=50.0)).make_plan()
+
+    def order() -> AnyOrder:
+        return stage.user.train_rows_order(plan, LABEL, {})
+
+    def paid(party: str, job: str) -> list[tuple[str, Spend]]:
+        return [(c.mechanism, c.spend) for c in charges_of(stage.running.world, party) if c.job == job]
+
+    job, _ = stage.run(order())
+    assert len(paid("bern", job)) > 2
+    for again in kill_everywhere(stage, order, "bern", stage.replies("bern", job)):
+        for party in stage.parties:
+            assert [terms for terms, _ in paid(party, again)] == [terms for terms, _ in paid(party, job)]
+            assert sum(s.epsilon * s.count for _, s in paid(party, again)) <= 50.0 * (1 + 1e-9)

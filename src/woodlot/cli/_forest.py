@@ -93,7 +93,21 @@ def make_row_estimator(task: str, settings: Mapping[str, Any], origin: str) -> W
     found = {name: HORIZONTAL[cls + ending] for name, cls in ROW_KINDS.items() if cls + ending in HORIZONTAL}
     if kind not in found:
         raise ConfigError(f"{origin}: forest.kind must be one of {', '.join(found)}, not {kind!r}")
+    if isinstance(chosen.get("privacy"), Mapping):
+        chosen["privacy"] = _privacy(chosen["privacy"], origin)
     return _with_settings(found[kind], task, chosen, origin)
+
+
+def _privacy(settings: Mapping[str, Any], origin: str) -> Any:
+    """``{ kind = "local", epsilon = 2.0 }`` or ``{ kind = "global", ... }``: a LocalDP or a GlobalDP."""
+    import msgspec
+
+    from woodlot.privacy.settings import GlobalDP, LocalDP
+
+    try:
+        return msgspec.convert(settings, LocalDP | GlobalDP)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(f"{origin}: forest.privacy: {error}") from None
 
 
 def row_plan_for(estimator: WholeForest, origin: str) -> HorizontalPlan:

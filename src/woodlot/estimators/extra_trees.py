@@ -105,17 +105,17 @@ class _ExtraTrees(WholeForest):
         self._grow_plan(self._plan_with(seed, knots, categories, classes), federation, targets, label)
         if label is None and self.privacy is not None:
             self.privacy_ = replace(self.privacy_, not_protected=(*self.privacy_.not_protected, SIMULATED))
+
+    def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
+        super()._keep(plan, forest, account)
+        self.clipped_: dict[str, int] = forest.coordinator.outside
         if self.clipped_:
             shown = ", ".join(f"{count} of {name!r}" for name, count in self.clipped_.items())
             warnings.warn(
                 f"some values are not within what was declared, and count at its ends or as missing: {shown}",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
-
-    def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
-        super()._keep(plan, forest, account)
-        self.clipped_: dict[str, int] = forest.coordinator.outside
 
     def _notes(self) -> dict[str, Any]:
         return super()._notes() | {"clipped": self.clipped_}

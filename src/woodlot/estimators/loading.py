@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -89,6 +90,11 @@ def fitted(model: F, forest: GrownForest, account: Account, label: str | None) -
     """
     model._origin = Origin((), None, label, model.criterion)
     model.n_features_in_ = len(forest.coordinator.feature_keys)
+    if isinstance(model, WholeForest):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whoever ordered the training was told
+            model._keep(model._plan(seed=0), forest, account)
+        return model
     model.disclosure_, model.cost_ = account.disclosure, account.cost
     model._set_forest(forest)
     return model

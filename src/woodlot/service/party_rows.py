@@ -59,7 +59,7 @@ class TrainRowsWork:
                 lasting=lambda purpose: store.secret_for("rows", purpose),
                 bootstrap_secret=store.secret_for("rows", "bootstrap"),
                 purse=home.till(taken.job).purse(name, loaded.name, home.privacy.budget),
-                dataset=loaded.name,
+                dataset=f"{loaded.name}.{part.label}",  # another label is another release, of the same budget
                 row_ids=row_ids,
                 data_digest=bytes.fromhex(loaded.digest),
                 job=taken.job,

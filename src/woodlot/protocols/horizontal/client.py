@@ -129,7 +129,7 @@ class Holdings:
     purse : Purse or None
         Where differentially private releases are charged, before they are sent; see `woodlot.privacy.purse`.
     dataset : str
-        What the client calls these rows; randomised response is derived for it.
+        What the client calls these rows and labels; randomised response is derived for it.
     row_ids : callable or None
         Returns one id per row, none twice; None where the rows have no ids.
     data_digest : bytes

@@ -92,6 +92,18 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
                     "'private-quantiles'"
                 )
 
+    @property
+    def shows_numbers(self) -> bool:
+        return self.sums == "plain"
+
+    @property
+    def allows_two(self) -> bool:
+        return self.allow_two
+
+    @property
+    def is_private(self) -> bool:
+        return self.privacy is not None
+
     def width(self, n_features: int) -> int:
         """Candidates at a node."""
         if isinstance(self.privacy, GlobalDP) and self.privacy.leaves_only:

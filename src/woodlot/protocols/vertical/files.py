@@ -259,6 +259,7 @@ def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> _P
         "classes": list(forest.classes),
         "n_rows": forest.n_rows,
         "extra": dict(extra),
+        **({"outside": forest.outside} if forest.outside else {}),
     }
     arrays: dict[str, NDArray[Any]] = {
         "offset": forest.structure.offset,
@@ -299,6 +300,7 @@ def _unpack_coordinator(
         classes=classes,
         n_rows=int(header["n_rows"]),
         sampling=None,
+        outside={str(name): int(count) for name, count in header.get("outside", {}).items()},
     )
     check_coordinator(forest)
     return forest, dict(header["extra"])

@@ -1,0 +1,121 @@
+"""Forests over rows on the command line: train, models, predict, audit and the budget, against a real federation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from hospitals import HOSPITALS, LABEL, TABLE, hospitals
+from processes import write_toml
+from typer.testing import CliRunner
+from world import World, running
+
+import woodlot as wl
+from woodlot.cli import app
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running(hospitals(tmp_path_factory.mktemp("world"), privacy={"epsilon": 4.0})) as started:
+        yield started
+
+
+def job_file(world: World, forest: dict[str, Any], **job: Any) -> Path:
+    said = {"layout": "rows", "tables": TABLE, "parties": HOSPITALS, "y": LABEL, "task": "classification"} | job
+    identity = str(world.root / "alice" / "identity")
+    settings = {"coordinator": world.address, "identity": identity, "job": said, "forest": forest}
+    return write_toml(world.root / "job.toml", settings)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def told(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_train_show_export_and_predict(world: World, tmp_path: Path) -> None:
+    file = job_file(world, {"n_estimators": 6, "random_state": 0}, name="ward")
+    trained = run("train", file)
+    assert trained.exit_code == 0, trained.output
+    assert "Forest ward has grown." in trained.stdout
+    assert f"--score {LABEL}" in trained.stdout
+    shown = run("models", "show", "ward", "--job", file).stdout
+    assert re.search(r"kind +CollaborativeForestClassifier", shown)
+    assert re.search(r"labels at +every party", shown)
+    assert run("models", "export", "ward", tmp_path / "model", "--job", file).exit_code == 0
+    model = wl.load(tmp_path / "model")
+    done = told("predict", "--model", "ward", "--tables", TABLE, "--score", LABEL, "--job", file)
+    assert done["rows"] == dict.fromkeys(HOSPITALS, 60)
+    for party in HOSPITALS:
+        rows = pq.read_table(world.root / party / f"{TABLE}.parquet").to_pandas()
+        kept = pq.read_table(world.root / party / "state" / "answers" / f"{done['job']}.parquet").to_pandas()
+        np.testing.assert_array_equal(kept["prediction"], model.predict(rows))
+    people = run("predict", "--model", "ward", "--tables", TABLE, "--score", LABEL, "--job", file).stdout
+    assert re.search(r"scores +anna [\d.]+ % accuracy, bern", people)
+    assert run("audit", done["job"], "--job", file).exit_code == 0
+    refused = run("predict", "--model", "ward", "--tables", TABLE, "--out", "answers.csv", "--job", file)
+    assert refused.exit_code == 1
+    assert "woodlot models export ward FOLDER" in refused.stderr
+
+
+def test_private_training_and_the_budget(world: World) -> None:
+    config = write_toml(world.root / "bern" / "party.toml", {"coordinator": world.address, **world.settings["bern"]})
+    (before,) = told("budget", "show", config)["tables"]
+    assert (before["table"], before["epsilon"], before["budget"], before["releases"]) == (TABLE, 0.0, 4.0, [])
+    forest = {
+        "kind": "extra-trees",
+        "n_estimators": 3,
+        "max_depth": 3,
+        "classes": ["no", "yes"],
+        "privacy": {"kind": "local", "epsilon": 2.0},
+        "declared": {"age": [0, 100], "dose": [0, 1], "ward": ["east", "north", "south"]},
+    }
+    told("train", job_file(world, forest))
+    (after,) = told("budget", "show", config)["tables"]
+    assert after["epsilon"] == pytest.approx(2.0)
+    assert after["meaning"] == "an attacker who is 50% sure becomes at most 89% sure"
+    (release,) = after["releases"]
+    assert release["mechanism"] == "permanent randomised response, one-bit"
+    shown = run("budget", "show", config, "--releases").stdout
+    assert re.search(r"spent +epsilon 2 *\n", shown)
+    assert re.search(r"budget +epsilon 4 *\n", shown)
+    assert release["job"][:8] in shown
+    forest["privacy"] = {"kind": "local", "epsilon": 2.5}
+    failed = run("train", job_file(world, forest))
+    assert failed.exit_code == 1
+    assert "privacy budget does not allow it" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("forest", "job", "words"),
+    [
+        ({"kind": "deep"}, {}, "forest.kind must be one of collaborative, local, extra-trees"),
+        ({"max_deph": 3}, {}, "did you mean 'max_depth'?"),
+        ({"min_samples_leaf": 0}, {}, "min_samples_leaf"),
+        ({"kind": "extra-trees", "privacy": {"kind": "local", "epsilon": -1}}, {}, "forest.privacy: epsilon must be"),
+        ({"kind": "local"}, {"layout": "columns", "y": "anna.ill"}, "layout = 'rows'"),
+        ({}, {"sample_weight": "anna.age"}, "forests over rows take no weights"),
+    ],
+)
+def test_settings_that_make_no_sense(world: World, forest: dict[str, Any], job: dict[str, Any], words: str) -> None:
+    done = run("train", job_file(world, forest, **job))
+    assert done.exit_code == 1
+    assert words in done.stderr
+
+
+def test_a_party_that_has_never_run_has_no_budget_to_show(world: World) -> None:
+    settings = {"coordinator": world.address, **world.settings["bern"], "state": "elsewhere"}
+    done = run("budget", "show", write_toml(world.root / "bern" / "other.toml", settings))
+    assert done.exit_code == 1
+    assert "has never run" in done.stderr
