@@ -14,6 +14,7 @@ MODULES = {
     "ff-prediction": "ff_prediction",
     "collaborative-accuracy": "collaborative_accuracy",
     "cost-scaling": "cost_scaling",
+    "revocation-cost": "revocation_cost",
 }
 """Name of each experiment, and its module; modules are imported when they are needed."""
 ALL = "all"

@@ -49,7 +49,7 @@ def cells(setting: Setting) -> list[Cell]:
     base = QUICK_BASE if setting.quick else BASE
     found = []
     for factor, points in SWEEPS.items():
-        shown = [point for point in points if point <= 2 * base[factor]][-3:] if setting.quick else points
+        shown = setting.pick(points, [base[factor] // 2, base[factor], 2 * base[factor]])
         found += [Cell({"factor": factor, **base, factor: point}, setting.pick(3, 1)) for point in shown]
     return found
 

@@ -10,6 +10,7 @@ FET = "Federated Extra-Trees"
 REVFRF = "RevFRF (Revocable Federated Learning)"
 SLIDES = "Collaborative forest (slides)"
 PAPERS = (FF_2019, FF_JOURNAL, FET, REVFRF, SLIDES)
+BEYOND = "Beyond the papers"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Item:
     @property
     def title(self) -> str:
         """Paper and name."""
-        return f"{self.paper}, {self.label}"
+        return self.label if self.paper == BEYOND else f"{self.paper}, {self.label}"
 
 
 _DRAWING = "a drawing: nothing to measure"
@@ -110,4 +111,7 @@ ITEMS: dict[str, Item] = {
     "collab-comparison": Item(
         SLIDES, "performance comparison", "centralised, NCFF and the proposed forest", "collaborative-accuracy"
     ),
+    # --- beyond ---
+    "beyond-revocation": Item(BEYOND, "revocation", "cost of leaving against growing anew", "revocation-cost"),
+    "beyond-scaling": Item(BEYOND, "cost", "cost against rows, columns, trees, depth, parties", "cost-scaling"),
 }

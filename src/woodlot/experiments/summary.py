@@ -9,7 +9,7 @@ from typing import Any
 from woodlot.experiments.catalogue import MODULES
 from woodlot.experiments.experiment import Table
 from woodlot.experiments.page import markdown
-from woodlot.experiments.papers import ITEMS, PAPERS, Item
+from woodlot.experiments.papers import BEYOND, ITEMS, PAPERS, Item
 
 SUMMARY = "README.md"
 _HEAD = """# The papers, reproduced
@@ -29,14 +29,10 @@ def write_summary(folder: Path) -> Path:
     """Write the summary of all pages in a folder."""
     found = _found(folder)
     parts = [_HEAD.strip()]
-    for paper in PAPERS:
+    for paper in (*PAPERS, BEYOND):
         items = {key: item for key, item in ITEMS.items() if item.paper == paper}
         rows = [row for key, item in items.items() for row in _rows(key, item, found)]
         parts += [f"## {paper}", markdown(Table(("item", "claim", "verdict", "why", "page"), rows))]
-    beyond = [name for name in found if not any(item.experiment == name for item in ITEMS.values())]
-    if beyond:
-        rows = [[f"[{found[name]['title']}]({name}.md)", _claims(found[name])] for name in beyond]
-        parts += ["## Beyond the papers", markdown(Table(("page", "what it says"), rows))]
     if (folder / "accuracy.md").is_file():
         parts.append(_TAIL.strip())
     path = folder / SUMMARY
@@ -70,7 +66,3 @@ def _rows(key: str, item: Item, found: dict[str, dict[str, Any]]) -> list[list[s
         note = f". Not covered: {item.note}" if item.note and number == 0 else ""
         rows.append([item.label, verdict["claim"], f"**{verdict['status']}**{short}", verdict["reason"] + note, page])
     return rows
-
-
-def _claims(facts: dict[str, Any]) -> str:
-    return "; ".join(f"{v['claim']}: **{v['status']}** ({v['reason']})" for v in facts["verdicts"]) or "measured"
