@@ -12,6 +12,7 @@ MODULES = {
     "ff-domains": "ff_domains",
     "ff-convergence": "ff_convergence",
     "ff-prediction": "ff_prediction",
+    "rev-revocations": "rev_revocations",
     "collaborative-accuracy": "collaborative_accuracy",
     "cost-scaling": "cost_scaling",
     "revocation-cost": "revocation_cost",

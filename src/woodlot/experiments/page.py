@@ -71,6 +71,8 @@ def _setting(outcome: Outcome) -> list[str]:
     lines += [f"- `{name}` is missing: {why}." for name, why in outcome.missing.items()]
     if lines:
         parts += ["Data sets that differ from the paper's, or are missing:", "\n".join(lines)]
+    if outcome.source.stand_ins:
+        parts.append("**Stand-in data:** not the papers', so what is said of their claims is a check of the machinery.")
     if outcome.setting.quick:
         parts.append("**A short run:** fewer repeats, smaller settings. It shows that all works, not what is true.")
     elif outcome.shortened:
