@@ -12,8 +12,11 @@ MODULES = {
     "ff-domains": "ff_domains",
     "ff-convergence": "ff_convergence",
     "ff-prediction": "ff_prediction",
+    "fet-accuracy": "fet_accuracy",
+    "fet-settings": "fet_settings",
     "rev-revocations": "rev_revocations",
     "collaborative-accuracy": "collaborative_accuracy",
+    "privacy-accuracy": "privacy_accuracy",
     "cost-scaling": "cost_scaling",
     "revocation-cost": "revocation_cost",
 }
