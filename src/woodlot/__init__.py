@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LocalForestsClassifier,
         LocalForestsRegressor,
     )
+    from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.loading import load
     from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
     from woodlot.federation import Federation
@@ -37,6 +38,8 @@ _HOMES = {
     "FederatedExtraTreesRegressor": "woodlot.estimators.extra_trees",
     "FederatedForestClassifier": "woodlot.estimators.forest",
     "FederatedForestRegressor": "woodlot.estimators.forest",
+    "FederatedLinearRegression": "woodlot.estimators.linear",
+    "FederatedLogisticRegression": "woodlot.estimators.linear",
     "Federation": "woodlot.federation",
     "GlobalDP": "woodlot.privacy.settings",
     "LocalDP": "woodlot.privacy.settings",
@@ -60,6 +63,8 @@ __all__ = [
     "FederatedExtraTreesRegressor",
     "FederatedForestClassifier",
     "FederatedForestRegressor",
+    "FederatedLinearRegression",
+    "FederatedLogisticRegression",
     "Federation",
     "GlobalDP",
     "HorizontalForestClassifier",

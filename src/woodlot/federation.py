@@ -282,6 +282,17 @@ class Federation:
     def _repr_html_(self) -> str:
         return html_of(self)
 
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """Each party's table and settings; for the protocols that are run on a federation."""
+        return self._members
+
+    def require_every_row(self) -> None:
+        """Refuse to train where a party lacks some of the rows."""
+        lacking = [p for p, m in self._members.items() if m.known is not None]
+        if lacking:
+            raise DataError(f"training needs every row at every party; {lacking} lack some: use join='inner'")
+
     def columns(self, party: str) -> tuple[str, ...]:
         """Names of a party's columns (its own view)."""
         if party not in self._members:
@@ -416,9 +427,7 @@ class Federation:
 
     def _for_training(self, labels: Labels, n_jobs: int) -> dict[str, dict[str, Any]]:
         """What each party is made of."""
-        lacking = [p for p, m in self._members.items() if m.known is not None]
-        if lacking:
-            raise DataError(f"training needs every row at every party; {lacking} lack some: use join='inner'")
+        self.require_every_row()
         threads = self._threads_of_a_party(n_jobs)
         return {
             name: {

@@ -23,7 +23,7 @@ from woodlot.exceptions import ConfigError, ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.vertical.files import COORDINATOR
+from woodlot.protocols.part_files import COORDINATOR
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.mpi import MpiCarrier

@@ -18,7 +18,8 @@ from woodlot.protocols.align import AlignParty
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.vertical.files import PARTY, save_own_part
+from woodlot.protocols.part_files import PARTY
+from woodlot.protocols.vertical.files import save_own_part
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.target import Target

@@ -24,7 +24,8 @@ from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, JournalError, ModelFileError, WoodlotError
 from woodlot.protocols import messages  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
-from woodlot.protocols.vertical.files import HEADER, load_own_part
+from woodlot.protocols.part_files import HEADER
+from woodlot.protocols.vertical.files import load_own_part
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.runtime.audit import DisclosureRow, Disclosures
 from woodlot.runtime.journal import Journal, Record

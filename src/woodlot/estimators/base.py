@@ -22,7 +22,7 @@ from woodlot.estimators.checks import check_parameters, require
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.dealing import deal_columns
 from woodlot.estimators.labels import ClassWeights
-from woodlot.estimators.origin import Origin
+from woodlot.estimators.origin import Origin, find_labels, forget_fit
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import HoldOut, Training, revoke
@@ -83,12 +83,12 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         """
         check_parameters(self.get_params(deep=False), self._criteria)
         grown = copy.copy(self)
-        _forget(grown)
+        forget_fit(grown)
         if isinstance(X, AnyFederation):
             grown._fit_federation(X, y, sample_weight)
         else:
             grown._fit_table(X, y, sample_weight)
-        _forget(self)
+        forget_fit(self)
         self.__dict__.update(grown.__dict__)
         return self
 
@@ -102,11 +102,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         self._grow(federation, Labels(next(iter(dealing)), target=target))
 
     def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
-        if not isinstance(y, str):
-            raise DataError("on a federation y names the labels: 'party.column', such as y='bank.default'")
-        if sample_weight is not None and not isinstance(sample_weight, str):
-            raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
-        labels = federation.find_labels(y, sample_weight)
+        labels = find_labels(federation, y, sample_weight)
         if isinstance(federation, Federation):
             labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
         self._origin = Origin((), None, y, self.criterion, sample_weight)
@@ -259,9 +255,9 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
     ) -> Callable[[tuple[int, int] | None], float]:
         """Score of the predictions, perhaps with one feature shuffled: here, or where the labels are."""
         if isinstance(federation, ConnectedFederation):
-            where = self._label_column(y)
+            where = self._origin.label_column(y)
             return lambda shuffled: federation.score(self.forest_, where, self._vote, shuffled, route)
-        labels = self._labels_of(X, y)
+        labels = self._origin.labels_of(X, y)
         return lambda shuffled: self._score_outputs(self._ask(federation, route, "decisions", shuffled)[0], labels)
 
     def _score(self, X: Any, y: Any, sample_weight: Any, sealed: bool) -> float:
@@ -270,22 +266,11 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
             if sample_weight is not None:
                 raise DataError("weights of rows are not known outside their party; score without sample_weight")
             route: Route = "sealed" if sealed else "one-round"
-            return X.score(self.forest_, self._label_column(y), self._vote, None, route)
-        labels = self._labels_of(X, y)
+            return X.score(self.forest_, self._origin.label_column(y), self._vote, None, route)
+        labels = self._origin.labels_of(X, y)
         if isinstance(X, Federation) and isinstance(sample_weight, str):
             sample_weight = X.weight_values(sample_weight)
         return self._score_outputs(self._outputs(X, None, "decisions", sealed)[0], labels, sample_weight)
-
-    def _labels_of(self, X: Any, y: Any) -> Any:
-        if not isinstance(X, Federation) or (y is not None and not isinstance(y, str)):
-            return y
-        return X.labels(self._label_column(y))
-
-    def _label_column(self, y: str | None) -> str:
-        where = self._origin.label if y is None else y
-        if where is None:
-            raise DataError("this model was not fitted on a federation; say where the labels are: y='party.column'")
-        return where
 
     # --- what is known about the forest ---
 
@@ -438,9 +423,3 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _forget(model: FederatedForest) -> None:
-    """Remove what a fit has left: all that scikit-learn takes for a fitted attribute."""
-    for name in [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]:
-        delattr(model, name)

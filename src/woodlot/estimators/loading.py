@@ -15,11 +15,16 @@ from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.horizontal import HORIZONTAL, restore_whole
 from woodlot.estimators.labels import class_array
+from woodlot.estimators.linear import FederatedLinear, FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.settings import from_json, settings_of
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
+from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
+from woodlot.protocols.linear.files import load_linear
+from woodlot.protocols.linear.model import FittedLinear
+from woodlot.protocols.part_files import coordinators_folder, format_of
 from woodlot.protocols.vertical.files import StoredForest, load_parts
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
@@ -28,10 +33,14 @@ from woodlot.service.receipts import Receipt
 AnyForest = FederatedForestClassifier | FederatedForestRegressor | WholeForest
 F = TypeVar("F", bound=AnyForest)
 
+LINEAR: dict[str, type[FederatedLogisticRegression] | type[FederatedLinearRegression]] = {
+    "FederatedLogisticRegression": FederatedLogisticRegression,
+    "FederatedLinearRegression": FederatedLinearRegression,
+}
 ESTIMATORS = {cls.__name__: cls for cls in (FederatedForestClassifier, FederatedForestRegressor)}
 
 
-def load(folder: str | os.PathLike[str]) -> AnyForest:
+def load(folder: str | os.PathLike[str]) -> AnyForest | FederatedLinearRegression | FederatedLogisticRegression:
     """Load a model that ``save`` has written, with the parts of the parties that are in the folder.
 
     Parameters
@@ -41,10 +50,15 @@ def load(folder: str | os.PathLike[str]) -> AnyForest:
 
     Returns
     -------
-    FederatedForestClassifier, FederatedForestRegressor or WholeForest
-        The estimator that was saved. Where a party's part of a federated forest is not there, it must come from its
+    estimator
+        The one that was saved. Where a party's part of a federated forest is not there, it must come from its
         own folder (``combine``), or its nodes are unknown. Horizontal forests are always whole.
     """
+    if format_of(coordinators_folder(folder)) == LINEAR_FORMAT:
+        try:
+            return _restore_linear(folder)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{folder} holds a model that this Woodlot cannot restore: {error!r}") from None
     stored = load_parts(folder)
     name = str(stored.extra.get("estimator"))
     if name not in ESTIMATORS and name not in HORIZONTAL:
@@ -104,10 +118,28 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
     """All that makes a fitted model of a forest, in plain values."""
     if type(model).__name__ not in ESTIMATORS:
         raise ModelFileError(f"only {' and '.join(ESTIMATORS)} can be saved, not {type(model).__name__}")
-    forest, origin = model.forest_, model._origin
+    forest = model.forest_
+    return {
+        **_common_notes(model),
+        "model": forest.model,
+        "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
+        "epoch": forest.epoch,
+        "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
+        "unwilling": list(forest.unwilling),
+        "oob_score": None if forest.oob_score is None else repr(float(forest.oob_score)),
+        "residuals": forest.residuals.tolist(),
+    }
+
+
+def linear_notes_of(model: FederatedLinear) -> dict[str, Any]:
+    """All that makes a fitted linear model of its parts, in plain values."""
+    return {**_common_notes(model), "model": model.linear_.model, "n_features": int(model.n_features_in_)}
+
+
+def _common_notes(model: FederatedForest | FederatedLinear) -> dict[str, Any]:
+    origin = model._origin
     return {
         **settings_of(model),
-        "model": forest.model,
         "origin": {
             "names": list(origin.names),
             "dealing": origin.dealing,
@@ -115,35 +147,49 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
             "criterion": origin.criterion,
             "weight": origin.weight,
         },
-        "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
-        "epoch": forest.epoch,
-        "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
         "named": hasattr(model, "feature_names_in_"),
         "class_type": model.classes_.dtype.str if hasattr(model, "classes_") else None,
-        "unwilling": list(forest.unwilling),
-        "oob_score": None if forest.oob_score is None else repr(float(forest.oob_score)),
-        "residuals": forest.residuals.tolist(),
         "disclosure": model.disclosure_.to_dicts(),
         "cost": asdict(model.cost_),
     }
 
 
-def _restore(
-    kind: type[FederatedForestClassifier] | type[FederatedForestRegressor], stored: StoredForest
-) -> FederatedForestClassifier | FederatedForestRegressor:
-    notes, origin = stored.extra, stored.extra["origin"]
-    model = kind(**from_json(notes["params"]))
+def _restore_common(model: FederatedForest | FederatedLinear, notes: Mapping[str, Any]) -> None:
+    origin = notes["origin"]
     model._origin = Origin(
         tuple(origin["names"]), origin["dealing"], origin["label"], origin["criterion"], origin.get("weight")
     )
-    model.n_features_in_ = len(stored.coordinator.feature_keys)
     if notes["named"]:
         model.feature_names_in_ = np.array(model._origin.names, dtype=object)
+    model.disclosure_ = Disclosures(tuple(DisclosureRow(**row) for row in notes["disclosure"]))
+    model.cost_ = Cost(**notes["cost"])
+
+
+def _restore_linear(folder: str | os.PathLike[str]) -> FederatedLogisticRegression | FederatedLinearRegression:
+    stored = load_linear(folder)
+    notes = stored.extra
+    name = str(notes.get("estimator"))
+    if name not in LINEAR:
+        raise ModelFileError(f"{folder} holds a model of unknown kind {notes.get('estimator')!r}")
+    model = LINEAR[name](**from_json(notes["params"]))
+    _restore_common(model, notes)
+    model.n_features_in_ = int(notes["n_features"])
+    if isinstance(model, FederatedLogisticRegression):
+        model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
+    model._set_fitted(FittedLinear(stored.coordinator, stored.parts, notes.get("model")))
+    return model
+
+
+def _restore(
+    kind: type[FederatedForestClassifier] | type[FederatedForestRegressor], stored: StoredForest
+) -> FederatedForestClassifier | FederatedForestRegressor:
+    notes = stored.extra
+    model = kind(**from_json(notes["params"]))
+    _restore_common(model, notes)
+    model.n_features_in_ = len(stored.coordinator.feature_keys)
     if isinstance(model, FederatedForestClassifier):
         model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
         model.n_classes_ = len(model.classes_)
-    model.disclosure_ = Disclosures(tuple(DisclosureRow(**row) for row in notes["disclosure"]))
-    model.cost_ = Cost(**notes["cost"])
     forest = GrownForest(
         stored.coordinator,
         stored.parts,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from woodlot.connected import ConnectedFederation
+from woodlot.exceptions import DataError
+from woodlot.federation import Federation, Labels
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -42,3 +46,31 @@ class Origin:
         dealt = [name for columns in self.dealing.values() for name in columns]
         position = {name: i for i, name in enumerate(dealt)}
         return by_feature[np.array([position[name] for name in self.names], np.int64)]
+
+    def label_column(self, y: str | None) -> str:
+        """Party and column of the labels: as said, or else where those of the training were."""
+        where = self.label if y is None else y
+        if where is None:
+            raise DataError("this model was not fitted on a federation; say where the labels are: y='party.column'")
+        return where
+
+    def labels_of(self, X: Any, y: Any) -> Any:
+        """The labels to score with: as given, or those of a federation in this process."""
+        if not isinstance(X, Federation) or (y is not None and not isinstance(y, str)):
+            return y
+        return X.labels(self.label_column(y))
+
+
+def find_labels(federation: Federation | ConnectedFederation, y: Any, sample_weight: Any) -> Labels:
+    """Where a federation's labels and weights are, as a user names them."""
+    if not isinstance(y, str):
+        raise DataError("on a federation y names the labels: 'party.column', such as y='bank.default'")
+    if sample_weight is not None and not isinstance(sample_weight, str):
+        raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
+    return federation.find_labels(y, sample_weight)
+
+
+def forget_fit(model: object) -> None:
+    """Remove what a fit has left: all that scikit-learn takes for a fitted attribute."""
+    for name in [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]:
+        delattr(model, name)

@@ -19,11 +19,11 @@ from woodlot.connected_rows import ConnectedRowFederation
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
-from woodlot.estimators.base import AnyFederation, _forget
+from woodlot.estimators.base import AnyFederation
 from woodlot.estimators.checks import is_int, is_real, require
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.labels import class_array
-from woodlot.estimators.origin import Origin
+from woodlot.estimators.origin import Origin, forget_fit
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
@@ -77,12 +77,12 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         """
         seed = self._check()
         grown = copy.copy(self)
-        _forget(grown)
+        forget_fit(grown)
         if isinstance(X, AnyFederation):
             grown._fit_federation(X, y, seed)
         else:
             grown._fit_table(X, y, seed)
-        _forget(self)
+        forget_fit(self)
         self.__dict__.update(grown.__dict__)
         return self
 

@@ -8,42 +8,42 @@
       party-bank/    part.json, arrays.npz    structure, bank's splits, names and categories: nothing of others
       party-shop/    ...
 
-The digests tell damage, not forgery: who can write the folder can write its digests. So what is read is checked to be
-a sound forest as well.
+What is read is checked to be a sound forest (`woodlot.protocols.part_files` has the rest).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import shutil
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import ModelFileError
+from woodlot.protocols.part_files import (
+    COORDINATOR,
+    PARTY,
+    Packed,
+    coordinators_folder,
+    digest_of,
+    guarded,
+    new_folder,
+    party_folder,
+    read_part,
+    write_own,
+    write_part,
+)
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.reveal import categories_of, codings_of
 from woodlot.protocols.vertical.soundness import check_coordinator, check_splits, check_structure
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 FORMAT = "woodlot-vertical-forest"
-VERSION = 1
-COORDINATOR = "coordinator"
 SHARED = "shared"
-PARTY = "party-"
-HEADER = "part.json"
-ARRAYS = "arrays.npz"
-
-_Packed = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,37 +61,23 @@ def save_parts(folder: str | os.PathLike[str], forest: StoredForest) -> None:
 
     The whole model appears at once or not at all: it is written beside and moved into place.
     """
-    target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ModelFileError(f"{target} is not an empty folder; save into a new one")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        forest_id = forest_id_of(forest.coordinator)
-        _write(staging / COORDINATOR, forest_id, COORDINATOR, _pack_coordinator(forest.coordinator, forest.extra))
+    with new_folder(folder) as staging:
+        forest_id, packed = forest_id_of(forest.coordinator), _pack_coordinator(forest.coordinator, forest.extra)
+        write_part(staging / COORDINATOR, FORMAT, forest_id, COORDINATOR, packed)
         _write_parties(staging / COORDINATOR / SHARED, forest_id, forest.shared)
         _write_parties(staging, forest_id, forest.parts)
-        if target.exists():
-            target.rmdir()
-        staging.rename(target)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
 
 
 def load_parts(folder: str | os.PathLike[str]) -> StoredForest:
     """Read what ``save_parts`` has written; of a coordinator's own folder, its part alone."""
-    root = Path(folder)
-    own = root if (root / HEADER).exists() else root / COORDINATOR
-    if not (own / HEADER).exists():
-        raise ModelFileError(f"{root} holds no coordinator's part; give the folder that save() wrote")
-    header, arrays = _read(own)
+    root, own = Path(folder), coordinators_folder(folder)
+    header, arrays = read_part(own, FORMAT)
     if header["role"] != COORDINATOR:
         raise ModelFileError(
             f"{root} is the part of {header['role']!r}; load the coordinator's and combine() it with this"
         )
-    coordinator, extra = _guarded(own, _unpack_coordinator, header, arrays)
-    parts = {} if own is root else _read_parties(root, coordinator)
+    coordinator, extra = guarded(own, _unpack_coordinator, (header, arrays))
+    parts = {} if own == root else _read_parties(root, coordinator)
     return StoredForest(coordinator, parts, _read_parties(own / SHARED, coordinator), extra)
 
 
@@ -108,7 +94,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -> tuple[str, PartyForest]:
     """Read one party's part, which must belong to the coordinator's forest."""
     path = Path(folder)
-    header, arrays = _read(path)
+    header, arrays = read_part(path, FORMAT)
     if header["forest"] != forest_id_of(coordinator):
         raise ModelFileError(f"{path} belongs to another forest")
     name = header["role"]
@@ -116,7 +102,7 @@ def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -
         raise ModelFileError(
             f"{path} is the part of {name!r}; the parties of this forest are {list(coordinator.parties)}"
         )
-    part: PartyForest = _guarded(path, _unpack_party, header, arrays, coordinator, coordinator.parties.index(name))
+    part = guarded(path, _unpack_party, (header, arrays), coordinator, coordinator.parties.index(name))
     return name, part
 
 
@@ -125,26 +111,15 @@ def save_own_part(folder: Path, party: str, forest: str, part: PartyForest) -> s
 
     What is there already is replaced at once or not at all.
     """
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    packed = _pack_party(part)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        _write(staging / "part", forest, party, packed)
-        if folder.exists():
-            folder.rename(staging / "old")
-        (staging / "part").rename(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return _digest_of(packed)
+    return write_own(folder, FORMAT, forest, party, _pack_party(part))
 
 
 def load_own_part(folder: Path, party: str, forest: str) -> PartyForest:
     """Read what ``save_own_part`` has written; another party's or another forest's is refused."""
-    header, arrays = _read(folder)
+    header, arrays = read_part(folder, FORMAT)
     if header["forest"] != forest or header["role"] != party:
         raise ModelFileError(f"{folder} belongs to another forest or party")
-    part: PartyForest = _guarded(folder, _unpack_own, header, arrays)
-    return part
+    return guarded(folder, _unpack_own, (header, arrays))
 
 
 def _unpack_own(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PartyForest:
@@ -158,25 +133,14 @@ def _unpack_own(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Part
     return _party_part(header, arrays, structure, node)
 
 
-def _digest_of(packed: _Packed) -> str:
-    """Fingerprint of a part, whatever the version of the library that compresses the arrays."""
-    header, arrays = packed
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
 def fingerprint_of(part: PartyForest) -> str:
     """Fingerprint of a party's part."""
-    return _digest_of(_pack_party(part))
+    return digest_of(_pack_party(part))
 
 
 def _write_parties(root: Path, forest_id: str, parts: Mapping[str, PartyForest]) -> None:
     for name, part in parts.items():
-        # a name may hold what a path may not; the header has it as it is
-        _write(root / f"{PARTY}{quote(name, safe=' ')}", forest_id, name, _pack_party(part))
+        write_part(root / party_folder(name), FORMAT, forest_id, name, _pack_party(part))
 
 
 def _read_parties(root: Path, coordinator: CoordinatorForest) -> dict[str, PartyForest]:
@@ -191,69 +155,7 @@ def forest_id_of(forest: CoordinatorForest) -> str:
     return digest.hexdigest()
 
 
-def _write(folder: Path, forest_id: str, role: str, packed: _Packed) -> None:
-    header, arrays = packed
-    folder.mkdir(parents=True)
-    path = folder / ARRAYS
-    # numpy's own way compresses three times as long for a few percent, which a user waits for after every training
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-    full = {
-        "format": FORMAT,
-        "version": VERSION,
-        "forest": forest_id,
-        "role": role,
-        "arrays_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        **header,
-    }
-    (folder / HEADER).write_bytes(_signed(full).encode())
-
-
-def _signed(header: Mapping[str, Any]) -> str:
-    """The one way to write a header, with its own digest in it: any other byte is a change."""
-    text = json.dumps(header, indent=1, sort_keys=True, allow_nan=False)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return json.dumps({**header, "sha256": digest}, indent=1, sort_keys=True, allow_nan=False) + "\n"
-
-
-def _read(folder: Path) -> _Packed:
-    header_path, arrays_path = folder / HEADER, folder / ARRAYS
-    try:
-        text = header_path.read_bytes().decode()
-        header = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{header_path} cannot be read as part of a model: {error}") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ModelFileError(f"{header_path} is not part of a Woodlot forest")
-    if header.get("version") != VERSION:
-        raise ModelFileError(f"{header_path} has version {header.get('version')}; this Woodlot reads version {VERSION}")
-    header.pop("sha256", None)
-    try:
-        unchanged = text == _signed(header)
-    except ValueError:  # NaN and infinity, which are no JSON
-        unchanged = False
-    if not unchanged:
-        raise ModelFileError(f"{header_path} has been changed: its digest does not match")
-    try:
-        packed = arrays_path.read_bytes()
-        if header.get("arrays_sha256") != hashlib.sha256(packed).hexdigest():
-            raise ModelFileError(f"{arrays_path} has been changed: its digest does not match")
-        with np.load(arrays_path, allow_pickle=False) as arrays:
-            return header, {name: arrays[name] for name in arrays.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
-        raise ModelFileError(f"{arrays_path} cannot be read: {error}") from None
-
-
-def _guarded(folder: Path, unpack: Any, header: dict[str, Any], arrays: dict[str, NDArray[Any]], *context: Any) -> Any:
-    try:
-        return unpack(header, arrays, *context)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ModelFileError(f"{folder} is not a sound part of a forest: {error}") from None
-
-
-def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> _Packed:
+def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> Packed:
     header: dict[str, Any] = {
         "parties": list(forest.parties),
         "classes": list(forest.classes),
@@ -306,7 +208,7 @@ def _unpack_coordinator(
     return forest, dict(header["extra"])
 
 
-def _pack_party(part: PartyForest) -> _Packed:
+def _pack_party(part: PartyForest) -> Packed:
     header: dict[str, Any] = {"names": list(part.names), "categories": categories_of(part.codings)}
     arrays: dict[str, NDArray[Any]] = {
         "offset": part.structure.offset,

@@ -46,10 +46,8 @@ class Target:
         """Targets of a regression."""
         return cls((), np.empty(0, np.int64), y, weights)
 
-    def integer_weights(
-        self, balanced: bool, class_weight: tuple[tuple[str, float], ...]
-    ) -> tuple[NDArray[np.int64] | None, float]:
-        """Weight of each row times weight of its class as integers, and their factor; None where all weigh the same."""
+    def row_weights(self, balanced: bool, class_weight: tuple[tuple[str, float], ...]) -> NDArray[np.float64]:
+        """Weight of each row times weight of its class."""
         weights = np.ones(max(len(self.numbers), len(self.values))) if self.weights is None else self.weights
         if balanced:
             per_class = np.bincount(self.numbers, minlength=len(self.classes))
@@ -60,10 +58,17 @@ class Target:
             if unknown:
                 raise DataError(f"class_weight names classes that do not occur: {sorted(unknown)}")
             weights = weights * np.array([named.get(str(c), 1.0) for c in self.classes])[self.numbers]
-        if (weights == 1.0).all():
-            return None, 1.0
         if not (weights > 0).any():
             raise DataError("all rows have weight zero; give at least one row a positive weight")
+        return weights
+
+    def integer_weights(
+        self, balanced: bool, class_weight: tuple[tuple[str, float], ...]
+    ) -> tuple[NDArray[np.int64] | None, float]:
+        """The weights of the rows as integers, and their factor; None where all weigh the same."""
+        weights = self.row_weights(balanced, class_weight)
+        if (weights == 1.0).all():
+            return None, 1.0
         # what weights do not take of a float's 53 bits is left for the targets
         return sampling.integer_weights(weights, sampling.WEIGHT_BITS if self.classes else REGRESSION_WEIGHT_BITS)
 

@@ -1,0 +1,1 @@
+"""Federated linear models (F-LR, the baseline of the Federated Forest paper). See docs/protocol/linear.md."""

@@ -1,0 +1,180 @@
+"""Files of a model's parts, whatever the model: one folder per role, no pickle, every byte under a digest.
+
+::
+
+    part.json, arrays.npz     a header in plain values, with the digest of the arrays and its own
+
+The digests tell damage, not forgery: who can write the folder can write its digests. So what is read is checked to be
+a sound part as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import ModelFileError
+
+COORDINATOR = "coordinator"
+PARTY = "party-"
+HEADER = "part.json"
+ARRAYS = "arrays.npz"
+VERSION = 1
+
+Header = dict[str, Any]
+Arrays = dict[str, NDArray[Any]]
+Packed = tuple[Header, Arrays]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder beside to write into, which becomes ``folder`` at once, or not at all; that must hold nothing yet."""
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ModelFileError(f"{target} is not an empty folder; save into a new one")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield staging
+        if target.exists():
+            target.rmdir()
+        staging.rename(target)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def write_own(folder: Path, kind: str, model: str, party: str, packed: Packed) -> str:
+    """Write a party's part where it is; what is there already is replaced at once or not at all.
+
+    Returns the part's fingerprint.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        write_part(staging / "part", kind, model, party, packed)
+        if folder.exists():
+            folder.rename(staging / "old")
+        (staging / "part").rename(folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return digest_of(packed)
+
+
+def party_folder(party: str) -> str:
+    """Name of a party's folder: its own name may hold what a path may not; the header has it as it is."""
+    return f"{PARTY}{quote(party, safe=' ')}"
+
+
+def coordinators_folder(folder: str | os.PathLike[str]) -> Path:
+    """Where the coordinator's part is in what was saved; this may be that folder itself."""
+    root = Path(folder)
+    own = root if (root / HEADER).exists() else root / COORDINATOR
+    if not (own / HEADER).exists():
+        raise ModelFileError(f"{root} holds no coordinator's part; give the folder that save() wrote")
+    return own
+
+
+def format_of(folder: Path) -> str:
+    """Which kind of model a part is of, as far as its header says; the part is not checked."""
+    try:
+        header = json.loads((folder / HEADER).read_bytes().decode())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return str(header.get("format")) if isinstance(header, dict) else ""
+
+
+def write_part(folder: Path, kind: str, model: str, role: str, packed: Packed) -> None:
+    """Write the part of one role into a new folder; ``model`` is what all parts of a model have in common."""
+    header, arrays = packed
+    folder.mkdir(parents=True)
+    path = folder / ARRAYS
+    # numpy's own way compresses three times as long for a few percent, which a user waits for after every training
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    full = {
+        "format": kind,
+        "version": VERSION,
+        "forest": model,
+        "role": role,
+        "arrays_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        **header,
+    }
+    (folder / HEADER).write_bytes(_signed(full).encode())
+
+
+def _signed(header: Mapping[str, Any]) -> str:
+    """The one way to write a header, with its own digest in it: any other byte is a change."""
+    text = json.dumps(header, indent=1, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps({**header, "sha256": digest}, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def read_part(folder: Path, kind: str) -> Packed:
+    """Read a part of this kind of model; one that was changed or damaged is refused."""
+    header_path, arrays_path = folder / HEADER, folder / ARRAYS
+    try:
+        text = header_path.read_bytes().decode()
+        header = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{header_path} cannot be read as part of a model: {error}") from None
+    if not isinstance(header, dict) or header.get("format") != kind:
+        raise ModelFileError(f"{header_path} is not part of a Woodlot forest")
+    if header.get("version") != VERSION:
+        raise ModelFileError(f"{header_path} has version {header.get('version')}; this Woodlot reads version {VERSION}")
+    header.pop("sha256", None)
+    try:
+        unchanged = text == _signed(header)
+    except ValueError:  # NaN and infinity, which are no JSON
+        unchanged = False
+    if not unchanged:
+        raise ModelFileError(f"{header_path} has been changed: its digest does not match")
+    try:
+        packed = arrays_path.read_bytes()
+        if header.get("arrays_sha256") != hashlib.sha256(packed).hexdigest():
+            raise ModelFileError(f"{arrays_path} has been changed: its digest does not match")
+        with np.load(arrays_path, allow_pickle=False) as arrays:
+            return header, {name: arrays[name] for name in arrays.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
+        raise ModelFileError(f"{arrays_path} cannot be read: {error}") from None
+
+
+def guarded(
+    folder: Path,
+    unpack: Callable[Concatenate[Header, Arrays, P], T],
+    packed: Packed,
+    *context: P.args,
+    **more: P.kwargs,
+) -> T:
+    """What ``unpack`` makes of a part; what it stumbles over is a damaged file."""
+    try:
+        return unpack(*packed, *context, **more)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ModelFileError(f"{folder} is not a sound part of a forest: {error}") from None
+
+
+def digest_of(packed: Packed) -> str:
+    """Fingerprint of a part, whatever the version of the library that compresses the arrays."""
+    header, arrays = packed
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
