@@ -24,6 +24,7 @@ from woodlot.protocols.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
@@ -375,7 +376,8 @@ class Federation:
             The forest in its parts, and who saw what while it grew.
         """
         ledger, holder = Ledger(), labels.holder
-        handlers = {name: VerticalParty(name, **told) for name, told in self._for_training(labels, n_jobs).items()}
+        kind = BlindParty if plan.labels == "encrypted" else VerticalParty
+        handlers = {name: kind(name, **told) for name, told in self._for_training(labels, n_jobs).items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
             forest: CoordinatorForest = run(
                 train(plan, self.parties, holder, n_jobs), driver, ledger=ledger, on_progress=on_progress

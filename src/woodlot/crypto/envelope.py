@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from woodlot.crypto.paillier import PrivateKey, PublicKey
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import CiphertextError
 
 _SECRET_BITS = 256
 _NONCE = bytes(12)  # every envelope has a secret of its own
@@ -33,13 +33,13 @@ def unseal(key: PrivateKey, envelope: bytes, about: bytes) -> bytes:
 
     Raises
     ------
-    RemoteProtocolError
+    CiphertextError
         If it was written for another key or about something else, or was changed on the way.
 
     """
     length = key.public.ciphertext_bytes
     if len(envelope) < length:
-        raise RemoteProtocolError("this is no envelope: it is too short")
+        raise CiphertextError("this is no envelope: it is too short")
     head = envelope[:length]
     (secret,) = key.decrypt(key.public.unpack(head, 1))
     try:
@@ -47,7 +47,7 @@ def unseal(key: PrivateKey, envelope: bytes, about: bytes) -> bytes:
             raise InvalidTag
         return _cipher(secret, key.public, about).decrypt(_NONCE, envelope[length:], head)
     except InvalidTag:
-        raise RemoteProtocolError(
+        raise CiphertextError(
             "an envelope does not open: it is for another key or another step, or was changed on the way"
         ) from None
 

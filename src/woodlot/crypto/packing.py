@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from woodlot.crypto.paillier import PublicKey
-from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, LocalProtocolError
 
 
 def sum_bits(value_bits: int, weight: int) -> int:
-    """Bits that a sum of numbers may have, of which each is below ``2**value_bits`` (0: just 0 and 1), by their weight.
-
-    The sum of numbers up to 2**b - 1, or up to 1, that weigh w together is at most w times that.
-    """
+    """Bits of a sum of numbers, each at most ``2**value_bits``, that weigh so much together."""
     return value_bits + max(1, int(weight).bit_length())
 
 
@@ -73,18 +70,18 @@ def unpack(plains: Sequence[int], widths: Sequence[int], capacity: int) -> list[
 
     Raises
     ------
-    RemoteProtocolError
+    CiphertextError
         If there is another number of plaintexts, or more in one than its places hold.
 
     """
     groups = layout(widths, capacity)
     if len(groups) != len(plains):
-        raise RemoteProtocolError(f"{len(widths)} numbers are in {len(groups)} plaintexts, not in {len(plains)}")
+        raise CiphertextError(f"{len(widths)} numbers are in {len(groups)} plaintexts, not in {len(plains)}")
     found = []
     for group, plain in zip(groups, plains, strict=True):
         for i in group:
             found.append(plain & ((1 << widths[i]) - 1))
             plain >>= widths[i]
         if plain:
-            raise RemoteProtocolError("a plaintext has more in it than was packed: of another key, or changed")
+            raise CiphertextError("a plaintext has more in it than was packed: of another key, or changed")
     return found

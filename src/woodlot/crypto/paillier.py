@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from woodlot.crypto._libraries import gmp
 from woodlot.crypto.powers import FixedBase, powers_of
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, LocalProtocolError
 
 DEFAULT_BITS = 3072
 """Length of n: 128 bits of security, as NIST counts."""
@@ -47,7 +47,7 @@ class PublicKey:
 
     Raises
     ------
-    RemoteProtocolError
+    CiphertextError
         If the numbers cannot be such a key.
 
     """
@@ -59,11 +59,11 @@ class PublicKey:
         self.base = mpz(base)
         self.bits = int(self.n.bit_length())
         if not SMALLEST_BITS <= self.bits <= LARGEST_BITS or self.n % 2 == 0:
-            raise RemoteProtocolError(
+            raise CiphertextError(
                 f"a key of {self.bits} bits is not taken; it must have {SMALLEST_BITS} to {LARGEST_BITS}"
             )
         if not 1 < self.base < self.square or gmp().gcd(self.base, self.n) != 1:
-            raise RemoteProtocolError("the base of a key's noise is not in its group")
+            raise CiphertextError("the base of a key's noise is not in its group")
 
     @property
     def plaintext_bits(self) -> int:
@@ -123,13 +123,13 @@ class PublicKey:
 
         Raises
         ------
-        RemoteProtocolError
+        CiphertextError
             If there are more or fewer, or one of them is not in the group: zero, too large, or not prime to n.
 
         """
         raw, length = bytes(data), self.ciphertext_bytes
         if len(raw) != count * length:
-            raise RemoteProtocolError(f"{count} ciphertexts of this key have {count * length} bytes, not {len(raw)}")
+            raise CiphertextError(f"{count} ciphertexts of this key have {count * length} bytes, not {len(raw)}")
         mpz = gmp().mpz
         ciphers = [mpz(int.from_bytes(raw[i : i + length], "little")) for i in range(0, len(raw), length)]
         product, n = mpz(1), self.n
@@ -137,7 +137,7 @@ class PublicKey:
             product = product * cipher % n
         # one test for all: a factor in common with n would stay in the product
         if any(cipher >= self.square for cipher in ciphers) or gmp().gcd(product, n) != 1:
-            raise RemoteProtocolError("a ciphertext is not in the group of the key")
+            raise CiphertextError("a ciphertext is not in the group of the key")
         return ciphers
 
 

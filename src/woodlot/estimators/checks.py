@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from woodlot.crypto.paillier import DEFAULT_BITS, SMALLEST_BITS
+
+KEY_BITS = (SMALLEST_BITS, DEFAULT_BITS, 4096)
+"""Lengths of a key that an estimator takes."""
+
 
 def require(condition: bool, name: str, value: object, allowed: str) -> None:
     """Raise scikit-learn's kind of error unless the condition holds."""
@@ -74,7 +79,9 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
         bins is None or (is_int(bins) and 2 <= bins <= 256), "max_bins", bins, "None or a whole number from 2 to 256"
     )
     require(p["feature_sampling"] in ("node", "tree"), "feature_sampling", p["feature_sampling"], "'node' or 'tree'")
-    require(p["labels"] == "shared", "labels", p["labels"], "'shared' (labels under encryption are not built yet)")
+    require(p["labels"] in ("shared", "encrypted"), "labels", p["labels"], "'shared' or 'encrypted'")
+    bits = p["key_bits"]
+    require(is_int(bits) and bits in KEY_BITS, "key_bits", bits, f"one of {list(KEY_BITS)}")
     voting = p.get("voting", "soft")
     require(voting in ("soft", "majority"), "voting", voting, "'soft' or 'majority'")
     for name in ("bootstrap", "oob_score"):

@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import FederatedForest, Method, UncertainPredictionWarning
 from woodlot.estimators.checks import check_class_weight, is_real, require
@@ -50,10 +51,16 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         Score the forest on the rows that its trees have not seen.
     feature_sampling : {"node", "tree"}, default="node"
         Draw the features to try anew at every node, or once per tree as in the Federated Forest paper.
-    labels : {"shared"}, default="shared"
-        How the label holder lets the others learn: encoded labels go to every party, as in the paper.
+    labels : {"shared", "encrypted"}, default="shared"
+        How the label holder lets the others learn. "shared": encoded labels go to every party, as in the paper.
+        "encrypted": labels never leave; parties add up ciphertexts that only the label holder can open. The forest is
+        the same as with "shared" and the same bins. It takes much longer, needs ``pip install 'woodlot[crypto]'``, and
+        knows no ``class_weight`` and no columns of categories at other parties.
+    key_bits : int, default=3072
+        With encrypted labels, the length of the key: 2048, 3072 or 4096.
     max_bins : int or None, default=None
-        None keeps every distinct value (exact); a number bins each numeric column by quantiles.
+        None keeps every distinct value (exact), with encrypted labels it is 32; a number bins each numeric column by
+        quantiles.
     voting : {"soft", "majority"}, default="soft"
         Mean of the trees' probabilities, or one vote per tree.
     memory_limit : int or None, default=None
@@ -110,6 +117,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         max_samples: int | float | None = None,
         feature_sampling: str = "node",
         labels: str = "shared",
+        key_bits: int = DEFAULT_BITS,
         max_bins: int | None = None,
         voting: str = "soft",
         memory_limit: int | None = None,
@@ -133,6 +141,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         self.max_samples = max_samples
         self.feature_sampling = feature_sampling
         self.labels = labels
+        self.key_bits = key_bits
         self.max_bins = max_bins
         self.voting = voting
         self.memory_limit = memory_limit
@@ -307,6 +316,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         max_samples: int | float | None = None,
         feature_sampling: str = "node",
         labels: str = "shared",
+        key_bits: int = DEFAULT_BITS,
         max_bins: int | None = None,
         memory_limit: int | None = None,
     ) -> None:
@@ -328,6 +338,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         self.max_samples = max_samples
         self.feature_sampling = feature_sampling
         self.labels = labels
+        self.key_bits = key_bits
         self.max_bins = max_bins
         self.memory_limit = memory_limit
 

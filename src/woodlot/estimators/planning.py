@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.estimators.labels import ClassWeights
-from woodlot.protocols.vertical.plan import DEFAULT_MEMORY, ForestPlan, Task
+from woodlot.protocols.vertical.plan import BLIND_BINS, DEFAULT_MEMORY, ForestPlan, Task
 
 
 def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, task: Task) -> ForestPlan:
@@ -30,11 +30,19 @@ def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, t
         max_samples=None if p["max_samples"] is None else _number(p["max_samples"]),
         class_weight=class_weights,
         feature_sampling=p["feature_sampling"],
-        max_bins=None if p["max_bins"] is None else int(p["max_bins"]),
+        max_bins=_bins(p["max_bins"], p["labels"]),
         out_of_bag=p.get("voting", "soft") if p["oob_score"] else None,
         seed=seed,
         memory_limit=int(p["memory_limit"] or DEFAULT_MEMORY),
+        labels=p["labels"],
+        key_bits=int(p["key_bits"]),
     )
+
+
+def _bins(max_bins: Any, labels: str) -> int | None:
+    if max_bins is None:
+        return BLIND_BINS if labels == "encrypted" else None
+    return int(max_bins)
 
 
 def _number(value: Any) -> int | float:

@@ -199,6 +199,18 @@ class Grower:
 
     def _close(self, numbers: NDArray[np.int64], settled: NDArray[np.bool_] | None = None) -> None:
         """Decide which of the nodes just made stay open; the closed ones, unless settled, are remembered as leaves."""
+        self.is_open = self._still_open()
+        if settled is None:
+            self._remember_leaves(numbers, ~self.is_open)
+        else:
+            self._remember_leaves(numbers, ~self.is_open & ~settled)
+            self.is_open &= ~settled
+        kept = self.skeleton.keep_open(self.is_open)
+        self.start, self.end = self.start[kept], self.end[kept]
+        self._middle = np.full(len(self.start), -1, np.int64)
+
+    def _still_open(self) -> NDArray[np.bool_]:
+        """Which of the nodes just made may be split."""
         is_open = np.zeros(len(self.start), np.uint8)
         may_split = self.skeleton.depth < self.rules.max_depth
 
@@ -209,15 +221,7 @@ class Grower:
             )  # fmt: skip
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
-        self.is_open = is_open.astype(bool)
-        if settled is None:
-            self._remember_leaves(numbers, ~self.is_open)
-        else:
-            self._remember_leaves(numbers, ~self.is_open & ~settled)
-            self.is_open &= ~settled
-        kept = self.skeleton.keep_open(self.is_open)
-        self.start, self.end = self.start[kept], self.end[kept]
-        self._middle = np.full(len(self.start), -1, np.int64)
+        return is_open.astype(bool)
 
     def _remember_leaves(self, numbers: NDArray[np.int64], is_leaf: NDArray[np.bool_]) -> None:
         # the rows of a closed node never move again, so its place in the array is all that must be kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 from woodlot.protocols.messages import (
     align,
     base,
+    blind,
     extra_trees,
     horizontal,
     jobs,
@@ -21,6 +22,7 @@ from woodlot.protocols.messages import (
 __all__ = [
     "align",
     "base",
+    "blind",
     "extra_trees",
     "horizontal",
     "jobs",

@@ -72,17 +72,9 @@ class EncodedLabels(Message):
     unit: float
 
 
-class StartForest(Message):
-    """Starts a training at a party: encoded labels, rules and seeds."""
+class GrowthStart(Message, abstract=True):
+    """What every start of a training tells: rules, seeds, and weights of the rows."""
 
-    discloses: ClassVar = Disclosure(
-        *TO_PARTY,
-        "encoded labels (which rows have equal classes; targets up to shift, scale and sign), weights of the rows, the "
-        "rules of growth, and the seeds of the bootstrap and of the candidates' order",
-        "encoded",
-    )
-    labels: UInt | None
-    targets: I64 | None
     weights: UInt | None
     n_classes: int
     entropy: bool
@@ -95,6 +87,19 @@ class StartForest(Message):
     bootstrap_seed: int | None
     n_draws: int
     balance: bool
+
+
+class StartForest(GrowthStart):
+    """Starts a training at a party: encoded labels, rules and seeds."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "encoded labels (which rows have equal classes; targets up to shift, scale and sign), weights of the rows, the "
+        "rules of growth, and the seeds of the bootstrap and of the candidates' order",
+        "encoded",
+    )
+    labels: UInt | None
+    targets: I64 | None
 
 
 class Ready(Message):

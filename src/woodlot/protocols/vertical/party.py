@@ -132,7 +132,7 @@ class VerticalParty:
         self.state = State.idle if forest is None else State.trained
         self._codes: EncodedTable | None = None
         self._label_code: ClassCode | TargetCode | None = None
-        self._start: msg.StartForest | None = None
+        self._start: msg.GrowthStart | None = None
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
         self._grower: Grower | None = None
         self._parts: list[PartyForest] = []
@@ -172,31 +172,37 @@ class VerticalParty:
         )
 
     def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
-        target = self._holder_target()
-        if (message.task == "classes") != bool(target.classes):
-            raise RemoteProtocolError("ShareLabels asks for labels of the other kind")
+        target = self._labels_asked(message.task)
         if not all(0 <= weight < float("inf") for _, weight in message.class_weight):
             raise DataError("class_weight must have finite weights, none negative")
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
-        if message.task == "classes":
-            code = ClassCode.draw(len(target.classes), derive_key(self._job_secret, "classes"))
-            self._label_code = code
-            labels, targets, unit = code.encode(target.numbers), None, 1.0
-        else:
-            total = float(self.table.n_rows if weights is None else weights.sum())
-            key = target_key(target.values, message.seed, self._secret)
-            affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), key)
-            self._label_code = affine
-            labels, targets = None, affine.encode(target.values)
-            unit = affine.scale**2 if message.reveal_unit else 1.0
+        coded, unit = self._coded(target, weights, message.seed)
         return msg.EncodedLabels(
-            labels=labels,
-            targets=targets,
+            labels=coded if target.classes else None,
+            targets=None if target.classes else coded,
             weights=None if weights is None else smallest_unsigned(weights),
             weight_factor=factor,
             classes=target.classes,
-            unit=unit,
+            unit=unit if message.reveal_unit else 1.0,
         )
+
+    def _labels_asked(self, task: str) -> Target:
+        target = self._holder_target()
+        if (task == "classes") != bool(target.classes):
+            raise RemoteProtocolError("labels of the other kind are asked for")
+        return target
+
+    def _coded(self, target: Target, weights: NDArray[np.int64] | None, seed: int) -> tuple[NDArray[Any], float]:
+        """The labels under their code, and what the square of a target's unit is in it."""
+        if target.classes:
+            code = ClassCode.draw(len(target.classes), derive_key(self._job_secret, "classes"))
+            self._label_code = code
+            return code.encode(target.numbers), 1.0
+        total = float(self.table.n_rows if weights is None else weights.sum())
+        key = target_key(target.values, seed, self._secret)
+        affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), key)
+        self._label_code = affine
+        return affine.encode(target.values), affine.scale**2
 
     def _holder_target(self) -> Target:
         if self.target is None:

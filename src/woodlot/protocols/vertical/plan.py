@@ -9,8 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages.vertical import EncodedLabels, StartForest
+from woodlot.protocols.messages.blind import EncryptedLabels, StartBlind
+from woodlot.protocols.messages.vertical import EncodedLabels, GrowthStart, StartForest
 from woodlot.trees.grow import GrowthRules
 from woodlot.trees.predict import Vote
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
@@ -20,12 +22,21 @@ BYTES_PER_ROW = 8
 """Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag per level."""
 DEFAULT_MEMORY = 2 * 1024**3
 
+BLIND_BINS = 32
+"""Bins of a numeric column where nothing else is said and labels are encrypted: every cut costs as many squarings of
+ciphertexts as its sum has bits."""
+
 Task = Literal["classes", "targets"]
+LabelSharing = Literal["shared", "encrypted"]
 
 
 @dataclass(frozen=True)
 class ForestPlan:
-    """Parameters of a training in scikit-learn's terms; ``out_of_bag``: how trees vote on rows they have not seen."""
+    """Parameters of a training in scikit-learn's terms.
+
+    ``out_of_bag``: how trees vote on rows they have not seen. ``labels`` and ``key_bits``: whether labels leave their
+    holder under a code, or encrypted under a key of this length.
+    """
 
     task: Task
     n_estimators: int
@@ -45,6 +56,21 @@ class ForestPlan:
     out_of_bag: Vote | None
     seed: int
     memory_limit: int = DEFAULT_MEMORY
+    labels: LabelSharing = "shared"
+    key_bits: int = DEFAULT_BITS
+
+    def __post_init__(self) -> None:
+        if self.labels == "encrypted":
+            if self.class_weight is not None:
+                raise DataError(
+                    "class_weight gives rows weights that tell their classes, and weights go to every party; use "
+                    "class_weight=None with labels='encrypted', or labels='shared'"
+                )
+            if self.max_bins is None:
+                raise DataError(
+                    f"labels='encrypted' needs bins, for every cut costs a sum under encryption; use "
+                    f"max_bins={BLIND_BINS}, or labels='shared'"
+                )
 
     def rules(self, n_rows: int, total_weight: int) -> GrowthRules:
         """Rules of growth for a table of ``n_rows``, each tree of which weighs ``total_weight``."""
@@ -75,13 +101,8 @@ class ForestPlan:
         return max(1, min(n_features, int(wanted)))
 
     def n_draws(self, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> int:
-        """Rows drawn for each tree: scikit-learn's meaning of ``max_samples``."""
-        if not self.bootstrap or self.max_samples is None:
-            return n_rows
-        if isinstance(self.max_samples, int):
-            return self.max_samples
-        total = float(n_rows) if weights is None else float(weights.sum()) / factor
-        return max(1, int(self.max_samples * total))
+        """Rows drawn for each tree."""
+        return n_draws(self.max_samples if self.bootstrap else None, n_rows, weights, factor)
 
     def sampling(self, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> Bootstrap:
         """How the rows of each tree are drawn."""
@@ -100,27 +121,44 @@ class ForestPlan:
     def start_message(self, n_rows: int, answer: EncodedLabels) -> StartForest:
         """What every party is told: the encoded labels, the rules and the seeds."""
         labels = answer.labels if self.task == "classes" else answer.targets
-        if labels is None or len(labels) != n_rows or (answer.weights is not None and len(answer.weights) != n_rows):
-            raise RemoteProtocolError("the label holder did not send one label, and one weight if any, per row")
+        if labels is None or len(labels) != n_rows:
+            raise RemoteProtocolError("the label holder did not send one label per row")
+        return StartForest(labels=answer.labels, targets=answer.targets, **self._start_fields(n_rows, answer))
+
+    def blind_start(self, n_rows: int, answer: EncryptedLabels) -> StartBlind:
+        """What every party is told where labels stay with their holder: the rules and the seeds."""
+        return StartBlind(**self._start_fields(n_rows, answer))
+
+    def _start_fields(self, n_rows: int, answer: EncodedLabels | EncryptedLabels) -> dict[str, Any]:
+        if answer.weights is not None and len(answer.weights) != n_rows:
+            raise RemoteProtocolError("the label holder did not send one weight per row")
         weights = None if answer.weights is None else answer.weights.astype(np.int64)
         sampling = self.sampling(n_rows, weights, answer.weight_factor)
         rules = self.rules(n_rows, sampling.tree_weight(n_rows))
-        return StartForest(
-            labels=answer.labels,
-            targets=answer.targets,
-            weights=answer.weights,
-            n_classes=len(answer.classes) if self.task == "classes" else 0,
-            entropy=rules.entropy,
-            max_depth=rules.max_depth,
-            min_samples_split=rules.min_samples_split,
-            min_samples_leaf=rules.min_samples_leaf,
-            min_weight=rules.min_weight,
-            whole_tree=rules.whole_tree,
-            order_seed=derive_seed(self.seed, "order"),
-            bootstrap_seed=sampling.seed,
-            n_draws=sampling.n_draws,
-            balance=sampling.balance,
-        )
+        return {
+            "weights": answer.weights,
+            "n_classes": len(answer.classes) if self.task == "classes" else 0,
+            "entropy": rules.entropy,
+            "max_depth": rules.max_depth,
+            "min_samples_split": rules.min_samples_split,
+            "min_samples_leaf": rules.min_samples_leaf,
+            "min_weight": rules.min_weight,
+            "whole_tree": rules.whole_tree,
+            "order_seed": derive_seed(self.seed, "order"),
+            "bootstrap_seed": sampling.seed,
+            "n_draws": sampling.n_draws,
+            "balance": sampling.balance,
+        }
+
+
+def n_draws(max_samples: int | float | None, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> int:
+    """Rows drawn for each tree: scikit-learn's meaning of ``max_samples``."""
+    if max_samples is None:
+        return n_rows
+    if isinstance(max_samples, int):
+        return max_samples
+    total = float(n_rows) if weights is None else float(weights.sum()) / factor
+    return max(1, int(max_samples * total))
 
 
 def check_start(start: StartForest, n_rows: int) -> NDArray[Any]:
@@ -130,19 +168,24 @@ def check_start(start: StartForest, n_rows: int) -> NDArray[Any]:
         raise RemoteProtocolError("StartForest must carry one label per row")
     if start.n_classes != 0 and not int(labels.max(initial=0)) < start.n_classes <= n_rows:
         raise RemoteProtocolError("StartForest carries class codes that do not fit the number of classes")
-    weights = start.weights
-    if weights is not None:
-        heaviest = int(weights.max(initial=0))
-        if len(weights) != n_rows or not 0 < heaviest < 2**WEIGHT_BITS or int(weights.sum()) >= 2**WEIGHT_BITS:
-            raise RemoteProtocolError("StartForest must carry one weight per row, together less than 2**31 and not 0")
-    if not 0 < start.n_draws < 2**WEIGHT_BITS or start.max_depth < 1:
-        raise RemoteProtocolError("StartForest carries a number of draws or a depth out of range")
-    if start.min_samples_split < 2 or start.min_samples_leaf < 1 or start.min_weight < 1:
-        raise RemoteProtocolError("StartForest carries rules under which a node could lose its rows")
+    check_growth(start, n_rows)
     return labels
 
 
-def rules_of(start: StartForest) -> GrowthRules:
+def check_growth(start: GrowthStart, n_rows: int) -> None:
+    """Party: rules, draws and weights that go together, whether labels come with them or not."""
+    what, weights = type(start).__name__, start.weights
+    if weights is not None:
+        heaviest = int(weights.max(initial=0))
+        if len(weights) != n_rows or not 0 < heaviest < 2**WEIGHT_BITS or int(weights.sum()) >= 2**WEIGHT_BITS:
+            raise RemoteProtocolError(f"{what} must carry one weight per row, together less than 2**31 and not 0")
+    if not 0 < start.n_draws < 2**WEIGHT_BITS or start.max_depth < 1:
+        raise RemoteProtocolError(f"{what} carries a number of draws or a depth out of range")
+    if start.min_samples_split < 2 or start.min_samples_leaf < 1 or start.min_weight < 1:
+        raise RemoteProtocolError(f"{what} carries rules under which a node could lose its rows")
+
+
+def rules_of(start: GrowthStart) -> GrowthRules:
     """The rules of growth that a training was started with."""
     return GrowthRules(
         entropy=start.entropy,
@@ -154,7 +197,7 @@ def rules_of(start: StartForest) -> GrowthRules:
     )
 
 
-def sampling_of(start: StartForest) -> Bootstrap:
+def sampling_of(start: GrowthStart) -> Bootstrap:
     """How the rows of the trees are drawn in a training."""
     return Bootstrap(
         seed=start.bootstrap_seed,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.messages.blind import EncryptedLabels, StartBlind
 from woodlot.protocols.messages.vertical import (
     ApplySplits,
     EncodedLabels,
@@ -38,12 +40,13 @@ from woodlot.protocols.messages.vertical import (
 )
 from woodlot.protocols.vertical.best_first import best_first
 from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
+from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, rules_of, sampling_of
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.grow import entropy_scale
-from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
+from woodlot.trees.kernels.hashing import are_candidates, candidate_limits, choose_offers
 from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import derive_seed, tree_keys
@@ -99,7 +102,17 @@ def prepare(plan: ForestPlan, parties: tuple[str, ...], holder: str) -> Generato
     }
     n_rows = check_summaries({p: s.n_rows for p, s in summaries.items()})
     features = Features.of(parties, summaries)
+    active = tuple(p for p in parties if p == holder or len(summaries[p].feature_keys))
+    begin = encrypt_labels if plan.labels == "encrypted" else _share_labels
+    answer, start = yield from begin(plan, n_rows, active, holder)
+    sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
+    return Prepared(n_rows, features, answer, start, active, sharing)
 
+
+def _share_labels(
+    plan: ForestPlan, n_rows: int, active: tuple[str, ...], holder: str
+) -> Generator[Round, dict[str, Message], tuple[EncodedLabels, StartForest]]:
+    """Everybody gets the labels under a code."""
     share = ShareLabels(
         task=plan.task,
         seed=derive_seed(plan.seed, "labels"),
@@ -109,10 +122,8 @@ def prepare(plan: ForestPlan, parties: tuple[str, ...], holder: str) -> Generato
     )
     answer = reply_of((yield Round("prepare", {holder: share}))[holder], EncodedLabels, holder)
     start = plan.start_message(n_rows, answer)
-    active = tuple(p for p in parties if p == holder or len(summaries[p].feature_keys))
     yield Round("prepare", dict.fromkeys(active, start))
-    sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
-    return Prepared(n_rows, features, answer, start, active, sharing)
+    return answer, start
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +132,8 @@ class Prepared:
 
     n_rows: int
     features: Features
-    answer: EncodedLabels
-    start: StartForest
+    answer: EncodedLabels | EncryptedLabels
+    start: StartForest | StartBlind
     active: tuple[str, ...]
     sharing: frozenset[str]
 
@@ -190,11 +201,8 @@ class Batch:
         self.owners: list[NDArray[np.int16]] = []
         self.split_features: list[NDArray[np.int32]] = []
         limits, counts = self._candidates(self._searched())
-        replies = yield Round(
-            "grow",
-            {p: self._plant(trees, counts[p]) for p in self.parties},
-            self._progress(trees, 0, 1),
-        )
+        requests = {p: self._plant(trees, counts[p]) for p in self.parties}
+        replies = yield from self._ask(requests, limits, self._progress(trees, 0, 1))
         sizes = reply_of(replies[self.holder], HolderOffers, self.holder).sizes.astype(np.int64)
         if len(sizes) != len(trees):
             raise RemoteProtocolError(f"{self.holder} sent {len(sizes)} sizes for {len(trees)} trees")
@@ -222,12 +230,29 @@ class Batch:
                 searched &= sizes != 2  # the first feature in order wins, candidate or not
             limits, counts = self._candidates(searched)
             bits = pack(is_split)
-            replies = yield Round(
-                "grow",
-                {p: self._next_level(bits, others[p], counts[p]) for p in self.parties},
-                self._progress(trees, total_rows - int(sizes.sum()), total_rows),
-            )
+            requests = {p: self._next_level(bits, others[p], counts[p]) for p in self.parties}
+            progress = self._progress(trees, total_rows - int(sizes.sum()), total_rows)
+            replies = yield from self._ask(requests, limits, progress)
         return (yield from self._finish(trees, *last))
+
+    def _ask(
+        self, requests: dict[str, Message], limits: NDArray[np.uint64], progress: Progress
+    ) -> Generator[Round, dict[str, Message], dict[str, Message]]:
+        """Everybody's offers at the new nodes: in one round, or where only the label holder can judge, in several."""
+        if isinstance(self.start, StartBlind) and len(requests) > 1:
+            return (yield from ask_blindly(requests, self.holder, partial(self._own_best, limits), progress))
+        return (yield Round("grow", requests, progress))
+
+    def _own_best(self, limits: NDArray[np.uint64], offers: HolderOffers) -> NDArray[np.float64]:
+        """The label holder's score at each open node, as far as it is of a candidate."""
+        is_open = self._open_nodes({self.holder: offers}, len(limits))
+        best = np.full(len(offers.whole), -np.inf)
+        if len(offers.feature):
+            keys = (self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key)[is_open]
+            feature = self.features.keys[self.features.first[self.holder] + offers.feature.astype(np.int64) - 1]
+            counts = are_candidates(keys, feature, limits[is_open]) & (offers.feature > 0)
+            best[counts] = offers.score[counts]
+        return best
 
     # --- what growing from nothing and growing anew after a revocation do each in their way ---
 

@@ -1,0 +1,209 @@
+"""A party of a vertical forest whose labels never leave their holder (``labels="encrypted"``).
+
+The label holder encrypts its labels and judges the others' splits; it searches its own columns in clear, as ever. Any
+other party sums ciphertexts, and grows trees of which it is told the winners. See docs/protocol/encrypted-labels.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.crypto import paillier
+from woodlot.crypto._libraries import gmp
+from woodlot.crypto.streams import SecretStream
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.messages import blind as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.vertical import OpenTraining, PlantTrees, Ready, ShareLabels, StartForest, TableSummary
+from woodlot.protocols.vertical.bits import smallest_unsigned, unpack
+from woodlot.protocols.vertical.blind_labels import LabelDesk, Slots
+from woodlot.protocols.vertical.blind_sums import BlindSide, EncryptedRows, digest_of
+from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
+from woodlot.protocols.vertical.plan import check_growth, n_draws, rules_of, sampling_of
+from woodlot.trees.blind import BlindGrower
+from woodlot.trees.grow import Grower, entropy_scale
+from woodlot.trees.sampling import Bootstrap
+
+BLIND_TAKES: dict[type[Message], frozenset[State]] = {
+    kind: states for kind, states in TAKES.items() if kind not in (ShareLabels, StartForest)
+} | {
+    msg.EncryptLabels: frozenset({State.opened}),
+    msg.TakeLabels: frozenset({State.opened}),
+    msg.StartBlind: frozenset({State.opened}),
+    msg.PlantBlind: frozenset({State.started, State.trained}),
+    msg.ScoreSums: frozenset({State.growing}),
+    msg.ResolveTies: frozenset({State.growing}),
+    msg.GrowBlind: frozenset({State.growing, State.applied}),
+}
+"""In which states a party takes each message: labels under a code are none of them."""
+
+
+class BlindParty(VerticalParty):
+    """One party and its table, for one job whose labels stay encrypted; parameters as for `VerticalParty`."""
+
+    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = BLIND_TAKES
+    _desk: LabelDesk | None = None
+    _side: BlindSide | None = None
+    _trees: range = range(0)
+    _history: bytes = b""
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message; one that the state does not allow is refused and changes nothing."""
+        before = self._history
+        # what is secret and random follows from all that was asked: it is never used for two different things
+        self._history = hashlib.sha256(before + digest_of(message)).digest()
+        try:
+            return super().handle(message)
+        except BaseException:
+            self._history = before
+            raise
+
+    # --- before the first tree ---
+
+    def _on_OpenTraining(self, message: OpenTraining) -> TableSummary:
+        if message.max_bins is None:
+            raise RemoteProtocolError("a training with encrypted labels needs bins")
+        reply = super()._on_OpenTraining(message)
+        self._desk, self._side = None, None
+        return reply
+
+    def _on_EncryptLabels(self, message: msg.EncryptLabels) -> msg.EncryptedLabels:
+        target = self._labels_asked(message.task)
+        if not paillier.SMALLEST_BITS <= message.key_bits <= paillier.LARGEST_BITS or message.key_bits % 2:
+            raise RemoteProtocolError(f"EncryptLabels asks for a key of {message.key_bits} bits")
+        _need_library()
+        weights, factor = target.integer_weights(False, ())
+        draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
+        tree_weight = Bootstrap(0 if message.bootstrap else None, draws, weights).tree_weight(self.table.n_rows)
+        coded, unit = self._coded(target, weights, message.seed)
+        stream = SecretStream.derived(self._job_secret, "labels", self._history, coded.tobytes())
+        key = paillier.PrivateKey.generate(message.key_bits, stream) if message.others else None
+        if target.classes:
+            slots = Slots.of_classes(len(target.classes), tree_weight, message.key_bits - 1)
+        else:
+            slots = Slots.of_targets(coded, tree_weight)
+        self._desk = LabelDesk(coded, slots, key, self.n_jobs)
+        return msg.EncryptedLabels(
+            **self._desk.encrypt(stream),
+            weights=None if weights is None else smallest_unsigned(weights),
+            weight_factor=factor,
+            classes=target.classes,
+            unit=unit if message.reveal_unit else 1.0,
+        )
+
+    def _on_TakeLabels(self, message: msg.TakeLabels) -> Ready:
+        if self.target is not None:
+            raise RemoteProtocolError("the label holder has its labels; TakeLabels is for the others")
+        if self._codes is not None and self._codes.categorical.any():
+            raise DataError(
+                "it has columns of categories, whose order would come from the labels; labels='encrypted' takes them "
+                "at the label holder only: give them as numbers, leave them out, or use labels='shared'"
+            )
+        _need_library()
+        self._side = BlindSide(self.name, EncryptedRows(message, self.table.n_rows), self._job_secret)
+        return Ready()
+
+    def _on_StartBlind(self, message: msg.StartBlind) -> Ready:
+        check_growth(message, self.table.n_rows)
+        weight = sampling_of(message).tree_weight(self.table.n_rows)
+        if message.balance:
+            raise RemoteProtocolError("StartBlind asks for weights that only labels can tell")
+        if self._desk is not None:
+            slots = self._desk.slots
+            if message.n_classes != slots.n_classes or weight.bit_length() > slots.slot_bits:
+                raise RemoteProtocolError("StartBlind does not fit the labels that this party has encrypted")
+            self._labels = self._desk.labels
+        elif self._side is not None:
+            self._side.rows.check_weight(weight)
+        else:
+            raise RemoteProtocolError("StartBlind is not due before the encrypted labels are there")
+        self._start = message
+        self.state = State.started
+        return Ready()
+
+    # --- the label holder ---
+
+    def _on_PlantTrees(self, message: PlantTrees) -> Message:
+        desk = self._holder_desk()
+        reply = super()._on_PlantTrees(message)
+        desk.plant(range(message.first_tree, message.first_tree + message.n_trees))
+        return reply
+
+    def _on_ScoreSums(self, message: msg.ScoreSums) -> msg.SumScores:
+        desk, grower = self._holder_desk(), self._growing()
+        if self._start is None:
+            raise RemoteProtocolError("ScoreSums is not due before a training has started")
+        return desk.score(message, grower, entropy_scale(sampling_of(self._start), self.table.n_rows))
+
+    def _holder_desk(self) -> LabelDesk:
+        if self._desk is None:
+            raise RemoteProtocolError("this is for the label holder; this party has encrypted no labels")
+        return self._desk
+
+    # --- the others ---
+
+    def _on_PlantBlind(self, message: msg.PlantBlind) -> msg.BlindSums:
+        n = message.n_trees
+        if message.first_tree < 0 or n < 1 or len(message.candidates) != n:
+            raise RemoteProtocolError("PlantBlind must carry one number of candidates per tree")
+        if self._side is None or self._codes is None or self._start is None:
+            raise RemoteProtocolError("PlantBlind is for parties with encrypted labels")
+        is_open = unpack(message.is_open, n, "open roots").astype(bool)
+        self._trees = range(message.first_tree, message.first_tree + n)
+        self._grower = BlindGrower(
+            self._codes,
+            self.feature_keys,
+            rules_of(self._start),
+            sampling_of(self._start),
+            self._start.order_seed,
+            self._trees,
+            self.n_jobs,
+            is_open,
+        )
+        self.state = State.growing
+        return self._sums(self._side, self._grower, message.candidates)
+
+    def _sums(self, side: BlindSide, grower: BlindGrower, candidates: NDArray[Any]) -> msg.BlindSums:
+        counts = np.minimum(candidates[grower.is_open], len(self.feature_keys))
+        return side.sums(grower, self._trees, counts, self._history)
+
+    def _on_GrowBlind(self, message: msg.GrowBlind) -> msg.BlindSums:
+        side, grower = self._blind()
+        is_split, flags = self._level(grower, message.is_split, message.flags)
+        n_new = 2 * int(is_split.sum())
+        is_open = unpack(message.is_open, n_new, "open nodes").astype(bool)
+        if len(message.candidates) != n_new:
+            raise RemoteProtocolError("GrowBlind must carry one number of candidates per new node")
+        grower.expect(is_open)
+        grower.split(is_split, flags)
+        self.state = State.growing
+        return self._sums(side, grower, message.candidates)
+
+    def _on_ResolveTies(self, message: msg.ResolveTies) -> msg.ResolvedTies:
+        _, grower = self._blind()
+        n_ties, ties, n_cuts = message.n_ties.astype(np.int64), message.ties.astype(np.int64), grower.n_cuts()
+        if len(n_ties) != len(n_cuts) or int(n_ties.sum()) != len(ties) or (ties >= np.repeat(n_cuts, n_ties)).any():
+            raise RemoteProtocolError("ResolveTies names splits that this party has not told of")
+        return msg.ResolvedTies(feature=smallest_unsigned(grower.choose(n_ties, ties) + 1))
+
+    def _blind(self) -> tuple[BlindSide, BlindGrower]:
+        if self._side is None or not isinstance(self._grower, BlindGrower):
+            raise RemoteProtocolError("this is for parties with encrypted labels, whose trees are growing")
+        return self._side, self._grower
+
+    def _plant(self, trees: Sequence[int]) -> Grower:
+        if self._desk is None:
+            raise RemoteProtocolError("trees without labels are planted by PlantBlind")
+        return super()._plant(trees)
+
+
+def _need_library() -> None:
+    try:
+        gmp()
+    except ModuleNotFoundError as error:
+        raise DataError(str(error)) from None
