@@ -482,6 +482,7 @@ POLICIES = st.fixed_dictionaries(
         "min_samples_leaf": st.integers(1, 2**62),
         "share_model": st.booleans(),
         "sealed_predictions": st.booleans(),
+        "labels": st.sampled_from(["shared", "encrypted"]),
         "predictions_per_day": st.integers(0, 2**62),
     },
 )

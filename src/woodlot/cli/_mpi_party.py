@@ -19,6 +19,7 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.part_files import PARTY
+from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.files import save_own_part
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
@@ -63,6 +64,7 @@ class Rank:
                 self._job.config.mpi[self._name],
                 labels=(label, weight) if self._name == holder else None,
                 task="classes" if job.task == "classification" else "targets",
+                encrypted=self._job.config.forest.get("labels") == "encrypted",
                 alone=len(self._job.parties) == 1,
                 secret=self._configured or secret,
                 folder=self._job.folder,
@@ -87,6 +89,8 @@ class RankParty:
         At the label holder, its columns of labels and weights.
     task : {"classes", "targets"}
         What is learnt.
+    encrypted : bool
+        Whether labels stay encrypted.
     alone : bool
         Whether there is nobody to align with.
     secret : bytes
@@ -106,6 +110,7 @@ class RankParty:
         *,
         labels: tuple[str, str | None] | None,
         task: str,
+        encrypted: bool,
         alone: bool,
         secret: bytes,
         folder: Path,
@@ -114,6 +119,7 @@ class RankParty:
         self.name = name
         self._labels = labels
         self._task = task
+        self._kind = BlindParty if encrypted else VerticalParty
         self._secret = secret
         self._folder = folder
         self._n_jobs = n_jobs
@@ -158,7 +164,7 @@ class RankParty:
             label, weight = self._labels
             weights = None if weight is None else self._loaded.values(weight)[rows]
             target = _target(natural_type(self._loaded.values(label)[rows]), weights, self._task)
-        return VerticalParty(
+        return self._kind(
             self.name,
             table.select([column for column in table.names if column not in (self._labels or ())]),
             target=target,

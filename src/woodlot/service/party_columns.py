@@ -19,9 +19,11 @@ from woodlot.protocols.align.party import State as AlignState
 from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.blind import StartBlind
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import State as ForestState
 from woodlot.protocols.vertical.party import VerticalParty
@@ -56,6 +58,8 @@ class ColumnsWork:
             self._rows = taken.home.store.alignment(order.alignment, order.parties, taken.loaded)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
+        if isinstance(order, TrainOrder) and order.holder == self.home.identity.name:
+            self.home.policy.check_labels(order.plan.labels)
 
     @property
     def n_aligned(self) -> int | None:
@@ -68,7 +72,7 @@ class ColumnsWork:
         handler: Callable[[Any], Message] | None = getattr(self, f"_on_{kind.__name__}", None)
         if handler is not None:
             return handler(message)
-        if kind in FOREST_TAKES:
+        if kind in FOREST_TAKES or kind in BLIND_TAKES:
             return self._working_forest(message).handle(message)
         if kind.__module__.endswith(".align"):
             return self._alignment().handle(message)
@@ -125,7 +129,8 @@ class ColumnsWork:
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
                 table = loaded.table().take(rows)
                 hidden = (self._taken.part.label, self._taken.part.weight)
-                self._forest = VerticalParty(
+                forest = BlindParty if order.plan.labels == "encrypted" else VerticalParty
+                self._forest = forest(
                     self.home.identity.name,
                     table.select([name for name in table.names if name not in hidden]),
                     target=self._target(order, rows),
@@ -151,6 +156,10 @@ class ColumnsWork:
         return Target.of_values(check_targets(labels), checked)
 
     def _on_StartForest(self, message: vertical.StartForest) -> Message:
+        self.home.policy.check_leaf(message.min_samples_leaf)
+        return self._training().handle(message)
+
+    def _on_StartBlind(self, message: StartBlind) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
         return self._training().handle(message)
 

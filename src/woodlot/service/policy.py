@@ -47,6 +47,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Whether a training over rows may show the coordinator this party's numbers where only a sum is needed.
     allow_two : bool
         Whether this party adds its numbers to those of one other party alone, who then knows them.
+    labels : {"shared", "encrypted"}
+        How this party's labels may be learnt from: under a code that does not hide them from those who take part, or
+        encrypted only.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
     sealed_predictions : bool
@@ -63,6 +66,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_samples_leaf: _AtLeastOne = 1
     plain_sums: bool = False
     allow_two: bool = False
+    labels: Literal["shared", "encrypted"] = "shared"
     share_model: bool = False
     sealed_predictions: bool = False
     predictions_per_day: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -108,6 +112,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse to work on fewer rows than the policy allows."""
         if n < self.min_rows:
             raise PolicyError(f"there are fewer {what} than this party's policy asks for (min_rows = {self.min_rows})")
+
+    def check_labels(self, labels: str) -> None:
+        """Refuse to give labels away under a code, where the policy lets them be learnt from encrypted only."""
+        if self.labels == "encrypted" and labels != "encrypted":
+            raise PolicyError(
+                'the labels of this party are learnt from under encryption only (labels = "encrypted"); train with '
+                "labels='encrypted'"
+            )
 
     def check_sealed(self, how: str) -> None:
         """Refuse predictions that would show outcomes of splits, where the policy asks for sealed ones."""

@@ -93,6 +93,10 @@ def regrow(
         Threads of the coordinator.
     """
     check_leaver(former.parties, holder, leaver)
+    if plan.labels == "encrypted":
+        raise DataError(
+            "a forest with labels='encrypted' is not regrown in parts; grow it again without the party that leaves"
+        )
     parties = tuple(p for p in former.parties if p != leaver)
     ready = yield from prepare(plan, parties, holder)
     stays = former.feature_party != former.parties.index(leaver)
