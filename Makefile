@@ -43,8 +43,10 @@ bench: $(VENV)/dev.stamp ## all benchmarks, one after the other
 reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on generated and scikit-learn's data
 	@$(BIN)/woodlot reproduce all --quick --stand-ins
 
-docs: $(VENV)/run.stamp ## write docs/who-sees-what.md anew from the messages
+docs: $(VENV)/docs.stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
 	$(BIN)/python scripts/who_sees_what.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
@@ -74,4 +76,8 @@ $(VENV)/browser.stamp: $(VENV)/dev.stamp
 	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } \
 		|| { echo "Install Chromium with your system's packages, then repeat." >&2; exit 1; }
 	@$(BIN)/python -m pip install -qq 'playwright>=1.50'
+	@touch $@
+
+$(VENV)/docs.stamp: $(VENV)/run.stamp
+	@$(BIN)/python -m pip install -qq 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'
 	@touch $@
