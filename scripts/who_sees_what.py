@@ -37,7 +37,11 @@ def document() -> str:
     messages.sort(key=_module)
     parts = [INTRODUCTION]
     for module, group in groupby(messages, key=_module):
-        title = "Every protocol" if module == package + "base" else module.removeprefix(package).replace("_", " ").capitalize()
+        title = (
+            "Every protocol"
+            if module == package + "base"
+            else module.removeprefix(package).replace("_", " ").capitalize()
+        )
         parts.append(f"\n## {title}\n\n{_summary(module)}\n\n{_table(list(group))}")
     return "".join(parts)
 
