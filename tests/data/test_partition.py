@@ -41,10 +41,11 @@ def test_alpha_chunks_of_the_slides(classes: int, alpha: int, most: int) -> None
     dealt = deal_alpha_chunks(labels, 10, alpha, seed=7)
     held = [len(set(labels[dealt == client])) for client in range(10)]
     assert most_classes(classes, 10, alpha) == most
-    assert max(held) <= most
-    assert sum(held) <= classes * alpha
+    assert max(held) == most
+    assert min(held) == classes * alpha // 10
+    assert sum(held) == classes * alpha  # no client has two chunks of a class
     for name in set(labels):
-        assert len(set(dealt[labels == name])) <= alpha
+        assert len(set(dealt[labels == name])) == alpha
 
 
 @given(st.integers(2, 30), st.integers(1, 6), st.integers(1, 12), st.integers(0, 99))
@@ -56,8 +57,10 @@ def test_alpha_chunks_never_give_a_client_too_many_classes(classes: int, alpha: 
             deal_alpha_chunks(labels, clients, alpha, seed)
         return
     dealt = deal_alpha_chunks(labels, clients, alpha, seed)
-    for client in range(clients):
-        assert len(set(labels[dealt == client])) <= most_classes(classes, clients, alpha)
+    held = [len(set(labels[dealt == client])) for client in range(clients)]
+    assert max(held) <= most_classes(classes, clients, alpha)
+    if alpha <= clients:
+        assert sum(held) == classes * alpha
     _, sizes = np.unique(labels * 100 + dealt, return_counts=True)
     assert sizes.min() >= 8 // alpha
 

@@ -25,6 +25,9 @@ def most_classes(n_classes: int, n_clients: int, alpha: int) -> int:
 def deal_alpha_chunks(labels: NDArray[Any], n_clients: int, alpha: int, seed: int) -> NDArray[np.int64]:
     """Cut every class into alpha chunks, shuffle all chunks, and deal them in turn: few classes at each client.
 
+    A client gets chunks of distinct classes, as the slides' M counts them: where the shuffle gives it two of one class,
+    one of them is exchanged for another client's chunk, as long as there is one to exchange.
+
     Parameters
     ----------
     labels : array
@@ -51,18 +54,32 @@ def deal_alpha_chunks(labels: NDArray[Any], n_clients: int, alpha: int, seed: in
     if alpha < 1:
         raise ValueError(f"alpha must be at least 1, not {alpha}")
     rng = np.random.default_rng(seed)
-    chunks = [
-        chunk
-        for rows in _rows_of_classes(labels)
-        for chunk in np.array_split(rng.permutation(rows), alpha)
-        if len(chunk)
-    ]
+    parts = [np.array_split(rng.permutation(rows), alpha) for rows in _rows_of_classes(labels)]
+    chunks = [(number, chunk) for number, some in enumerate(parts) for chunk in some if len(chunk)]
     if len(chunks) < n_clients:
         raise DataError(f"there are {len(chunks)} chunks for {n_clients} clients; take a larger alpha or fewer clients")
+    shuffled = [chunks[place] for place in rng.permutation(len(chunks))]
+    _make_distinct(shuffled, n_clients)
     dealt = np.empty(len(labels), np.int64)
-    for turn, chunk in enumerate(rng.permutation(len(chunks))):
-        dealt[chunks[chunk]] = turn % n_clients
+    for turn, (_, chunk) in enumerate(shuffled):
+        dealt[chunk] = turn % n_clients
     return dealt
+
+
+def _make_distinct(chunks: list[tuple[int, NDArray[np.intp]]], n_clients: int) -> None:
+    """Exchange chunks, in place, until no client has two of a class, or no exchange of two helps."""
+
+    def holds(turn: int, number: int, but: int) -> bool:
+        """Whether the client of this turn has a chunk of the class, not counting one turn."""
+        return any(chunks[t][0] == number for t in range(turn % n_clients, len(chunks), n_clients) if t != but)
+
+    for turn, (number, _) in enumerate(chunks):
+        if not holds(turn, number, turn):
+            continue
+        for other, (wanted, _) in enumerate(chunks):
+            if not holds(turn, wanted, turn) and not holds(other, number, other):
+                chunks[turn], chunks[other] = chunks[other], chunks[turn]
+                break
 
 
 def deal_dirichlet(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -120,11 +121,53 @@ class CompleteForest:
 
         return to_sklearn(self)
 
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The model in ONNX, for any runtime that knows ``ai.onnx.ml``; needs the extra ``export``.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write it.
+
+        Returns
+        -------
+        onnx.ModelProto
+            Input ``X``: float32, the columns in the order of ``feature_names``, NaN where missing. Outputs ``label``
+            and ``probabilities``, or ``target``. Every row ends in the same leaves; answers are float32.
+
+        Raises
+        ------
+        DataError
+            If a column is split as categories.
+        """
+        from woodlot.estimators.interchange import to_onnx
+
+        return to_onnx(self, path)
+
+    def to_treelite(self) -> Any:
+        """The model for treelite, to compile or to serve; needs the extra ``export``.
+
+        Returns
+        -------
+        treelite.Model
+            Its rows are float64 or float32, the columns in the order of ``feature_names``, NaN where missing. A column
+            of categories has their positions in ``categories[name]``, NaN for others. Every row ends in the same
+            leaves.
+        """
+        from woodlot.estimators.interchange import to_treelite
+
+        return to_treelite(self)
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """The categories of the columns that are split as such."""
+        pairs = zip(self.feature_names, self.codings, strict=True)
+        return {name: coding.categories for name, coding in pairs if isinstance(coding, CategoryCoding)}
+
     @property
     def categorical_features(self) -> tuple[str, ...]:
         """Columns that are split as categories."""
-        pairs = zip(self.feature_names, self.codings, strict=True)
-        return tuple(name for name, coding in pairs if isinstance(coding, CategoryCoding))
+        return tuple(self.categories)
 
 
 def same_forest(one: CompleteForest, other: CompleteForest) -> bool:

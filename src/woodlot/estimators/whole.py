@@ -208,6 +208,14 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         """A scikit-learn forest that predicts the same. Categorical columns cannot be exported."""
         return self.combine().to_sklearn()
 
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The model in ONNX, perhaps written to a file; see :meth:`CompleteForest.to_onnx`."""
+        return self.combine().to_onnx(path)
+
+    def to_treelite(self) -> Any:
+        """The model for treelite; see :meth:`CompleteForest.to_treelite`."""
+        return self.combine().to_treelite()
+
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
         """Mean decrease of impurity by what the leaves answer, one per column."""
