@@ -120,9 +120,9 @@ def test_the_wrong_kind_of_federation() -> None:
 def test_settings_of_a_federation() -> None:
     with pytest.raises(ValueError, match="layout must be 'columns' or 'rows', not 'diagonal'"):
         wl.Federation.local(three(), layout="diagonal")  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="join and shares_model"):
+    with pytest.raises(DataError, match="join, shares_model"):
         wl.Federation.local(three(), layout="rows", join="outer")
-    with pytest.raises(DataError, match="join and shares_model"):
+    with pytest.raises(DataError, match="join, shares_model"):
         wl.Federation.local(three(), layout="rows", shares_model=True)
     with pytest.raises(DataError, match="cannot name a party"):
         wl.Federation.local({"a.b": frame()}, layout="rows")

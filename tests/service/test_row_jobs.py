@@ -17,6 +17,7 @@ from world import World, running
 
 import woodlot as wl
 from wire_search import captured, disguised, floats, integers, opened, search, texts
+from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import DataError
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.service.client import JobFailed
@@ -26,6 +27,7 @@ KIND: dict[str, Any] = {
     "collaborative": wl.CollaborativeForestClassifier,
     "local": wl.LocalForestsClassifier,
     "extra-trees": extra_trees,
+    "lossless": wl.HorizontalForestClassifier,
 }
 
 
@@ -82,6 +84,9 @@ def test_a_model_is_kept_fetched_exported_and_used_by_every_party(world: World, 
         assert done.scores[party] == pytest.approx((kept["prediction"] == rows[LABEL]).mean())
     assert done.rows == dict.fromkeys(HOSPITALS, 60)
     assert done.score == pytest.approx(np.mean(list(done.scores.values())))
+    seen_by_coordinator = CoordinatorView(world.coordinator_config())  # as the dashboard shows it
+    assert {line.name: line.n_columns for line in seen_by_coordinator.parties()} == dict.fromkeys(HOSPITALS, 3)
+    seen_by_coordinator.store.close()
 
 
 def test_a_secret_of_each_party_draws_the_rows_of_trees(world: World) -> None:

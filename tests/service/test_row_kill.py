@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hospitals import LABEL, PLAN, charges_of, extra_trees, hospitals, rows_of
-from kill_stage import Stage, kill_at_random, kill_everywhere
+from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes
 from small_jobs import COORDINATOR
 
@@ -51,6 +52,24 @@ def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows
 def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
     for job in kill_at_random(stage, 2, seed=3):
         assert stage.outcome_of(job) == stage.expected
+
+
+@pytest.mark.parametrize(
+    "model",
+    [wl.HorizontalForestClassifier(3, max_depth=3, random_state=0), extra_trees(wl.LocalDP(epsilon=2.0))],
+    ids=["lossless", "randomised labels"],
+)
+def test_other_methods_survive_deaths_too(stage: Rows, model: Any) -> None:
+    plan = model.make_plan()
+
+    def order() -> AnyOrder:
+        return stage.user.train_rows_order(plan, LABEL, {})
+
+    job, _ = stage.run(order())
+    again = order()
+    total = stage.replies("bern", job)
+    assert len(kill_through(stage, again, "bern", {3, total // 2, total - 2})) > 1
+    assert stage.outcome_of(again.job) == stage.outcome_of(job)
 
 
 def test_noise_is_drawn_and_paid_once_whoever_dies(stage: Rows) -> None:

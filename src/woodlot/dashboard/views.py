@@ -171,6 +171,8 @@ class CoordinatorView(_StateView):
             forest = self.forest(model)
         except WoodlotError:
             return None
+        if party not in forest.parties:  # a forest over rows: every party has all columns
+            return len(forest.feature_keys)
         return int((forest.feature_party == forest.parties.index(party)).sum())
 
     def jobs(self) -> list[JobFacts]:

@@ -159,8 +159,17 @@ class Holdings:
     shared_secret: bytes | None = None
     n_jobs: int = 1
 
-    def sum_client(self, mode: Mode, allow_two: bool) -> SumClient:
-        """This client's part of the sums of the job."""
+    def sum_client(self, mode: Mode, allow_two: bool, recover: bool = False) -> SumClient:
+        """This client's part of the sums of the job.
+
+        Parameters
+        ----------
+        mode, allow_two
+            As the plan says.
+        recover : bool
+            Whether to repeat a sum without a client that has gone away. A coordinator could pretend that, so it is
+            allowed only where the plan asks for it.
+        """
         return SumClient(
             self.name,
             job=self.job,
@@ -169,6 +178,7 @@ class Holdings:
             shared_secret=self.shared_secret if mode == "secure" else None,
             mode=mode,
             allow_two=allow_two,
+            recover=recover,
             data_digest=self.data_digest,
         )
 

@@ -43,6 +43,14 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     spare_after: float | None = None
     words_at_once: PositiveInt = WORDS_AT_ONCE
 
+    @property
+    def shows_numbers(self) -> bool:
+        return self.sums == "plain"
+
+    @property
+    def allows_two(self) -> bool:
+        return self.allow_two
+
     def declared(self) -> dict[str, NDArray[np.float64]]:
         """The declared edges of each column that has any.
 
