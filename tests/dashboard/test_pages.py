@@ -92,6 +92,7 @@ def test_every_page_is_there(stage: Stage) -> None:
         f"/models/{model}",
         "/disclosure",
         "/answers",
+        "/budget",
     ):
         page = stage.get(path)
         assert page.status_code == 200, path

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from woodlot.cli._client import AsJson, print_json, reporting
-
-if TYPE_CHECKING:
-    from sqlite3 import Connection
-
-    from woodlot.privacy.budget import Charge
 
 budget = typer.Typer(name="budget", no_args_is_help=True, help="What a party has spent of its privacy.")
 
@@ -33,63 +28,14 @@ def show(
     Run it where the party runs, beside it if you like: its record is only read.
     """
     with reporting(as_json):
-        accounts = _accounts(config)
+        from woodlot.service.config import PartyConfig
+        from woodlot.service.privacy_accounts import privacy_accounts
+
+        accounts = privacy_accounts(PartyConfig.load(config))
     if as_json:
         print_json({"tables": accounts})
     else:
         _print(accounts, releases=releases)
-
-
-def _accounts(path: Path) -> list[dict[str, Any]]:
-    """One entry for each table that is configured or has ever been released from."""
-    from contextlib import closing
-
-    from woodlot.exceptions import ConfigError
-    from woodlot.privacy.accounting import in_plain_words
-    from woodlot.privacy.budget import Ledger
-    from woodlot.runtime.journal import Journal
-    from woodlot.service.config import PartyConfig
-    from woodlot.service.identity import Identity
-    from woodlot.service.party import JOURNAL
-
-    settings = PartyConfig.load(path)
-    party, file = Identity.load(settings.identity).name, settings.state / JOURNAL
-    if not file.exists():
-        raise ConfigError(f"{settings.state} has no {JOURNAL} yet: the party has never run with this configuration")
-    delta = settings.privacy.delta
-
-    def read(db: Connection) -> tuple[dict[str, list[Charge]], dict[str, float]]:
-        ledger = Ledger(db)
-        charged = [dataset for client, dataset in ledger.accounts() if client == party]
-        tables = [*settings.tables, *(table for table in charged if table not in settings.tables)]
-        return (
-            {table: ledger.charges(party, table) for table in tables},
-            {table: ledger.spent(party, table, delta) for table in tables},
-        )
-
-    with closing(Journal.read(file)) as journal:
-        charges, spent = journal.consult(read)
-    return [
-        {
-            "party": party,
-            "table": table,
-            "epsilon": spent[table],
-            "delta": delta,
-            "budget": settings.privacy.epsilon,
-            "meaning": in_plain_words(spent[table], delta),
-            "releases": [
-                {
-                    "release": charge.release,
-                    "job": charge.job,
-                    "mechanism": charge.mechanism,
-                    "epsilon": charge.spend.epsilon,
-                    "count": charge.spend.count,
-                }
-                for charge in charges[table]
-            ],
-        }
-        for table in charges
-    ]
 
 
 def _print(accounts: list[dict[str, Any]], *, releases: bool) -> None:

@@ -90,6 +90,7 @@ class Pages:
         get("/models/{model}/trees/{tree}/nodes")(self.nodes)
         get("/models/{model}/trees/{tree}/way")(self.way)
         get("/disclosure", response_class=HTMLResponse)(self.disclosure)
+        get("/budget", response_class=HTMLResponse)(self.budget)
         get("/answers", response_class=HTMLResponse)(self.answers)
         get("/events")(self.events)
         post("/jobs/{job}/cancel")(self.cancel)
@@ -234,6 +235,10 @@ class Pages:
         role = role or self.roles[0]
         rows = self.view(role).all_disclosures()
         return self._page("disclosure", role, rows=sorted(rows, key=lambda row: -row.bytes))
+
+    def budget(self) -> HTMLResponse:
+        """What the parties on this machine have spent of their privacy."""
+        return self._page("budget", accounts=[one for view in self.parties.values() for one in view.accounts()])
 
     def answers(self, role: str = "", job: str = "", table: str = "", label: str = "") -> HTMLResponse:
         """Answers that were delivered to a party, against its own labels."""

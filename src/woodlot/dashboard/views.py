@@ -33,6 +33,7 @@ from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
+from woodlot.service.privacy_accounts import privacy_accounts
 
 COORDINATOR = "coordinator"
 JOURNAL = "journal.sqlite"
@@ -225,6 +226,7 @@ class PartyView(_StateView):
     def __init__(self, config: PartyConfig) -> None:
         self.identity = Identity.load(config.identity)
         super().__init__(self.identity.name, config.state)
+        self.config = config
         self.policy = config.policy
         self.tables = config.tables
         self._part = functools.lru_cache(maxsize=MODELS_AT_HAND)(self._read_part)
@@ -242,6 +244,10 @@ class PartyView(_StateView):
             name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             for name, value in plain.items()
         }
+
+    def accounts(self) -> list[dict[str, Any]]:
+        """What it has spent of its privacy, by table."""
+        return [] if self.journal() is None else privacy_accounts(self.config)
 
     def models(self) -> list[str]:
         """The models that the party has a part of."""
