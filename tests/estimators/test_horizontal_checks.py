@@ -26,6 +26,9 @@ SMALL: dict[str, Any] = {"n_estimators": 5}
         wl.CollaborativeForestRegressor(**SMALL, min_samples_leaf=1, leaf_average="rows", bootstrap=False),
         wl.HorizontalForestClassifier(**SMALL),
         wl.HorizontalForestRegressor(**SMALL),
+        wl.FederatedExtraTreesClassifier(**SMALL),
+        wl.FederatedExtraTreesRegressor(**SMALL),
+        wl.FederatedExtraTreesClassifier(**SMALL, privacy=wl.LocalDP(epsilon=9.0), min_samples_leaf=1),
     ]
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:

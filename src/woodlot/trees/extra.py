@@ -10,7 +10,7 @@ from the counts alone, whoever has the rows and in whatever order nodes are look
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ from woodlot.data.tables import Table
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import extra as kernels
-from woodlot.trees.kernels.extra import Questions
+from woodlot.trees.kernels.extra import Facts, Questions
 from woodlot.trees.kernels.hashing import child_keys
 from woodlot.trees.kernels.rows import preorder
 from woodlot.trees.parallel import run_chunks
@@ -309,29 +309,34 @@ class Drawn:
         return Drawn(self.width, asked._replace(feature=feature, threshold=threshold), self.position)
 
 
-@dataclass(eq=False)
-class _Facts:
-    """What has been released of the values at nodes, in lists: see the kernels."""
+class _FactLists:
+    """What has been released of the values at nodes; see the kernels. The lists only grow."""
 
-    head: NDArray[np.int64]
-    next: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    feature: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    at: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    upper: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    def __init__(self) -> None:
+        self._n = 0
+        self.entries = _fact_room(1024)
 
     def add(
         self,
-        node: NDArray[np.int64],
+        head: NDArray[np.int64],
+        place: NDArray[np.int64],
         feature: NDArray[np.int32],
         at: NDArray[np.float64],
         upper: NDArray[np.bool_],
     ) -> None:
-        link = np.empty(len(node), np.int64)
-        kernels.link_facts(node, self.head, len(self.next), link)
-        self.next = np.concatenate([self.next, link])
-        self.feature = np.concatenate([self.feature, feature.astype(np.int32)])
-        self.at = np.concatenate([self.at, at])
-        self.upper = np.concatenate([self.upper, upper.astype(np.uint8)])
+        """Put facts before those that the lists of some open nodes have already."""
+        needed = self._n + len(place)
+        if needed > len(self.entries.next):
+            larger = _fact_room(2 * needed)
+            for old, new in zip(self.entries, larger, strict=True):
+                new[: self._n] = old[: self._n]
+            self.entries = larger
+        kernels.add_facts(place, feature, at, upper.astype(np.uint8), head, self.entries, self._n)
+        self._n = needed
+
+
+def _fact_room(n: int) -> Facts:
+    return Facts(np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n), np.empty(n, np.uint8))
 
 
 class GrowingTrees:
@@ -354,29 +359,24 @@ class GrowingTrees:
         self.depth = np.zeros(n_trees, np.int64)
         self._attempts = np.zeros(n_trees, np.int64)
         self._keys = tree_keys(seed, range(n_trees))
-        self._parent = np.full(n_trees, -1, np.int64)
-        self._left = np.full(n_trees, -1, np.int64)
-        self._facts = _Facts(np.full(n_trees, -1, np.int64))
-        self._asked: list[tuple[NDArray[np.int64], Questions]] = []
+        self._n_nodes = n_trees
+        self._head = np.full(n_trees, -1, np.int64)
+        self._facts = _FactLists()
+        self._asked: list[tuple[NDArray[np.int64], NDArray[np.int64], Questions]] = []
 
     def draw(self, width: int) -> Drawn:
         """Candidates of the open nodes."""
         k = len(self.nodes) * width
         feature, position, draw = np.full(k, -1, np.int32), np.zeros(k), np.zeros(k, np.uint64)
-        facts, axes = self._facts, self.axes
+        axes = self.axes
         kernels.draw_questions(
-            self.nodes,
             self._keys,
             self._attempts,
             width,
             axes.feature_keys,
             axes.tops,
-            self._parent,
-            facts.head,
-            facts.next,
-            facts.feature,
-            facts.at,
-            facts.upper,
+            self._head,
+            self._facts.entries,
             feature,
             position,
             draw,
@@ -387,7 +387,7 @@ class GrowingTrees:
         """Make leaves of open nodes; returns which places stay open."""
         kept = np.flatnonzero(is_open)
         self.nodes, self.depth, self.tree = self.nodes[kept], self.depth[kept], self.tree[kept]
-        self._attempts, self._keys = self._attempts[kept], self._keys[kept]
+        self._attempts, self._keys, self._head = self._attempts[kept], self._keys[kept], self._head[kept]
         return kept
 
     def learn_empty(self, drawn: Drawn, n_left: NDArray[Any], n_right: NDArray[Any]) -> None:
@@ -397,9 +397,9 @@ class GrowingTrees:
         numeric = (drawn.questions.feature >= 0) & (np.diff(drawn.questions.set_start) == 0)
         empty = numeric & ((n_left.ravel() == 0) | (n_right.ravel() == 0))
         places = np.flatnonzero(empty)
-        nodes = self.nodes[places // drawn.width]
         upper = n_right.ravel()[places] == 0
-        self._facts.add(nodes, drawn.questions.feature[places], drawn.position[places], upper)
+        feature, at = drawn.questions.feature[places], drawn.position[places]
+        self._facts.add(self._head, places // drawn.width, feature, at, upper)
 
     def decide(self, drawn: Drawn, best: NDArray[np.int64], may_wait: bool) -> tuple[NDArray[np.uint8], Questions]:
         """Split every open node by its best candidate; -1: it waits for another attempt, or is a leaf.
@@ -422,37 +422,37 @@ class GrowingTrees:
     def _grow(
         self, fate: NDArray[np.uint8], split: NDArray[np.int64], questions: Questions, position: NDArray[np.float64]
     ) -> None:
-        parents, n_nodes = self.nodes[split], len(self._parent)
-        children = n_nodes + np.arange(2 * len(split), dtype=np.int64)
+        parents = self.nodes[split]
+        children = self._n_nodes + np.arange(2 * len(split), dtype=np.int64)
+        self._n_nodes += len(children)
         keys = np.empty(len(children), np.uint64)
         child_keys(self._keys[split], keys)
-        self._left[parents] = children[::2]
-        self._asked.append((parents, questions))
-        self._parent = np.concatenate([self._parent, np.repeat(parents, 2)])
-        self._left = np.concatenate([self._left, np.full(len(children), -1, np.int64)])
-        self._facts.head = np.concatenate([self._facts.head, np.full(len(children), -1, np.int64)])
-        numeric = np.flatnonzero(np.diff(questions.set_start) == 0)
-        for side in (0, 1) if self.keeps_facts else ():
-            below = np.full(len(numeric), side == 0)
-            self._facts.add(children[side::2][numeric], questions.feature[numeric], position[numeric], below)
+        self._asked.append((parents, children[::2], questions))
         copies = np.repeat(np.arange(len(fate)), np.choose(fate, [0, 1, 2]))
         is_child = fate[copies] == SPLITS
-        depth, attempts, nodes, key = self.depth[copies], self._attempts[copies], self.nodes[copies], self._keys[copies]
+        nodes, key, head = self.nodes[copies], self._keys[copies], self._head[copies]
         nodes[is_child], key[is_child] = children, keys
-        self.nodes, self._keys, self.tree = nodes, key, self.tree[copies]
-        self.depth = np.where(is_child, depth + 1, depth)
-        self._attempts = np.where(is_child, 0, attempts + 1)
+        if self.keeps_facts:
+            numeric = np.flatnonzero(np.diff(questions.set_start) == 0)
+            places = np.flatnonzero(is_child).reshape(-1, 2)[numeric]
+            for side in (0, 1):
+                is_left = np.full(len(numeric), side == 0)
+                self._facts.add(head, places[:, side], questions.feature[numeric], position[numeric], is_left)
+        self.nodes, self._keys, self._head, self.tree = nodes, key, head, self.tree[copies]
+        self.depth = np.where(is_child, self.depth[copies] + 1, self.depth[copies])
+        self._attempts = np.where(is_child, 0, self._attempts[copies] + 1)
 
     def finish(self) -> tuple[WholeTrees, NDArray[np.int64]]:
         """The whole trees, and where each node stands in them."""
-        n_nodes = len(self._left)
-        position = np.full(n_nodes, -1, np.int64)
+        left, position = np.full((2, self._n_nodes), -1, np.int64)
         offset = np.zeros(self.n_trees + 1, np.int64)
-        right = np.full(n_nodes, -1, np.int32)
-        preorder(self._left, self.n_trees, position, offset, right)
-        parents = np.concatenate([np.empty(0, np.int64), *(nodes for nodes, _ in self._asked)])
+        right = np.full(self._n_nodes, -1, np.int32)
+        for nodes, children, _ in self._asked:
+            left[nodes] = children
+        preorder(left, self.n_trees, position, offset, right)
+        parents = np.concatenate([np.empty(0, np.int64), *(nodes for nodes, _, _ in self._asked)])
         order = np.argsort(position[parents], kind="stable")
-        asked = take_questions(_join([questions for _, questions in self._asked]), order)
+        asked = take_questions(_join([questions for _, _, questions in self._asked]), order)
         splits = Splits(
             node=position[parents][order].astype(np.int32),
             feature=asked.feature,

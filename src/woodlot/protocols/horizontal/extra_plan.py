@@ -93,6 +93,10 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
                 )
 
     @property
+    def fewest_rows(self) -> int:
+        return 1 if self.shows_numbers and self.privacy is None else self.min_samples_leaf
+
+    @property
     def shows_numbers(self) -> bool:
         return self.sums == "plain"
 

@@ -11,7 +11,7 @@ A question is on numbers (``value <= threshold``), or on categories (a set, one 
 for no question.
 
 The coordinator draws the questions. What it knows of a node's values are facts that have been released: the splits
-above it, and candidates that left one side empty. Facts stand in lists, one list per node, and hold for all below it.
+above it, and candidates that left one side empty. Facts stand in lists; the list of a node goes on with its parent's.
 """
 
 from __future__ import annotations
@@ -221,12 +221,29 @@ def value_ranges(values: Any, rows: Any, start: Any, end: Any, feature: Any, wid
 # --- the coordinator ---
 
 
+class Facts(NamedTuple):
+    """What is known of values, in lists: an entry names the one before it, -1 the end."""
+
+    next: Any
+    """int64."""
+    feature: Any
+    """int32."""
+    at: Any
+    """float64: a position on the feature's axis."""
+    upper: Any
+    """uint8; 1: no value lies above, 0: none lies below."""
+
+
 @kernel
-def link_facts(node: Any, head: Any, first: Any, link: Any) -> None:
-    """Put facts, numbered from ``first`` on, before those that their nodes have already."""
-    for i in range(len(node)):
-        link[i] = head[node[i]]
-        head[node[i]] = first + i
+def add_facts(place: Any, feature: Any, at: Any, upper: Any, head: Any, facts: Any, first: Any) -> None:
+    """Put new facts, numbered from ``first`` on, before those that their nodes have already."""
+    for i in range(len(place)):
+        number = first + i
+        facts.next[number] = head[place[i]]
+        facts.feature[number] = feature[i]
+        facts.at[number] = at[i]
+        facts.upper[number] = upper[i]
+        head[place[i]] = number
 
 
 @kernel
@@ -236,19 +253,29 @@ def unit(key: Any) -> Any:
 
 
 @kernel
+def first_places(places: Any, n: Any, order: Any) -> None:
+    """The features that come first in a node's order: all of them, or few, which then need no sorting of the rest."""
+    p = len(places)
+    if n == p:
+        order[:] = np.argsort(places)
+        return
+    for k in range(n):
+        best = -1
+        for f in range(p):
+            if (k == 0 or places[f] > places[order[k - 1]]) and (best < 0 or places[f] < places[best]):
+                best = f
+        order[k] = best
+
+
+@kernel
 def draw_questions(
-    nodes: Any,
     keys: Any,
     attempts: Any,
     width: Any,
     feature_keys: Any,
     tops: Any,
-    parent: Any,
     head: Any,
-    fact_next: Any,
-    fact_feature: Any,
-    fact_at: Any,
-    fact_upper: Any,
+    facts: Any,
     feature: Any,
     position: Any,
     draw: Any,
@@ -261,38 +288,42 @@ def draw_questions(
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
-    for i in range(len(nodes)):
+    order = np.empty(p, np.int64)
+    low = np.empty(p)
+    high = np.empty(p)
+    for i in range(len(keys)):
         for f in range(p):
             places[f] = place(keys[i], feature_keys[f])
-        order = np.argsort(places)
+            low[f] = 0.0
+            high[f] = tops[f]
+        fact = head[i]
+        while fact >= 0:
+            f = facts.feature[fact]
+            if facts.upper[fact]:
+                high[f] = min(high[f], facts.at[fact])
+            else:
+                low[f] = max(low[f], facts.at[fact])
+            fact = facts.next[fact]
+        ranked = (attempts[i] + 2) * width
+        if 4 * ranked > p:
+            ranked = p
+        first_places(places, ranked, order)
         found = 0
         for step in range(p):
             if found == width:
                 break
-            f = order[(step + attempts[i] * width) % p]
-            if tops[f] == 0:
+            rank = (step + attempts[i] * width) % p
+            if rank >= ranked:  # many features were passed over
+                ranked = p
+                first_places(places, ranked, order)
+            f = order[rank]
+            if tops[f] == 0 or (tops[f] > 0 and not low[f] < high[f]):
                 continue
-            low = 0.0
-            high = tops[f]
-            if high > 0:
-                node = nodes[i]
-                while node >= 0:
-                    fact = head[node]
-                    while fact >= 0:
-                        if fact_feature[fact] == f:
-                            if fact_upper[fact]:
-                                high = min(high, fact_at[fact])
-                            else:
-                                low = max(low, fact_at[fact])
-                        fact = fact_next[fact]
-                    node = parent[node]
-                if not low < high:
-                    continue
             j = i * width + found
             key = mix(places[f] ^ (U64(0xD1342543DE82EF95) * U64(attempts[i] + 1)))
             feature[j] = f
             draw[j] = key
-            position[j] = low + (high - low) * unit(key)
+            position[j] = low[f] + (high[f] - low[f]) * unit(key)
             found += 1
 
 

@@ -1,0 +1,446 @@
+"""Federated extra-trees as a protocol: the same forest whoever has the rows, what is charged, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from wire_search import captured
+from woodlot.data.tables import read_table
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.privacy.accounting import Spend
+from woodlot.privacy.budget import Budget, Charge, LedgerFile
+from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.settings import GlobalDP, LocalDP
+from woodlot.protocols.horizontal import extra_trees as coordinator
+from woodlot.protocols.horizontal.claims import claim_of
+from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
+from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
+from woodlot.protocols.horizontal.extra_trees import extra_trees
+from woodlot.protocols.messages import extra_trees as msg
+from woodlot.protocols.messages import horizontal, secure_sum
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.target import Target
+from woodlot.runtime import codec
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.drivers.inprocess import InProcessDriver
+from woodlot.runtime.run import run
+
+SECRET = bytes(range(32))
+KNOTS = {"age": (-4.0, 4.0), "income": (-4.0, 0.0, 4.0)}
+TOWNS = ("Aarau", "Brugg", "Chur")
+CLASSES = ("high", "low", "middle")
+
+
+def plan(**changes: Any) -> ExtraTreesPlan:
+    known: dict[str, Any] = {
+        "task": "classes",
+        "n_estimators": 6,
+        "criterion": "gini",
+        "max_depth": 6,
+        "min_samples_split": 2,
+        "min_samples_leaf": 1,
+        "max_features": "sqrt",
+        "bootstrap": False,
+        "max_samples": None,
+        "max_bins": None,
+        "seed": 3,
+        "knots": KNOTS,
+        "known_categories": {"town": TOWNS},
+        "classes": CLASSES,
+    }
+    return ExtraTreesPlan(**(known | changes))
+
+
+def table(n: int = 150, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 2)).round(2), columns=["age", "income"])
+    frame.loc[rng.random(n) < 0.1, "income"] = np.nan
+    frame["town"] = rng.choice(TOWNS, n)
+    signal = frame["age"] + (frame["town"] == "Chur")
+    return frame, np.array(CLASSES)[np.digitize(signal + rng.normal(size=n) * 0.2, [-0.4, 0.8])]
+
+
+def holdings(name: str, frame: pd.DataFrame, target: Target, **options: Any) -> Holdings:
+    known: dict[str, Any] = {
+        "entropy": lambda purpose: SECRET,
+        "lasting": lambda purpose: SECRET,
+        "purse": LedgerPurse(name),
+        "shared_secret": SECRET,
+        "row_ids": lambda: [row.to_bytes(8, "big") for row in frame.index.tolist()],
+    }
+    return Holdings(name=name, table=read_table(frame), target=target, **(known | options))
+
+
+def clients(a_plan: ExtraTreesPlan, n: int, dealing: np.ndarray | None = None, **options: Any) -> dict[str, Any]:
+    frame, y = table()
+    values = frame["age"].to_numpy() * 3.7
+    dealing = np.arange(len(y)) % n if dealing is None else dealing
+    handlers = {}
+    for k in range(n):
+        own = dealing == k
+        target = Target.of_values(values[own]) if a_plan.task == "targets" else Target.of_classes(y[own])
+        handlers[f"client-{k}"] = ExtraTreesClient(holdings(f"client-{k}", frame[own], target, **options), a_plan)
+    return handlers
+
+
+def grow(a_plan: ExtraTreesPlan, handlers: Mapping[str, Any]) -> Any:
+    ledger = Ledger()
+    with InProcessDriver(handlers, ledger=ledger) as driver:
+        return run(extra_trees(a_plan, tuple(handlers)), driver, ledger=ledger)
+
+
+def arrays(parts: Any) -> list[np.ndarray]:
+    forest, part = parts
+    splits, leaves = part.splits, forest.leaves
+    fields = ("feature", "threshold", "missing_left", "set_start", "sets")
+    return [
+        forest.structure.right,
+        *(getattr(splits, name) for name in fields),
+        leaves.weight,
+        leaves.output,
+        leaves.value,
+        forest.gain,
+    ]
+
+
+REGRESSION: dict[str, Any] = {"task": "targets", "criterion": "squared_error", "classes": None}
+
+
+@pytest.mark.parametrize("changes", [{}, REGRESSION, {"privacy": LocalDP(), "min_samples_leaf": 3}])
+def test_the_forest_does_not_depend_on_who_has_the_rows(changes: dict[str, Any]) -> None:
+    """One client with all rows, three and seven, secure and plain sums, dealt evenly or not."""
+    whole = arrays(grow(plan(**changes, sums="plain"), clients(plan(**changes, sums="plain"), 1)))
+    assert len(whole[0]) > 100
+    uneven = np.minimum(np.arange(150) // 10, 2)
+    for n, dealing, sums in ((3, None, "secure"), (3, uneven, "plain"), (7, None, "secure")):
+        ordered = plan(**changes, sums=sums)
+        for one, other in zip(whole, arrays(grow(ordered, clients(ordered, n, dealing))), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_levels_in_several_answers_give_the_same_forest(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = arrays(grow(plan(), clients(plan(), 3)))
+    monkeypatch.setattr(coordinator, "CELLS_AT_ONCE", 12)
+    monkeypatch.setattr(coordinator, "_READ_AT_ONCE", 5)
+    for one, other in zip(whole, arrays(grow(plan(), clients(plan(), 3))), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_before_trees_grow_labels_change_nothing_where_they_are_protected() -> None:
+    ordered = plan(privacy=LocalDP(), classes=("A", *CLASSES))
+    frame, y = table()
+    other = ExtraTreesClient(holdings("client-0", frame, Target.of_classes(np.roll(y, 1))), ordered)
+    same = ExtraTreesClient(holdings("client-0", frame, Target.of_classes(y[y != "low"])), ordered)
+    question = msg.DescribeColumns(task="classes", hide_rows=False)
+    assert codec.encode(other.handle(question)) == codec.encode(same.handle(question))
+
+
+# --- what is charged ---
+
+
+def spent(handlers: Mapping[str, Any]) -> list[list[Spend]]:
+    return [handler._own.purse.spends() for handler in handlers.values()]
+
+
+def test_randomised_labels_are_charged_once_and_for_ever() -> None:
+    ordered = plan(privacy=LocalDP())
+    handlers = clients(ordered, 3)
+    grow(ordered, handlers)
+    claim = claim_of(ordered, 3)
+    for spends in spent(handlers):
+        assert [spend.count for spend in spends] == [1]
+        assert spends[0].epsilon == pytest.approx(claim.epsilon)
+    purses = {name: handler._own.purse for name, handler in handlers.items()}
+    before = spent(handlers)
+    for changes in ({"n_estimators": 20, "seed": 5}, {"privacy": LocalDP(pr=0.5)}):
+        again = plan(**({"privacy": LocalDP()} | changes))
+        frame, y = table()
+        handlers = {
+            name: ExtraTreesClient(holdings(name, frame[k::3], Target.of_classes(y[k::3]), purse=purses[name]), again)
+            for k, name in enumerate(purses)
+        }
+        grow(again, handlers)
+        if "n_estimators" in changes:  # more trees are free
+            assert spent(handlers) == before
+        else:
+            assert all(len(spends) == 2 for spends in spent(handlers))
+
+
+@pytest.mark.parametrize("leaves_only", [False, True])
+def test_noise_is_charged_for_every_query(leaves_only: bool) -> None:
+    ordered = plan(privacy=GlobalDP(query_epsilon=0.5, leaves_only=leaves_only), max_depth=3, n_estimators=4)
+    handlers = clients(ordered, 3)
+    grow(ordered, handlers)
+    planned = ordered.queries(3)
+    assert planned == (4 if leaves_only else 4 * (3 * 1 + 1))
+    for spends in spent(handlers):
+        assert {spend.epsilon for spend in spends} == {0.5}
+        assert sum(spend.count for spend in spends) <= planned
+        assert sum(spend.count for spend in spends) >= (4 if leaves_only else 8)
+    claim = claim_of(ordered, 3)
+    assert claim.plain_epsilon == pytest.approx(0.5 * planned)
+    assert claim.epsilon is not None
+    assert claim.epsilon <= claim.plain_epsilon
+    total = plan(privacy=GlobalDP(epsilon=2.0, leaves_only=leaves_only), max_depth=3, n_estimators=4)
+    assert claim_of(total, 3).plain_epsilon == pytest.approx(2.0)
+
+
+def test_private_quantiles_are_charged() -> None:
+    ordered = plan(ranges="private-quantiles", quantile_epsilon=2.0, privacy=LocalDP())
+    handlers = clients(ordered, 3)
+    grow(ordered, handlers)
+    for spends in spent(handlers):
+        assert sum(spend.epsilon * spend.count for spend in spends) == pytest.approx(
+            2.0 + LocalDP().total_epsilon(CLASSES)
+        )
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_told() -> None:
+    for privacy, budget in ((LocalDP(), 1.0), (GlobalDP(epsilon=4.0), 3.9)):
+        ordered = plan(privacy=privacy)
+        handlers = clients(ordered, 3)
+        for name in handlers:
+            handlers[name]._own.purse.budget = Budget(budget)
+        with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
+            grow(ordered, handlers)
+        assert spent(handlers) == [[], [], []]
+
+
+def test_a_budget_that_is_spent_meanwhile_stops_the_forest_in_the_middle() -> None:
+    """Another job of the client takes what was left: the next level is refused, and nothing more is charged."""
+    ordered = plan(privacy=GlobalDP(query_epsilon=1.0))
+    file = LedgerFile.in_memory()
+    purse = LedgerPurse("client-0", budget=Budget(float(ordered.queries(3))), file=file)
+    handlers = clients(ordered, 3)
+    frame, y = table()
+    client = ExtraTreesClient(holdings("client-0", frame[::3], Target.of_classes(y[::3]), purse=purse), ordered)
+    handlers["client-0"] = client
+
+    class Meanwhile:
+        levels = 0
+
+        def handle(self, message: Message) -> Message:
+            if isinstance(message, msg.CountSplits):
+                self.levels += 1
+                if self.levels == 3:
+                    left = ordered.queries(3) - sum(spend.count for spend in purse.spends())
+                    purse.charge(Charge(release="other", mechanism="other", spend=Spend(1.0, left)))
+            return client.handle(message)
+
+    with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
+        grow(ordered, handlers | {"client-0": Meanwhile()})
+    assert client._step == 1  # as after the second level
+    assert sum(spend.count for spend in purse.spends()) == ordered.queries(3)
+
+
+def test_a_repeated_question_gets_the_same_noise() -> None:
+    ordered = plan(privacy=GlobalDP(query_epsilon=0.1), sums="plain", n_estimators=1, max_depth=2)
+    client, questions = first_level(ordered)
+    again, _ = first_level(ordered, purse=client._own.purse)
+    one, two = client.handle(questions), again.handle(questions)
+    assert isinstance(one, secure_sum.PlainVector)
+    assert isinstance(two, secure_sum.PlainVector)
+    np.testing.assert_array_equal(one.values, two.values)
+    fresh, _ = first_level(ordered)
+    three = fresh.handle(questions)
+    assert isinstance(three, secure_sum.PlainVector)
+    assert (three.values != one.values).any()
+
+
+# --- what is refused ---
+
+
+def first_level(ordered: ExtraTreesPlan, **options: Any) -> tuple[ExtraTreesClient, msg.CountSplits]:
+    """A client that is asked its first questions."""
+    frame, y = table()
+    client = ExtraTreesClient(holdings("a", frame, Target.of_classes(y), **options), ordered)
+    if ordered.privacy is None:
+        client.handle(horizontal.DescribeRows(task="classes"))
+    else:
+        client.handle(msg.DescribeColumns(task="classes", hide_rows=isinstance(ordered.privacy, GlobalDP)))
+    client.handle(
+        horizontal.UseSchema(
+            names=("age", "income", "town"),
+            categories=(None, None, TOWNS),
+            classes=CLASSES,
+            magnitude=0,
+            max_bins=None,
+        )
+    )
+    client.handle(secure_sum.OpenSums(clients=("a",), mode="plain"))
+    client.handle(secure_sum.StartSums(introductions={"a": secure_sum.SumIntroduction()}))
+    width, n = ordered.width(3), ordered.n_estimators
+    nothing = np.empty(0, np.uint8)
+    cells = client._tally.cells
+    questions = msg.CountSplits(
+        step=0,
+        fate=nothing,
+        is_open=np.ones(n, np.uint8),
+        split_feature=np.empty(0, np.int32),
+        split_threshold=np.empty(0),
+        split_missing_left=nothing,
+        split_sets=nothing,
+        width=width,
+        first=0,
+        feature=np.zeros(n * width, np.int32),
+        threshold=np.zeros(n * width),
+        missing_left=np.zeros(n * width, np.uint8),
+        sets=nothing,
+        fraction_bits=0,
+        order=secure_sum.SumOrder(round=0, clients=("a",), length=n * width * cells, bound=10**9),
+    )
+    return client, questions
+
+
+def changed(message: Any, **fields: Any) -> Any:
+    known = {name: getattr(message, name) for name in message.__struct_fields__}
+    return type(message)(**(known | fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"step": 1},
+        {"width": 2},
+        {"is_open": np.ones(2, np.uint8)},
+        {"fate": np.zeros(1, np.uint8)},
+        {"first": 1},
+        {"first": -1},
+        {"feature": np.full(6, 3, np.int32)},
+        {"feature": np.full(6, 2, np.int32)},
+        {"feature": np.empty(0, np.int32)},
+        {"threshold": np.full(6, np.nan)},
+        {"sets": np.zeros(1, np.uint8)},
+        {"order": secure_sum.SumOrder(round=0, clients=("a",), length=3, bound=10)},
+        {"split_feature": np.zeros(1, np.int32), "split_threshold": np.zeros(1)},
+    ],
+)
+def test_a_level_that_is_not_sound_is_refused_and_changes_nothing(fields: dict[str, Any]) -> None:
+    client, questions = first_level(plan(sums="plain"))
+    with pytest.raises(RemoteProtocolError):
+        client.handle(changed(questions, **fields))
+    assert client._step == -1
+    expected, _ = first_level(plan(sums="plain"))
+    one, two = client.handle(questions), expected.handle(questions)
+    assert isinstance(one, secure_sum.PlainVector)
+    assert isinstance(two, secure_sum.PlainVector)
+    np.testing.assert_array_equal(one.values, two.values)
+
+
+def test_a_client_does_what_was_ordered_and_nothing_else() -> None:
+    private, questions = first_level(plan(privacy=GlobalDP(epsilon=1.0), sums="plain"))
+    order = secure_sum.SumOrder(round=1, clients=("a",), length=3, bound=10)
+    for message in (msg.CountRows(order=order, fraction_bits=0), msg.CountOutside(order=order), msg.TellQuantiles()):
+        with pytest.raises(RemoteProtocolError):
+            private.handle(message)
+    plain, questions = first_level(plan(sums="plain"))
+    level = {name: getattr(questions, name) for name in msg.LevelMessage.__struct_fields__}
+    with pytest.raises(RemoteProtocolError, match="proposals of thresholds were not ordered"):
+        plain.handle(msg.ProposeThresholds(**level, feature=questions.feature))
+    frame, y = table()
+    hidden = ExtraTreesClient(holdings("a", frame, Target.of_classes(y)), plan(privacy=LocalDP()))
+    with pytest.raises(RemoteProtocolError, match="under differential privacy"):
+        hidden.handle(horizontal.DescribeRows(task="classes"))
+
+
+def test_proposals_tell_nothing_of_few_rows_or_of_rows_that_are_alike() -> None:
+    frame = pd.DataFrame({"age": [1.0] * 12 + [2.0] * 3, "income": np.arange(15.0), "town": ["Chur"] * 15})
+    labels = Target.of_classes(np.array(CLASSES)[np.arange(15) % 3])
+    ordered = plan(ranges="proposals", n_estimators=2, max_features=None)
+    client = ExtraTreesClient(holdings("a", frame, labels), ordered)
+    client.handle(horizontal.DescribeRows(task="classes"))
+    client.handle(
+        horizontal.UseSchema(
+            names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0, max_bins=None
+        )
+    )
+    nothing = np.empty(0, np.uint8)
+    level: dict[str, Any] = {
+        "width": 3,
+        "split_sets": nothing,
+        "feature": np.tile(np.arange(3, dtype=np.int32), 2),
+    }
+    first = msg.ProposeThresholds(
+        step=0,
+        fate=nothing,
+        is_open=np.ones(2, np.uint8),
+        split_feature=np.empty(0, np.int32),
+        split_threshold=np.empty(0),
+        split_missing_left=nothing,
+        **level,
+    )
+    told = client.handle(first)
+    assert isinstance(told, msg.ThresholdsProposed)
+    age, income, town = told.threshold.reshape(2, 3).T
+    assert ((age > 1) & (age < 2)).all()
+    assert ((income > 0) & (income < 14)).all()
+    assert np.isnan(town).all()
+    second = msg.ProposeThresholds(  # the first tree by age: 12 rows that are alike, and 3 rows
+        step=1,
+        fate=np.array([2, 0], np.uint8),
+        is_open=np.ones(2, np.uint8),
+        split_feature=np.zeros(1, np.int32),
+        split_threshold=np.array([1.5]),
+        split_missing_left=np.zeros(1, np.uint8),
+        **level,
+    )
+    told = client.handle(second)
+    assert isinstance(told, msg.ThresholdsProposed)
+    assert np.isnan(told.threshold).tolist() == [True, False, True, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"knots": {"age": (0.0, 1.0)}}, "no range is declared for ..income"),
+        ({"knots": KNOTS | {"height": (0.0, 1.0)}}, "height.*do not have"),
+        ({"knots": KNOTS | {"town": (0.0, 1.0)}, "known_categories": {}}, "town.*of another kind"),
+        ({"known_categories": {}, "privacy": GlobalDP(epsilon=1.0)}, "no categories are declared for ..town"),
+        ({"classes": ("high", "low")}, "not in the public list of classes"),
+    ],
+)
+def test_what_is_declared_must_fit_the_columns(changes: dict[str, Any], words: str) -> None:
+    ordered = plan(**changes)
+    with pytest.raises(DataError, match=words):
+        grow(ordered, clients(ordered, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (REGRESSION | {"privacy": LocalDP()}, "regression"),
+        ({"privacy": LocalDP(), "classes": None}, "list of classes must be public"),
+        ({"privacy": GlobalDP(epsilon=1.0), "max_depth": None}, "needs max_depth"),
+        ({"privacy": GlobalDP(epsilon=1.0, leaves_only=True), "max_depth": 30}, "at most 16"),
+        ({"privacy": GlobalDP(epsilon=1.0), "ranges": "proposals"}, "tells values of rows"),
+    ],
+)
+def test_plans_that_cannot_be_kept(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        plan(**changes)
+
+
+def test_labels_are_randomised_only_for_rows_with_ids() -> None:
+    ordered = plan(privacy=LocalDP())
+    with pytest.raises(DataError, match="needs an id for every row"):
+        grow(ordered, clients(ordered, 3, row_ids=None))
+
+
+@pytest.mark.parametrize("privacy", [None, GlobalDP(epsilon=1.0)])
+def test_what_travels(privacy: Any) -> None:
+    """No client's own numbers; and where rows are protected, no category that was not declared."""
+    ordered = plan(privacy=privacy, known_categories={"town": ("Zug",)})
+    with captured() as seen:
+        grow(ordered, clients(ordered, 3))
+    names = {type(codec.decode(data)).__name__ for data in seen}
+    assert "MaskedVector" in names
+    assert "PlainVector" not in names
+    assert ("RowsDescribed" in names) == (privacy is None)
+    told = any(town.encode() in data for town in TOWNS for data in seen)
+    assert told == (privacy is None)
