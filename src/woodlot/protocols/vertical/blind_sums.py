@@ -82,7 +82,7 @@ class EncryptedRows:
         if not 1 <= self.n_parts <= MAX_PARTS or not 0 <= self.value_bits < self.key.plaintext_bits:
             raise RemoteProtocolError("TakeLabels carries a number of ciphertexts per row, or of bits, out of range")
         self._ciphers = self.key.unpack(message.ciphertexts, n_rows * self.n_parts)
-        self._powers: dict[int, list[Any]] = {}
+        self._powers: list[dict[int, Any]] = [{} for _ in range(self.n_parts)]
 
     def check_weight(self, tree_weight: int) -> None:
         """Refuse trees so heavy that a sum would outgrow a plaintext."""
@@ -91,20 +91,18 @@ class EncryptedRows:
 
     def _times(self, rows: NDArray[np.uint32], weights: NDArray[Any]) -> list[list[Any]]:
         """The ciphertexts of some rows by their weights, for each part; what was raised once is kept."""
-        key = (rows.astype(np.int64) << 32) | weights
-        powers, square = self._powers, self.key.square
-        for one in np.unique(key).tolist():
-            if one in powers:
-                continue
-            row, weight = one >> 32, one & 0xFFFFFFFF
-            parts = self._ciphers[row * self.n_parts : (row + 1) * self.n_parts]
-            if weight == 2:
-                parts = [c * c % square for c in parts]
-            elif weight > 2:
-                parts = [self.key.multiply(c, weight) for c in parts]
-            powers[one] = parts
-        listed = [powers[one] for one in key.tolist()]
-        return [[parts[i] for parts in listed] for i in range(self.n_parts)]
+        keys = ((rows.astype(np.int64) << 32) | weights).tolist()
+        square, first = self.key.square, self._powers[0]
+        for key in [key for key in keys if key not in first]:
+            row, weight = key >> 32, key & 0xFFFFFFFF
+            for part, powers in enumerate(self._powers):
+                cipher = self._ciphers[row * self.n_parts + part]
+                if weight == 2:
+                    cipher = cipher * cipher % square
+                elif weight > 2:
+                    cipher = self.key.multiply(cipher, weight)
+                powers[key] = cipher
+        return [list(map(powers.__getitem__, keys)) for powers in self._powers]
 
     def sums(self, chain: Chain, rows: NDArray[np.uint32], weights: NDArray[Any]) -> list[Any]:
         """Ciphertexts of the sums of a chain, for each part; the parts of one sum stand side by side."""
