@@ -3,11 +3,11 @@
     python benchmarks/encrypted_labels.py [--rows 10000] [--trees 10] [--bits 2048] [--out FILE]
 
 10,000 rows, 20 columns at two simulated parties in process, 10 trees of depth 6, 32 bins. Times are seconds of CPU of
-all roles together, so that other work on the machine does not count. The twin does what a first implementation would: a
-ciphertext per row and class with r^n from an exponentiation, a sum per (node, column, bin, class), new noise for each of
-them, and a decryption of each by the primes; no packing, no sums from the node above. It is run on a part of the rows and
-sums, and its time is scaled to all of them. The script exits 1 when the forests differ, or the twin is less than 15
-times slower.
+all roles together, so that other work on the machine does not count. The twin does what a first implementation would:
+a ciphertext per row and class with r^n from an exponentiation, a sum per (node, column, bin, class), new noise for each
+of them, and a decryption of each by the primes; no packing, no sums from the node above. It is run on a part of the
+rows and sums, and its time is scaled to all of them. The script exits 1 when the forests differ, or the twin is less
+than 15 times slower.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ def main() -> int:
         "# Encrypted labels: cost",
         "",
         f"Written by `python benchmarks/encrypted_labels.py`. {COLUMNS} columns at two parties in process, trees of",
-        f"depth {DEPTH}, {BINS} bins; square root of the columns tried unless said; two classes. Seconds of CPU of all roles together.",
+        f"depth {DEPTH}, {BINS} bins; square root of the columns tried unless said; two classes. Seconds of CPU of all",
+        "roles together.",
         "",
         "| case | same forest | shared s | encrypted s | ratio | shared MB | encrypted MB | shared rounds | rounds |",
         "|---|---|---|---|---|---|---|---|---|",

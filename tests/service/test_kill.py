@@ -9,12 +9,13 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
-from kill_stage import Stage, kill_at_random, kill_everywhere
+from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes, small_tables
-from small_jobs import EVERYBODY, PARTIES, model_of, train_order, user_of
+from small_jobs import EVERYBODY, PARTIES, PLAN, model_of, train_order, user_of
 from world import World
 
 from woodlot.connected import ConnectedFederation
@@ -36,6 +37,16 @@ def test_a_death_at_any_round_of_a_training_changes_nothing(stage: Stage[Connect
     assert total > 12
     for job in kill_everywhere(stage, stage.train_order, victim, total):
         assert model_of(stage.running.world.root, job) == stage.expected
+
+
+@pytest.mark.parametrize("victim", PARTIES)
+def test_a_death_while_labels_are_encrypted_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
+    """The label holder or the other party is away in the middle: the key and all noise come back with it."""
+    plan = replace(PLAN, labels="encrypted", max_bins=32, key_bits=2048)
+    shared, _ = stage.run(train_order(stage.user, replace(PLAN, max_bins=32)))
+    order = train_order(stage.user, plan)
+    assert kill_through(stage, order, victim, {10, 13, 16})
+    assert model_of(stage.running.world.root, order.job) == model_of(stage.running.world.root, shared)
 
 
 def test_deaths_at_any_instant_change_nothing(stage: Stage[ConnectedFederation]) -> None:

@@ -1,0 +1,96 @@
+"""Trainings with encrypted labels as jobs between services: orders, policies, and answers that can be given again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from party_bench import Bench, Play, play
+from small_jobs import PARTIES, PLAN
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import vertical
+from woodlot.protocols.vertical.files import forest_id_of
+from woodlot.runtime.codec import decode, encode
+from woodlot.service.orders import TrainOrder, read_order, sign_order
+
+SHARED = replace(PLAN, max_bins=32)
+ENCRYPTED = replace(SHARED, labels="encrypted", key_bits=2048)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("encrypted"))
+    yield made
+    made.close()
+
+
+def order(bench: Bench, plan: object = ENCRYPTED) -> TrainOrder:
+    return TrainOrder(**bench.fields(), holder="bank", plan=plan, settings="{}")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def recorded(bench: Bench) -> Play:
+    return play(bench, order(bench))
+
+
+def test_the_forest_is_that_of_shared_labels(bench: Bench, recorded: Play) -> None:
+    shared = play(bench, order(bench, SHARED))
+    assert forest_id_of(recorded.outcome.forest) == forest_id_of(shared.outcome.forest)
+    assert recorded.outcome.digests == shared.outcome.digests  # every party's part as well
+    assert recorded.outcome.oob_score == shared.outcome.oob_score
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_party_that_is_restarted_gives_the_same_bytes(bench: Bench, recorded: Play, party: str) -> None:
+    """Key, noise and shuffles follow from the party's secret and the job: what was said before is said again."""
+    job = bench.job(party, recorded.job)
+    for asked, answered in zip(recorded.asked[party], recorded.answered[party], strict=True):
+        assert encode(job.handle(decode(asked))) == answered
+
+
+def test_another_job_has_another_key(bench: Bench, recorded: Play) -> None:
+    again = play(bench, order(bench))
+    taken = [
+        next(m for m in map(decode, p.asked["shop"]) if type(m).__name__ == "TakeLabels") for p in (recorded, again)
+    ]
+    assert bytes(taken[0].modulus) != bytes(taken[1].modulus)  # type: ignore[attr-defined]
+    assert forest_id_of(again.outcome.forest) == forest_id_of(recorded.outcome.forest)
+
+
+def test_a_policy_of_encrypted_labels(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    try:
+        bench.change_policy("bank", labels="encrypted", min_samples_leaf=2)
+        bench.change_policy("shop", labels="encrypted")  # it has no labels: nothing is asked of it
+        with pytest.raises(PolicyError, match=r"labels = \"encrypted\".*train with labels='encrypted'"):
+            play(bench, order(bench, SHARED))
+        with pytest.raises(PolicyError, match="min_samples_leaf=2 or more"):
+            play(bench, order(bench))
+        assert play(bench, order(bench, replace(ENCRYPTED, min_samples_leaf=2))).outcome.forest.n_rows > 0
+    finally:
+        bench.close()
+
+
+def test_a_coordinator_cannot_have_labels_that_were_ordered_encrypted(bench: Bench, recorded: Play) -> None:
+    job = bench.job("bank", recorded.job)
+    for asked in recorded.asked["bank"]:
+        if type(decode(asked)).__name__ == "EncryptLabels":
+            break
+        job.handle(decode(asked))
+    share = vertical.ShareLabels(task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False)
+    with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
+        job.handle(share)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"), [("class_weight", b"null", b'"balanced"'), ("max_bins", b"32", b"null")]
+)
+def test_orders_that_cannot_be_are_refused_when_they_are_read(bench: Bench, name: str, old: bytes, new: bytes) -> None:
+    data, _ = sign_order(order(bench), bench.users["alice"])
+    told = b'"%s":' % name.encode()
+    assert told + old in data
+    with pytest.raises(RemoteProtocolError, match=f"this is no order.*{name}"):
+        read_order(data.replace(told + old, told + new))
