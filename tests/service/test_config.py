@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import ConfigError
 from woodlot.runtime.codec import DEFAULT_LIMIT
-from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, PartyConfig, PrivacyConfig
+from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, MemberConfig, PartyConfig, PrivacyConfig
 from woodlot.service.policy import Policy
 from woodlot.service.settings import Address, Duration, Size
 
@@ -547,7 +547,7 @@ class TestDocumentation:
 
     def test_every_setting_is_on_the_page_and_no_other(self) -> None:
         told = set(re.findall(r"^\| `([\w.*]+)` \|", self.PAGE, re.MULTILINE))
-        names = {field for kind in (CoordinatorConfig, PartyConfig) for field in kind.__struct_fields__}
+        names = {field for kind in (CoordinatorConfig, PartyConfig, MemberConfig) for field in kind.__struct_fields__}
         names |= {*Policy.__struct_fields__, *(field.name for field in dataclasses.fields(TableSource))}
         names |= {"coordinator", "identity", "alignment.secret_file", "align.method", "forest.*"}
         names |= {f"job.{field}" for field in JobSettings.__struct_fields__}
@@ -555,11 +555,16 @@ class TestDocumentation:
         assert told == names - {"alignment", "tables", "policy", "privacy", "name", "folder"}
 
     def test_the_examples_are_right(self) -> None:
-        kinds = {"listen": CoordinatorConfig, "[job]": JobConfig, "[policy]": PartyConfig}
+        kinds = {
+            "listen": CoordinatorConfig,
+            "allow_same_host": MemberConfig,
+            "[job]": JobConfig,
+            "[policy]": PartyConfig,
+        }
         examples = re.findall(r"```toml\n(.*?)```", self.PAGE, re.DOTALL)
         for text in examples:
             kind = next(kind for sign, kind in kinds.items() if sign in text)
             config = kind.parse(tomllib.loads(text), folder=HERE, origin="the page")
             if kind is CoordinatorConfig:
                 assert config == CoordinatorConfig.parse({}, folder=HERE, origin="")
-        assert len(examples) == 4
+        assert len(examples) == 5

@@ -8,7 +8,11 @@ import signal
 import sys
 import threading
 from contextlib import AbstractContextManager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from woodlot.service.member import MemberRole
 
 
 class _JsonLines(logging.Formatter):
@@ -40,3 +44,15 @@ def serve(service: AbstractContextManager[Any]) -> None:
     with service:
         told.wait()
         logging.getLogger("woodlot").info("ending")
+
+
+def serve_member(config: Path, role: MemberRole, log_level: str) -> None:
+    """Run a helper or a key service."""
+    from woodlot.service.config import MemberConfig
+    from woodlot.service.member import MemberService
+
+    settings = MemberConfig.load(config)
+    start_logging(settings.log_format, log_level)
+    service = MemberService(settings, role)
+    service.start()
+    serve(service)

@@ -21,7 +21,7 @@ identity = typer.Typer(
     name="identity",
     no_args_is_help=True,
     help="Make, sign, show and revoke the identities of a federation's members.",
-    epilog="Operator: init, sign, revoke. Member: request, install. Both: show.",
+    epilog="Operator: init, sign, revoke, keys. Member: request, install. Both: show.",
 )
 
 
@@ -199,6 +199,17 @@ def revoke(
 
 
 # --- what is said ---
+
+
+@identity.command()
+def keys(
+    config: Annotated[Path, typer.Argument(help="The key service's configuration, a TOML file.")],
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run the key service of encrypted forests: it makes moduli and splits their strong keys."""
+    from woodlot.cli._service import serve_member
+
+    serve_member(config, "key service", log_level)
 
 
 def _result(facts: dict[str, Any], as_json: bool, *next_steps: str) -> None:

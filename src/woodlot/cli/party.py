@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
+class PartyRole(StrEnum):
+    """What an agent does for a federation."""
+
+    party = "party"
+    helper = "helper"
+
+
 def party(
     config: Annotated[Path, typer.Argument(help="The party's configuration, a TOML file.")],
+    role: Annotated[
+        PartyRole, typer.Option(help="A party with its tables, or the helper of encrypted forests.")
+    ] = PartyRole.party,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run a party: dial the coordinator, and answer what the party's policy allows."""
@@ -17,6 +28,11 @@ def party(
     from woodlot.service.config import PartyConfig
     from woodlot.service.party import Party
 
+    if role == PartyRole.helper:
+        from woodlot.cli._service import serve_member
+
+        serve_member(config, "helper", log_level)
+        return
     settings = PartyConfig.load(config)
     start_logging(settings.log_format, log_level)
     service = Party(settings)

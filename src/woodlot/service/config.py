@@ -15,7 +15,7 @@ import msgspec
 from woodlot.data.sources import TableSource, read_private
 from woodlot.exceptions import ConfigError
 from woodlot.privacy.budget import Budget
-from woodlot.service.policy import Policy
+from woodlot.service.policy import Order, Policy
 from woodlot.service.settings import (
     DEFAULT_PORT,
     Address,
@@ -27,6 +27,9 @@ from woodlot.service.settings import (
     read_toml,
     refuse_missing,
 )
+
+MEMBER_PROTOCOLS: tuple[Order, ...] = ("keys", "predict-encrypted")
+"""What helpers and key services take part in."""
 
 _SHORTEST_SECRET = 16
 """Bytes. Ids can be guessed one by one, so the secret must be what cannot be."""
@@ -213,6 +216,38 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         if not tables:
             raise ConfigError(f"{origin}: there is no table; add a section such as [tables.customers]")
         return msgspec.structs.replace(config, tables=tables)
+
+
+class MemberConfig(_File, frozen=True, kw_only=True):
+    """``helper.toml`` and ``keys.toml``: the two roles that encrypted forests need besides parties.
+
+    Attributes
+    ----------
+    coordinator, identity, state, n_jobs, message_limit, log_format
+        As for `PartyConfig`.
+    policy : Policy
+        Who may do what: `train`, `predict` and `weak_keys` matter here.
+    allow_same_host : bool
+        Whether the helper may run on the coordinator's host. Together they can open everything.
+
+    """
+
+    coordinator: Address
+    identity: Path = Path("identity")
+    state: Path = Path("state")
+    n_jobs: int = -1
+    message_limit: Size = CoordinatorConfig().message_limit
+    log_format: Literal["text", "json"] = "text"
+    policy: Policy = Policy(protocols=MEMBER_PROTOCOLS)
+    allow_same_host: bool = False
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
+        """Check settings; of the protocols there are, only two are a member's. See the base class."""
+        policy = raw.get("policy", {})
+        if isinstance(policy, Mapping):
+            raw = {**raw, "policy": {"protocols": MEMBER_PROTOCOLS, **policy}}
+        return super().parse(raw, folder=folder, origin=origin)
 
 
 class JobSettings(Section, frozen=True, kw_only=True):

@@ -23,12 +23,15 @@ from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
+from woodlot.service import coordinator_keys as keys
 from woodlot.service import coordinator_rows as rows
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import (
     AlignedOrder,
     AlignOrder,
     AnyOrder,
+    KeysOrder,
+    PredictEncryptedOrder,
     PredictOrder,
     PredictRowsOrder,
     TrainOrder,
@@ -277,4 +280,6 @@ KINDS: dict[type[AnyOrder], Kind] = {
         rows.keep_prediction,
         rows.check_prediction,
     ),
+    KeysOrder: Kind(keys.keys_job, keys.keep_keys, keys.check_keys),
+    PredictEncryptedOrder: Kind(keys.predict_encrypted_job, keys.keep_prediction, keys.check_prediction),
 }

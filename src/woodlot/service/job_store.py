@@ -58,6 +58,7 @@ class JobStore:
           jobs.sqlite          orders, states and outcomes; certificates of parties
           models/JOB/          the coordinator's part of each model, and facts.json
           answers/JOB.npz      answers of predictions
+          keys/MODEL/          shares of strong keys, and encrypted splits
 
     Parameters
     ----------
@@ -235,6 +236,21 @@ class JobStore:
 
     def _model(self, model: str) -> Path:
         return self.folder / "models" / model
+
+    # --- keys of revocable forests ---
+
+    def keep_keys(self, model: str, data: bytes) -> None:
+        """Store what the coordinator has of a model's epoch; what it had before is gone."""
+
+        def fill(folder: Path) -> None:
+            (folder / "epoch.msgpack").write_bytes(data)
+
+        self._replace(self.folder / "keys" / model, fill)
+
+    def keys(self, model: str) -> bytes | None:
+        """What `keep_keys` stored, None if nothing."""
+        path = self.folder / "keys" / model / "epoch.msgpack"
+        return path.read_bytes() if path.is_file() else None
 
     # --- answers ---
 

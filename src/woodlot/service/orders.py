@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509 import load_pem_x509_certificate
 
+from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.vertical import Wire
@@ -26,6 +27,9 @@ from woodlot.trees.predict import Vote
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
 
+MAX_REQUEST_BYTES = 1 << 24
+"""The largest encrypted request, in bytes: every member is brought the order that it is part of."""
+
 JOB_ID = re.compile(r"[0-9a-f]{32}")
 _POINT = 65  # bytes of an uncompressed point of P-256
 _NONCE = bytes(12)  # every sealed part has a key of its own
@@ -34,11 +38,16 @@ JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{JOB_ID.pattern}$")]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What only one party is told: its table, and its columns with labels and weights, where it has them."""
+    """What only one party is told: its table, and its columns with labels and weights, where it has them.
 
-    table: str
+    In an encrypted prediction there is no table; `columns` names, for each column of the request, the party's own, or
+    is empty where it is another party's.
+    """
+
+    table: str = ""
     label: str | None = None
     weight: str | None = None
+    columns: tuple[str, ...] = ()
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -174,7 +183,63 @@ class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
     model: JobId
 
 
-AnyOrder: TypeAlias = AlignOrder | TrainOrder | PredictOrder | TrainRowsOrder | PredictRowsOrder
+class MemberOrder(Order, frozen=True, kw_only=True):
+    """What orders say in which a helper and a key service take part; they are among the parties.
+
+    Attributes
+    ----------
+    model : str
+        The job that has grown the forest.
+    helper, key_service : str
+        Who they are.
+
+    """
+
+    model: JobId
+    helper: str
+    key_service: str
+
+
+class KeysOrder(MemberOrder, frozen=True, kw_only=True, tag="keys"):
+    """Begin a new epoch of keys for a forest, and have its splits encrypted; the epoch before is over.
+
+    Attributes
+    ----------
+    bits, setting
+        Of the modulus; see `woodlot.crypto.dtpkc`.
+
+    """
+
+    bits: int = DEFAULT_BITS
+    setting: Setting = "standard"
+
+
+class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict-encrypted"):
+    """Predict rows that nobody can read.
+
+    Attributes
+    ----------
+    epoch : int
+        Of the keys.
+    rows, columns : int
+        The size of the request.
+    values : bytes
+        Its ciphertexts, row after row.
+    vote : {"soft", "hard"}
+        Whether trees give shares or a vote.
+
+    """
+
+    epoch: int
+    rows: Annotated[int, msgspec.Meta(ge=1)]
+    columns: Annotated[int, msgspec.Meta(ge=1)]
+    values: Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST_BYTES)]
+    vote: Vote = "soft"
+
+
+AnyOrder: TypeAlias = (
+    AlignOrder | TrainOrder | PredictOrder | TrainRowsOrder | PredictRowsOrder | KeysOrder | PredictEncryptedOrder
+)
 
 
 def new_job() -> str:
@@ -207,7 +272,13 @@ def read_order(data: bytes) -> AnyOrder:
         raise RemoteProtocolError(f"this is no order: {error}") from None
     if set(order.sealed) != set(order.parties) or len(set(order.parties)) != len(order.parties):
         raise RemoteProtocolError("an order must have one sealed part for each of its parties")
-    named = {"train": ("holder",), "predict": ("score_at", "deliver_to")}.get(order.kind, ())
+    members = ("helper", "key_service")
+    named = {
+        "train": ("holder",),
+        "predict": ("score_at", "deliver_to"),
+        "keys": members,
+        "predict-encrypted": members,
+    }.get(order.kind, ())
     for field in named:
         if (party := getattr(order, field)) is not None and party not in order.parties:
             raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")

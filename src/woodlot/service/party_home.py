@@ -70,9 +70,14 @@ class PartyHome:
 
     def verify(self, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
         """Check that another party has signed."""
-        peer = self.trust.verify(certificate, purpose, data, signature, role="party")
-        if peer.name != name:
-            raise RemoteProtocolError(f"what {peer.name!r} has signed was passed on as from {name!r}")
+        verify_party(self.trust, name, certificate, purpose, data, signature)
+
+
+def verify_party(trust: Trust, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
+    """Check that a party of this name has signed."""
+    peer = trust.verify(certificate, purpose, data, signature, role="party")
+    if peer.name != name:
+        raise RemoteProtocolError(f"what {peer.name!r} has signed was passed on as from {name!r}")
 
 
 @dataclass(frozen=True, eq=False)

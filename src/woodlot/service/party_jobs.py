@@ -22,6 +22,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
+    MemberOrder,
     Part,
     PredictOrder,
     PredictRowsOrder,
@@ -32,6 +33,7 @@ from woodlot.service.orders import (
 )
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
+from woodlot.service.party_keys import ProviderWork
 from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,9 @@ class PartyJob:
         if order.job != self.job or home.identity.name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this party")
         home.policy.check_order(order.kind, user)
+        if isinstance(order, MemberOrder):
+            self._work = ProviderWork(home, order, user, open_part(order, home.identity))
+            return msg.JobOpened(n_aligned=None, fingerprint="")
         taken = self._take(order, user, open_part(order, home.identity))
         self._work = WORK[type(order)](taken)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))

@@ -17,7 +17,7 @@ import msgspec
 
 from woodlot.exceptions import JournalError, PolicyError
 
-Order = Literal["align", "train", "predict", "train-rows", "predict-rows"]
+Order = Literal["align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"]
 """What a user can order."""
 
 EVERYBODY = "*"
@@ -34,11 +34,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes
     ----------
-    protocols : tuple of {"align", "train", "predict", "train-rows", "predict-rows"}
+    protocols : tuple of {"align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"}
         What may be ordered at all. By default not what makes whole models of this party's rows ("train-rows"): their
         thresholds are everybody's to see.
     train, predict : tuple of str
-        Users who may order it, of rows too; ``"*"`` is everybody. Whoever may do one of them may also align.
+        Users who may order it, of rows too; ``"*"`` is everybody. Whoever may do one of them may also align; who may
+        train may also have keys made.
     min_rows : int
         The fewest common rows that this party takes part with; where rows are its own, the fewest of these.
     min_samples_leaf : int
@@ -54,6 +55,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Whether the coordinator may keep this party's part of a model.
     sealed_predictions : bool
         Whether predictions must be sealed: the coordinator then learns leaves, and no outcome of a split.
+    weak_keys : bool
+        Whether splits may be encrypted under keys of less than 2048 bits, as in the paper or in tests.
     predictions_per_day : int or None
         Rows that are predicted in one day (UTC), for all users together; None: any number.
 
@@ -69,6 +72,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels: Literal["shared", "encrypted"] = "shared"
     share_model: bool = False
     sealed_predictions: bool = False
+    weak_keys: bool = False
     predictions_per_day: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     def check_order(self, kind: str, user: str) -> None:
@@ -76,7 +80,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Parameters
         ----------
-        kind : {"align", "train", "predict", "train-rows", "predict-rows"}
+        kind : {"align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"}
             What is ordered.
         user : str
             The name in the certificate of whoever gave the order.
@@ -94,7 +98,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
-        setting = kind.removesuffix("-rows")
+        setting = kind.removesuffix("-rows").removesuffix("-encrypted").replace("keys", "train")
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
         if user in allowed or EVERYBODY in allowed:
             return
@@ -127,6 +131,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise PolicyError(
                 "this party answers sealed predictions only (sealed_predictions); predict with sealed=True, or "
                 "--method sealed on the command line"
+            )
+
+    def check_keys(self, setting: str) -> None:
+        """Refuse keys that are too short for use."""
+        if setting != "standard" and not self.weak_keys:
+            raise PolicyError(
+                f"keys of the {setting} setting are too short for use; this member's operator can allow them with "
+                "weak_keys = true in the section [policy] of its configuration"
             )
 
     def check_leaf(self, min_samples_leaf: int) -> None:

@@ -13,10 +13,12 @@ import numpy as np
 from woodlot.exceptions import DataError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.revocable_keys import AskKeys
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_jobs import KINDS
+from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.job_store import ENDED, StoredJob
 from woodlot.service.orders import check_order
 
@@ -122,9 +124,12 @@ class UserDesk:
             raise _unknown(job)
         return stored
 
+    def _on_AskKeys(self, user: Peer, request: AskKeys) -> Message:
+        return told_keys(self._coordinator.store, request.model)
+
     def _on_AskPredictions(self, user: Peer, request: msg.AskPredictions) -> Message:
         stored = self._own(user, request.job)
-        if stored.facts.state != "done" or stored.facts.kind != "predict":
+        if stored.facts.state != "done" or stored.facts.kind not in ("predict", "predict-encrypted"):
             raise DataError(f"job {request.job} is {stored.facts.state}: it has no answers")
         facts = self._coordinator.store.model_facts(stored.facts.model)
         outputs, uncertain, account = self._coordinator.store.answers(request.job)

@@ -210,6 +210,43 @@ class RevokedAtHelper(Message):
     discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
 
 
+class UseForest(Message):
+    """Tells a provider which forest a job is about."""
+
+    discloses: ClassVar = Disclosure(*_TO_MEMBER, "the forest's fingerprint", "clear")
+    forest: str
+
+
+class ForestInUse(Message):
+    """The provider has its part at hand; where there is a request, which of its columns has each of its features."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_MEMBER, "for each coded feature of the party, the place of its column in the request", "clear"
+    )
+    place: I32
+    """-1 where the request has no such column."""
+
+
+class AskKeys(Message):
+    """A user asks for the modulus of a model."""
+
+    discloses: ClassVar = Disclosure(Role.user, Role.coordinator, "which model a user is interested in", "clear")
+    model: str
+
+
+class KeysOfModel(Message):
+    """The modulus of a model, to encrypt requests with."""
+
+    discloses: ClassVar = Disclosure(
+        Role.coordinator, Role.user, "the modulus, and who holds keys of the model", "clear"
+    )
+    group: PublicGroup
+    setting: Setting
+    parties: tuple[str, ...]
+    helper: str
+    key_service: str
+
+
 class EncryptSplits(Message):
     """Asks a party for its splits at some nodes, encrypted under its key."""
 

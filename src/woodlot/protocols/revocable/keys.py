@@ -169,6 +169,8 @@ class Member:
         From a purpose to secret bytes, always the same for this member and job.
     keys : EpochKeys, optional
         Of the present epoch, if it began in an earlier job.
+    ended : int
+        The last epoch that is over; a new one has a larger number.
     signer : Signer, optional
         The member's identity. Needed unless there is a shared secret.
     shared_secret : bytes, optional
@@ -195,6 +197,7 @@ class Member:
         job: str,
         entropy: Entropy,
         keys: EpochKeys | None = None,
+        ended: int = 0,
         signer: Signer | None = None,
         shared_secret: bytes | None = None,
         setting: Setting = "standard",
@@ -203,6 +206,7 @@ class Member:
         check_trust(name, shared_secret, signer, "read its keys")
         self.name = name
         self.keys = keys
+        self._ended = ended
         self._job = job
         self._entropy = entropy
         self._signer = signer
@@ -220,8 +224,8 @@ class Member:
 
     @property
     def epoch(self) -> int:
-        """The present epoch; 0 before the first."""
-        return 0 if self.keys is None else self.keys.epoch
+        """The present epoch, or the last one that is over; 0 before the first."""
+        return self._ended if self.keys is None else self.keys.epoch
 
     def _on_OpenEpoch(self, message: msg.OpenEpoch) -> msg.MemberIntroduced:
         if self.name not in message.members:

@@ -67,6 +67,7 @@ def encrypt_request(
     group: Group,
     *,
     requester: str,
+    request: bytes | None = None,
     stream: SecretStream | None = None,
     signer: Signer | None = None,
     encoding: Encoding = "exact",
@@ -82,6 +83,8 @@ def encrypt_request(
         Of the present epoch.
     requester : str
         The name under which the parties know who asks.
+    request : bytes, optional
+        The request's name, 16 bytes that were never used; drawn without.
     stream : SecretStream, optional
         Source of randomness; the operating system's without.
     signer : Signer, optional
@@ -107,7 +110,7 @@ def encrypt_request(
     lines = group.write(conceal(group, code, stream) for code in codes.tolist())
     ticket = msg.Ticket(
         requester=requester,
-        request=stream.bytes(msg.REQUEST_BYTES),
+        request=stream.bytes(msg.REQUEST_BYTES) if request is None else request,
         epoch=group.epoch,
         rows=values.shape[0],
         features=values.shape[1],
@@ -119,7 +122,12 @@ def encrypt_request(
     return EncryptedRequest(ticket, lines)
 
 
-def check_request(forest: RevocableForest, keys: CoordinatorKeys, request: EncryptedRequest) -> None:
+def check_request(
+    forest: RevocableForest,
+    keys: CoordinatorKeys,
+    request: EncryptedRequest,
+    columns: NDArray[np.int64] | None = None,
+) -> None:
     """Refuse a request that is not for this forest, before anybody is asked.
 
     Raises
@@ -138,8 +146,13 @@ def check_request(forest: RevocableForest, keys: CoordinatorKeys, request: Encry
     _check_forest(forest, keys)
     if ticket.epoch != keys.epoch:
         raise EpochError(f"the request is of epoch {ticket.epoch}, and the keys are of epoch {keys.epoch}")
-    if ticket.features != features:
+    if columns is None and ticket.features != features:
         raise DataError(f"the request has {ticket.features} features, and the forest {features}")
+    if columns is not None:
+        used = np.unique(forest.forest.feature[forest.forest.feature >= 0])
+        absent = used[(columns[used] < 0) | (columns[used] >= ticket.features)]
+        if len(absent):
+            raise DataError(f"the request lacks {len(absent)} of the {len(used)} features that the forest splits")
     if (
         len(request.values) != ticket.rows * ticket.features
         or hashlib.sha256(request.values.tobytes()).digest() != ticket.digest
@@ -162,6 +175,7 @@ def predict_encrypted(
     request: EncryptedRequest,
     *,
     stream: SecretStream,
+    columns: NDArray[np.int64] | None = None,
     vote: Vote = "soft",
     threads: int = 1,
 ) -> Generator[Round, dict[str, Message], NDArray[np.float64]]:
@@ -177,6 +191,8 @@ def predict_encrypted(
         From a requester.
     stream : SecretStream
         For masks; a run that is repeated must have the same, and no other run.
+    columns : int64 array, optional
+        For each feature of the forest its column in the request, -1 where it has none; the same order without.
     vote : {"soft", "hard"}
         Whether trees give shares or a vote.
     threads : int
@@ -192,7 +208,7 @@ def predict_encrypted(
         As for `check_request`, and what members refuse with.
 
     """
-    leaf = yield from walk_encrypted(forest, keys, request, stream=stream, threads=threads)
+    leaf = yield from walk_encrypted(forest, keys, request, stream=stream, columns=columns, threads=threads)
     return outputs_from_leaves(leaf, forest.forest.leaves, vote)
 
 
@@ -202,12 +218,15 @@ def walk_encrypted(
     request: EncryptedRequest,
     *,
     stream: SecretStream,
+    columns: NDArray[np.int64] | None = None,
     threads: int = 1,
 ) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
     """The leaf of each row in each tree; see `predict_encrypted`."""
-    check_request(forest, keys, request)
+    check_request(forest, keys, request, columns)
     values = keys.group.read(request.values)
-    walk = _Walk(forest, keys, request.ticket, values, stream, threads)
+    if columns is None:
+        columns = np.arange(request.ticket.features)
+    walk = _Walk(forest, keys, request.ticket, values, columns, stream, threads)
     n_rows = request.ticket.rows
     size = max(1, BLOCK_COMPARISONS // max(1, forest.forest.structure.n_trees))
     found = []
@@ -284,6 +303,7 @@ class _Walk:
         keys: CoordinatorKeys,
         ticket: msg.Ticket,
         values: list[Any],
+        columns: NDArray[np.int64],
         stream: SecretStream,
         threads: int,
     ) -> None:
@@ -291,6 +311,7 @@ class _Walk:
         self._keys = keys
         self._ticket = ticket
         self._values = values
+        self._columns = columns
         self._stream = stream
         self._threads = threads
         self._inverted: dict[int, Any] = {}
@@ -337,7 +358,8 @@ class _Walk:
         forest, keys, group = self._forest.forest, self._keys, self._keys.group
         helper = keys.helper
         place: dict[str, Any] = {"ticket": self._ticket, "block": block, "step": step}
-        left = [self._values[at] for at in (row * self._ticket.features + forest.feature[node]).tolist()]
+        column = self._columns[forest.feature[node]]
+        left = [self._values[at] for at in (row * self._ticket.features + column).tolist()]
         question = packed.ask(keys.share, left, self._splits(node), self._stream, threads=self._threads)
         masks = question.masks
         asked = msg.OpenDifferences(

@@ -1,0 +1,233 @@
+"""What the coordinator does in jobs about keys: it has epochs begun, and walks encrypted requests down forests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
+from woodlot.crypto.streams import SecretStream
+from woodlot.exceptions import ConfigError, DataError, EpochError, RemoteProtocolError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.messages.revocable_keys import (
+    ForestInUse,
+    KeysOfModel,
+    PublicGroup,
+    Ticket,
+    UseForest,
+)
+from woodlot.protocols.revocable.keys import (
+    CoordinatorKeys,
+    begin_epoch,
+    bytes_number,
+    number_bytes,
+    public_group,
+    read_group,
+    read_key,
+)
+from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted
+from woodlot.protocols.revocable.rotate import encrypt_splits
+from woodlot.protocols.vertical.files import forest_id_of
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.protocols.vertical.reveal import splitting_parties
+from woodlot.service.job_store import JobStore
+from woodlot.service.orders import KeysOrder, MemberOrder, PredictEncryptedOrder
+from woodlot.trees.parallel import effective_jobs
+
+if TYPE_CHECKING:
+    from woodlot.service.coordinator_jobs import Kept
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the coordinator has of a model's epoch, as it lies on disk. It is secret."""
+
+    group: PublicGroup
+    setting: Setting
+    share: bytes
+    public: dict[str, bytes]
+    helper: str
+    key_service: str
+    node: bytes
+    splits: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Epoch:
+    """The outcome of an order for keys."""
+
+    keys: CoordinatorKeys
+    splits: EncryptedSplits
+
+
+def _read(store: JobStore, model: str) -> _Stored:
+    data = store.keys(model)
+    if data is None:
+        raise DataError(f"model {model} has no keys; order them first")
+    return msgspec.msgpack.decode(data, type=_Stored)
+
+
+def load_epoch(store: JobStore, model: str) -> Epoch:
+    """Keys and encrypted splits of a model."""
+    stored = _read(store, model)
+    group = read_group(stored.group, stored.setting)
+    keys = CoordinatorKeys(
+        group=group,
+        share=StrongShare(group, bytes_number(stored.share)),
+        parties=tuple(stored.public),
+        public={name: read_key(group, h) for name, h in stored.public.items()},
+        helper=stored.helper,
+        key_service=stored.key_service,
+    )
+    node = np.frombuffer(stored.node, np.int32)
+    data = np.frombuffer(stored.splits, np.uint8).reshape(len(node), -1)
+    return Epoch(keys, EncryptedSplits(epoch=group.epoch, node=node, data=data))
+
+
+def told_keys(store: JobStore, model: str) -> KeysOfModel:
+    """What users are told of a model's keys: nothing secret."""
+    stored = _read(store, model)
+    return KeysOfModel(
+        group=stored.group,
+        setting=stored.setting,
+        parties=tuple(stored.public),
+        helper=stored.helper,
+        key_service=stored.key_service,
+    )
+
+
+def _open(order: MemberOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], None]:
+    replies = yield Round("open", dict.fromkeys(order.parties, opening))
+    for party in order.parties:
+        reply_of(replies[party], msg.JobOpened, party)
+
+
+def _use(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, NDArray[np.int32]]]:
+    """Have every provider take up its part; returns the places of their features in the request."""
+    providers = splitting_parties(forest)
+    use = UseForest(forest=forest_id_of(forest))
+    replies = (yield Round("open", dict.fromkeys(providers, use))) if providers else {}
+    return {name: reply_of(replies[name], ForestInUse, name).place for name in providers}
+
+
+# --- keys ---
+
+
+def check_keys(store: JobStore, order: KeysOrder) -> None:
+    """Refuse keys for what is no forest over columns, or that miss some of its parties."""
+    facts = store.model_facts(order.model)
+    if facts.layout != "columns":
+        raise DataError("keys are for forests over columns of different parties; this one is whole")
+    try:
+        check_bits(order.bits, order.setting)
+    except ConfigError as error:
+        raise DataError(str(error)) from None
+    providers = splitting_parties(store.forest(order.model).coordinator)
+    missing = [party for party in providers if party not in order.parties]
+    if missing:
+        raise DataError(f"the forest has splits of {', '.join(missing)}, who must be among the parties")
+
+
+def keys_job(order: KeysOrder, opening: msg.OpenJob, store: JobStore) -> Generator[Round, dict[str, Message], Epoch]:
+    """Begin the next epoch, and have the splits encrypted."""
+    forest = store.forest(order.model).coordinator
+    former = store.keys(order.model)
+    epoch = 1 if former is None else _read(store, order.model).group.epoch + 1
+    yield from _open(order, opening)
+    keys = yield from begin_epoch(
+        tuple(party for party in order.parties if party not in (order.helper, order.key_service)),
+        helper=order.helper,
+        key_service=order.key_service,
+        epoch=epoch,
+        bits=order.bits,
+        setting=order.setting,
+    )
+    yield from _use(forest)
+    return Epoch(keys, (yield from encrypt_splits(forest, keys)))
+
+
+def keep_keys(kept: Kept, outcome: Epoch) -> dict[str, Any]:
+    """Store keys and splits; those of the epoch before are gone."""
+    keys, splits = outcome.keys, outcome.splits
+    stored = _Stored(
+        group=public_group(keys.group),
+        setting=keys.group.setting,
+        share=number_bytes(keys.share.exponent),
+        public={name: number_bytes(key.h) for name, key in keys.public.items()},
+        helper=keys.helper,
+        key_service=keys.key_service,
+        node=splits.node.tobytes(),
+        splits=splits.data.tobytes(),
+    )
+    kept.store.keep_keys(kept.order.model, msgspec.msgpack.encode(stored))
+    return {"model": kept.order.model}
+
+
+# --- predictions ---
+
+
+def check_prediction(store: JobStore, order: PredictEncryptedOrder) -> None:
+    """Refuse requests of another epoch or size."""
+    told = told_keys(store, order.model)
+    if order.epoch != told.group.epoch:
+        raise EpochError(
+            f"the request is of epoch {order.epoch}, and the model's keys are of epoch {told.group.epoch}: "
+            "encrypt it anew"
+        )
+    if (order.helper, order.key_service) != (told.helper, told.key_service):
+        raise DataError(f"helper and key service of this model are {told.helper} and {told.key_service}")
+    size = read_group(told.group, told.setting).element_bytes
+    if len(order.values) != order.rows * order.columns * size:
+        raise DataError(f"the request is not of {order.rows} rows and {order.columns} columns")
+
+
+def predict_encrypted_job(
+    order: PredictEncryptedOrder, opening: msg.OpenJob, store: JobStore
+) -> Generator[Round, dict[str, Message], NDArray[np.float64]]:
+    """Walk the request down the forest."""
+    forest, epoch = store.forest(order.model).coordinator, load_epoch(store, order.model)
+    stored = store.job(order.job)
+    if stored is None:
+        raise RemoteProtocolError("the job is not recorded")
+    yield from _open(order, opening)
+    places = yield from _use(forest)
+    columns = np.full(len(forest.feature_keys), -1)
+    for name, place in places.items():
+        own = forest.feature_party == forest.parties.index(name)
+        if len(place) != own.sum():
+            raise RemoteProtocolError(f"{name} told of {len(place)} columns where it has {int(own.sum())}")
+        columns[own] = place
+    ticket = Ticket(
+        requester=stored.facts.user,
+        request=bytes.fromhex(order.job),
+        epoch=order.epoch,
+        rows=order.rows,
+        features=order.columns,
+        digest=hashlib.sha256(order.values).digest(),
+    )
+    lines = np.frombuffer(order.values, np.uint8).reshape(order.rows * order.columns, -1)
+    outputs = yield from predict_encrypted(
+        RevocableForest(forest, epoch.splits),
+        epoch.keys,
+        EncryptedRequest(ticket, lines),
+        # the same when the job is repeated, and known to nobody who does not have the share
+        stream=SecretStream.derived(number_bytes(epoch.keys.share.exponent), "encrypted prediction", order.job),
+        columns=columns,
+        vote=order.vote,
+        threads=effective_jobs(-1),
+    )
+    return outputs
+
+
+def keep_prediction(kept: Kept, outputs: NDArray[np.float64]) -> dict[str, Any]:
+    """Store the answers for the user."""
+    kept.store.keep_answers(kept.order.job, outputs, np.zeros(len(outputs), bool), kept.account)
+    return {"model": kept.order.model, "n_rows": len(outputs)}

@@ -1,0 +1,101 @@
+"""Where a member keeps the keys of its models' epochs, and how it erases those before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from woodlot.data.sources import read_private
+from woodlot.exceptions import DataError, JournalError
+from woodlot.protocols.agreement import KEY_BYTES, derive
+from woodlot.protocols.revocable.keys import EpochKeys
+
+_TAG = "woodlot key store 1"
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys, the job in which the epoch began, and the epoch before it."""
+
+    job: str
+    before: int
+    keys: EpochKeys
+
+
+class KeyStore:
+    """The keys of one member.
+
+    ::
+
+        keys/
+          MODEL.keys          of the present epoch
+          JOB.secret          random: everything that the member draws in a job follows from it
+
+    When an epoch begins its keys replace those before, and the secrets of all earlier jobs of the model are erased. So
+    nothing that is left can repeat how the old keys were made, not even with all messages at hand. A file system
+    that keeps old blocks, and backups, are beyond its reach.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there; only its owner may enter.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, model: str, job: str) -> tuple[EpochKeys | None, int]:
+        """The keys as they were when a job began, and the last epoch that is over.
+
+        A job that has begun an epoch, and is being rebuilt, begins it again.
+        """
+        path = self._folder / f"{model}.keys"
+        if not path.exists():
+            return None, 0
+        try:
+            stored = msgspec.msgpack.decode(_read(path, "the keys of a model"), type=_Stored)
+        except (msgspec.MsgspecError, ValueError):
+            raise DataError("its keys of this model cannot be read; order new ones") from None
+        return (None, stored.before) if stored.job == job else (stored.keys, stored.keys.epoch)
+
+    def keep(self, model: str, job: str, keys: EpochKeys) -> None:
+        """Replace the keys of a model, and erase what those before were made of."""
+        old, before = self.load(model, job)
+        data = msgspec.msgpack.encode(_Stored(job, before, keys))
+        if old is not None and old.epoch == keys.epoch:  # changed in a later job, such as by a revocation
+            data = msgspec.msgpack.encode(_Stored("", before, keys))
+        try:
+            self._write(f"{model}.keys", data)
+            for path in self._folder.glob(f"{model}-*.secret"):
+                if path.name != f"{model}-{job}.secret":
+                    path.unlink()
+        except OSError as error:
+            raise JournalError(f"the keys cannot be written: {error.strerror}") from error
+
+    def secret_for(self, model: str, job: str, purpose: str) -> bytes:
+        """Secret bytes, always the same for this job and purpose, until the next epoch has begun."""
+        name = f"{model}-{job}.secret"
+        path = self._folder / name
+        try:
+            if not path.exists():
+                self._write(name, os.urandom(KEY_BYTES))
+        except OSError as error:
+            raise JournalError(f"the secret of a job cannot be written: {error.strerror}") from error
+        return derive(_TAG, _read(path, "the secret of a job"), purpose)
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Write a file at once or not at all; nobody else may read it."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staging = self._folder / f".{name}"
+        handle = os.open(staging, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data.hex().encode())
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(self._folder / name)
+
+
+def _read(path: Path, what: str) -> bytes:
+    return bytes.fromhex(read_private(path, what).decode("ascii"))

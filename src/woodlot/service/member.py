@@ -1,0 +1,231 @@
+"""The processes of helper and key service: they dial the coordinator as parties do, and have no tables."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import revocable_keys as keys_msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.helper import Helper
+from woodlot.protocols.revocable.key_service import KeyService
+from woodlot.protocols.revocable.keys import Member as KeyMember
+from woodlot.runtime.drivers.grpc_line import PartyLine
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.sessions import Sessions
+from woodlot.service.certificates import REVOKED
+from woodlot.service.config import MemberConfig
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.key_store import KeyStore
+from woodlot.service.orders import KeysOrder, MemberOrder, check_order
+from woodlot.service.party import JOURNAL
+from woodlot.service.party_home import verify_party
+from woodlot.service.party_jobs import housekeeping_job
+from woodlot.service.party_keys import KEYS_FOLDER, check_members, check_ticket
+from woodlot.service.policy import Policy
+from woodlot.trees.parallel import effective_jobs
+
+logger = logging.getLogger(__name__)
+
+MemberRole = Literal["helper", "key service"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Home:
+    """What all jobs of a member have in common; also its identity in agreements on keys."""
+
+    role: MemberRole
+    identity: Identity
+    trust: Trust
+    policy: Policy
+    store: KeyStore
+    n_jobs: int
+
+    @property
+    def certificate(self) -> bytes:
+        return self.identity.certificate
+
+    def sign(self, purpose: str, data: bytes) -> bytes:
+        return self.identity.sign(data, purpose)
+
+    def verify(self, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
+        verify_party(self.trust, name, certificate, purpose, data, signature)
+
+
+class MemberJob:
+    """Answers the messages of one job."""
+
+    def __init__(self, home: _Home, job: str, end_job: Any) -> None:
+        self._home = home
+        self._job = job
+        self._end_job = end_job
+        self._order: MemberOrder | None = None
+        self._user = ""
+        self._member: KeyMember | None = None
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        if isinstance(message, msg.OpenJob):
+            return self._open(message)
+        if isinstance(message, msg.ForgetJob):
+            return self._forget(message)
+        order, member = self._order, self._member
+        if order is None or member is None:
+            raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+        ticket = getattr(message, "ticket", None)
+        if (ticket is None) != isinstance(order, KeysOrder):
+            raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
+        if ticket is not None:
+            check_ticket(ticket, order, self._user)
+        if isinstance(message, keys_msg.OpenEpoch):
+            check_members(message, order)
+        return member.handle(message)
+
+    def _open(self, message: msg.OpenJob) -> msg.JobOpened:
+        home = self._home
+        if self._member is not None:
+            raise RemoteProtocolError("this job has been opened before")
+        try:
+            order, user = check_order(message.order, message.signature, message.certificate, home.trust)
+        except IdentityError as error:
+            raise PolicyError(f"the order is not taken: {error}") from None
+        name = home.identity.name
+        if order.job != self._job or name not in order.parties:
+            raise RemoteProtocolError("the order is of another job, or not for this member")
+        home.policy.check_order(order.kind, user)
+        if not isinstance(order, MemberOrder) or name != (order.helper if home.role == "helper" else order.key_service):
+            raise PolicyError(f"this is a {home.role}, and takes part as such only")
+        if isinstance(order, KeysOrder):
+            home.policy.check_keys(order.setting)
+        self._member = self._make(order)
+        self._order, self._user = order, user
+        logger.info("job %s: %s, ordered by %s, with %s", self._job, order.kind, user, ", ".join(order.parties))
+        return msg.JobOpened(n_aligned=None, fingerprint="")
+
+    def _make(self, order: MemberOrder) -> KeyMember:
+        home, job, model = self._home, self._job, order.model
+        keys, ended = home.store.load(model, job)
+        member: dict[str, Any] = {
+            "job": job,
+            "entropy": lambda purpose: home.store.secret_for(model, job, purpose),
+            "keys": keys,
+            "ended": ended,
+            "signer": home,
+            "setting": order.setting if isinstance(order, KeysOrder) else "standard",
+            "keep": lambda fresh: home.store.keep(model, job, fresh),
+        }
+        if home.role == "helper":
+            return Helper(home.identity.name, threads=home.n_jobs, **member)
+        return KeyService(home.identity.name, **member)
+
+    def _forget(self, message: msg.ForgetJob) -> msg.JobForgotten:
+        if self._member is not None or self._job != housekeeping_job(message.job):
+            raise RemoteProtocolError("ForgetJob is not due in this job")
+        self._end_job(message.job)
+        return msg.JobForgotten()
+
+
+class MemberService:
+    """One helper or key service.
+
+    Parameters
+    ----------
+    config : MemberConfig
+        Whom to dial, and who may order what.
+    role : {"helper", "key service"}
+        Which of the two.
+
+    Raises
+    ------
+    ConfigError
+        If a helper would run on the coordinator's host without having been asked to by name.
+
+    """
+
+    def __init__(self, config: MemberConfig, role: MemberRole) -> None:
+        identity = Identity.load(config.identity)
+        if identity.role != "party":
+            raise IdentityError(f"{config.identity} is the identity of a {identity.role}; a {role} has that of a party")
+        host = config.coordinator.host
+        if role == "helper" and not config.allow_same_host and is_this_host(host):
+            raise ConfigError(
+                f"the coordinator, {host}, is on this host, and its share of the strong key and the helper's together "
+                "open everything; run the helper elsewhere, or set allow_same_host = true for a trial"
+            )
+        revoked = config.identity / REVOKED
+        self.identity = identity
+        self._trust = Trust(identity.authority, revoked if revoked.exists() else None)
+        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._journal = Journal(config.state / JOURNAL, durable=True)
+        home = _Home(
+            role=role,
+            identity=identity,
+            trust=self._trust,
+            policy=config.policy,
+            store=KeyStore(config.state / KEYS_FOLDER),
+            n_jobs=effective_jobs(config.n_jobs),
+        )
+        self._sessions = Sessions(
+            identity.name,
+            lambda job: MemberJob(home, job, self._sessions.end),
+            journal=self._journal,
+            limit=config.message_limit,
+        )
+        self._line = PartyLine(
+            str(config.coordinator),
+            identity.credentials,
+            self._sessions.answer,
+            on_greeting=self._learn_revocations,
+            message_limit=config.message_limit,
+        )
+
+    def _learn_revocations(self, data: bytes) -> None:
+        """The coordinator passes on the authority's list: it is signed, so it need not be trusted for that."""
+        if data:
+            try:
+                self._trust.update(data)
+            except IdentityError as error:
+                logger.warning("the coordinator sent a list of revocations that is not taken: %s", error)
+
+    def start(self) -> None:
+        """Dial, now and whenever the line is down."""
+        logger.info("member %s", self.identity.name)
+        self._line.start()
+
+    def wait_connected(self, timeout: float) -> bool:
+        """Whether the line is up within some seconds."""
+        return self._line.wait_connected(timeout)
+
+    def close(self) -> None:
+        """Hang up, when what is being worked on is done."""
+        self._line.stop()
+        self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def is_this_host(host: str) -> bool:
+    """Whether a name or address is one of this machine's own: then, and only then, one can listen at it."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False  # to dial it will fail too, and say why
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            continue
+        return True
+    return False

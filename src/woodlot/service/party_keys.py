@@ -1,0 +1,106 @@
+"""A party in jobs about keys: it encrypts its splits, and opens results of encrypted predictions."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+
+import numpy as np
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.provider import Provider, RequestGate
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.service.key_store import KeyStore
+from woodlot.service.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder
+from woodlot.service.party_home import PartyHome
+from woodlot.trees.forest import Splits
+
+KEYS_FOLDER = "keys"
+"""Where a member keeps its keys, in its state folder."""
+
+
+def check_ticket(ticket: msg.Ticket, order: MemberOrder, user: str) -> None:
+    """Refuse a request that is not the one that a user has ordered: the order is signed, so the ticket need not be."""
+    if not isinstance(order, PredictEncryptedOrder):
+        raise RemoteProtocolError("the order does not ask for a prediction")
+    ordered = (user, bytes.fromhex(order.job), order.epoch, order.rows, order.columns)
+    told = (ticket.requester, ticket.request, ticket.epoch, ticket.rows, ticket.features)
+    if told != ordered or ticket.digest != hashlib.sha256(order.values).digest():
+        raise RemoteProtocolError("the request is not the one that was ordered")
+
+
+class _OrderGate(RequestGate):
+    """Lets the request of an order pass, if the party's budget of predictions allows it."""
+
+    def __init__(self, home: PartyHome, order: MemberOrder, user: str) -> None:
+        super().__init__()
+        self._home, self._order, self._user = home, order, user
+
+    def check(self, ticket: msg.Ticket) -> None:
+        """Refuse or let pass; the rows are paid for once, however often they are asked for."""
+        check_ticket(ticket, self._order, self._user)
+        self._home.store.spend_predictions(self._order.job, self._user, ticket.rows, datetime.now(UTC))
+
+
+class ProviderWork:
+    """What a party does for an order about keys, or to predict encrypted."""
+
+    n_aligned = None
+
+    def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
+        name, job, model = home.identity.name, order.job, order.model
+        if name in (order.helper, order.key_service):
+            raise PolicyError("this is a party, and neither a helper nor a key service")
+        if isinstance(order, KeysOrder):
+            home.policy.check_keys(order.setting)
+        self._home, self._order, self._part = home, order, part
+        self._forest: PartyForest | None = None
+        store = KeyStore(home.store.folder / KEYS_FOLDER)
+        keys, ended = store.load(model, job)
+        self._provider = Provider(
+            name,
+            splits=self._splits,
+            gate=_OrderGate(home, order, user),
+            job=job,
+            entropy=lambda purpose: store.secret_for(model, job, purpose),
+            keys=keys,
+            ended=ended,
+            signer=home,
+            setting=order.setting if isinstance(order, KeysOrder) else "standard",
+            keep=lambda fresh: store.keep(model, job, fresh),
+            threads=home.n_jobs,
+        )
+
+    def _splits(self) -> Splits:
+        if self._forest is None:
+            raise RemoteProtocolError("no forest is in use in this job")
+        return self._forest.splits
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        if isinstance(message, msg.UseForest):
+            return self._on_UseForest(message)
+        if isinstance(message, msg.TestRows):
+            raise RemoteProtocolError("the order does not ask for a test of this party's rows")
+        opening = isinstance(message, msg.OpenEpoch | msg.MeetMembers | msg.TakeGroup | msg.EncryptSplits)
+        if opening != isinstance(self._order, KeysOrder):
+            raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
+        if isinstance(message, msg.OpenEpoch):
+            check_members(message, self._order)
+        return self._provider.handle(message)
+
+    def _on_UseForest(self, message: msg.UseForest) -> msg.ForestInUse:
+        forest = self._home.store.model(self._order.model, message.forest)
+        wanted = {column: place for place, column in enumerate(self._part.columns) if column}
+        place = [wanted.get(name, -1) for name in forest.names]
+        self._forest = forest
+        return msg.ForestInUse(place=np.array(place, np.int32))
+
+
+def check_members(message: msg.OpenEpoch, order: MemberOrder) -> None:
+    """Refuse an epoch of other members than the user has ordered."""
+    ordered = (tuple(sorted(order.parties)), order.helper, order.key_service)
+    if (message.members, message.helper, message.key_service) != ordered:
+        raise RemoteProtocolError("the epoch is not the one that was ordered")

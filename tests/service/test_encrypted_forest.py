@@ -1,0 +1,154 @@
+"""Keys and encrypted predictions through the services: helper and key service are processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from processes import wait_until, write_toml
+from world import World, running
+
+import woodlot as wl
+from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.service.client import Client, JobFailed
+from woodlot.service.config import MemberConfig
+from woodlot.service.encrypted import make_keys, predict_encrypted
+from woodlot.service.key_store import KeyStore
+from woodlot.service.member import MemberService, is_this_host
+
+MEMBERS = {"helper": ("party", "--role", "helper"), "keys": ("identity", "keys")}
+KEYS: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
+POLICY = {"train": ["alice"], "predict": ["alice"], "weak_keys": True}
+
+
+class Federation:
+    """Two companies with a forest, a helper and a key service."""
+
+    def __init__(self, world: World, values: Any, labels: Any) -> None:
+        self.world, self.values, self.labels = world, values, labels
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in MEMBERS:
+            world.member("party", name)
+
+    def start_member(self, name: str) -> None:
+        """Run the installed command."""
+        settings = {
+            "coordinator": self.world.address,
+            "n_jobs": 1,
+            "allow_same_host": True,
+            "policy": dict(POLICY),
+        }
+        config = write_toml(self.world.root / name / "member.toml", settings)
+        line = [str(Path(sys.executable).with_name("woodlot")), *MEMBERS[name], str(config)]
+        with (self.world.root / name / "log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(line, stdout=log, stderr=log)
+
+    def wait(self, client: Client) -> None:
+        wait_until(lambda: all(client.parties().get(name) for name in MEMBERS), "helper and key service to connect")
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait(20)
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, 4))
+    label = np.where(values[:, 0] + values[:, 3] > 0, "yes", "no")
+    tables = {
+        "bank": {"customers": pa.table({"id": range(60), "age": values[:, 0], "income": values[:, 1], "late": label})},
+        "shop": {"customers": pa.table({"id": range(60), "visits": values[:, 2], "basket": values[:, 3]})},
+    }
+    world = World(tmp_path_factory.mktemp("encrypted"), tables)
+    for party in world.settings.values():
+        party["policy"] = {**POLICY, "protocols": ["align", "train", "predict", "keys", "predict-encrypted"]}
+    made = Federation(world, values, label)
+    with running(world):
+        try:
+            for name in MEMBERS:
+                made.start_member(name)
+            yield made
+        finally:
+            made.close()
+
+
+def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federation) -> None:
+    world = federation.world
+    identity = world.root / "alice" / "identity"
+    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"])
+    with connected, Client(world.address, identity) as client:
+        model = wl.FederatedForestClassifier(4, max_depth=3, random_state=0).fit(connected, y="bank.late")
+        name = model.forest_.model
+        federation.wait(client)
+        columns = {  # in an order of the user's own
+            "shop.basket": federation.values[:, 3],
+            "bank.age": federation.values[:, 0],
+            "shop.visits": federation.values[:, 2],
+            "bank.income": federation.values[:, 1],
+        }
+
+        with pytest.raises(DataError, match="has no keys"):
+            predict_encrypted(client, name, columns)
+        first = make_keys(client, name, **KEYS)
+        assert first.group.epoch == 1
+        outputs = predict_encrypted(client, name, columns)
+        clear = model.predict_proba(connected)  # in an order of the coordinator's own
+        np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(clear[:, 0]))
+        said = np.array(model.classes_)[outputs.argmax(axis=1)]
+        assert (said == federation.labels).mean() == model.score(connected)
+
+        # the helper's process is killed, and another one takes its place: its keys are on its disk
+        federation.kill("helper")
+        federation.start_member("helper")
+        federation.wait(client)
+        np.testing.assert_array_equal(predict_encrypted(client, name, columns), outputs)
+
+        share = KeyStore(world.root / "helper" / "state" / "keys").load(name, "")[0]
+        second = make_keys(client, name, **KEYS)
+        assert second.group.epoch == 2
+        assert second.group.modulus != first.group.modulus
+        np.testing.assert_array_equal(predict_encrypted(client, name, columns), outputs)
+        # nothing of the first epoch is left at the helper, on disk neither
+        assert share is not None
+        left = b"".join(path.read_bytes() for path in (world.root / "helper" / "state" / "keys").iterdir())
+        assert share.secret.hex().encode() not in left
+        assert len(list((world.root / "helper" / "state" / "keys").glob("*.secret"))) == 1
+
+        del columns["shop.visits"], columns["shop.basket"]
+        with pytest.raises(JobFailed, match=r"lacks \d of the \d features"):
+            predict_encrypted(client, name, columns)
+        with pytest.raises(DataError, match=r"written 'party\.column'"):
+            predict_encrypted(client, name, {"visits": federation.values[:, 0]})
+        with pytest.raises(JobFailed, match="takes part as such only"):
+            make_keys(client, name, **{**KEYS, "helper": "keys", "key_service": "helper"})
+        with pytest.raises(DataError, match="keys of 100 bits are not made"):
+            make_keys(client, name, **{**KEYS, "bits": 100, "setting": "standard"})
+    with (
+        Client(world.address, world.root / "bob" / "identity") as other,
+        pytest.raises((JobFailed, PolicyError), match="does not let 'bob'"),
+    ):
+        make_keys(other, name, **KEYS)
+
+
+def test_a_helper_on_the_coordinators_host_is_refused_unless_asked_for(federation: Federation) -> None:
+    world = federation.world
+    raw = {"coordinator": world.address, "policy": POLICY}
+    config = MemberConfig.parse(raw, folder=world.root / "helper", origin="helper.toml")
+    with pytest.raises(ConfigError, match="allow_same_host = true"):
+        MemberService(config, "helper")
+    assert is_this_host("127.0.0.1")
+    assert is_this_host("[::1]") or not Path("/proc/net/if_inet6").exists()
+    assert not is_this_host("192.0.2.1")  # of the addresses that are nobody's
+    assert not is_this_host("no-such-host.invalid")
