@@ -21,7 +21,7 @@ from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values, is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.protocols.agreement import KEY_BYTES, Entropy
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.messages.base import Message, Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
@@ -186,6 +186,8 @@ class Federation:
     """
 
     layout: ClassVar[Literal["columns", "rows"]] = "columns"
+    observer: Callable[[str, str, Message], None] | None = None
+    """Told sender, receiver and every message of fits and predictions; for looking at what each role sees."""
 
     def __init__(self, members: Mapping[str, Member], ids: NDArray[Any] | None, key_by_party: bool) -> None:
         self._members = dict(members)
@@ -375,7 +377,7 @@ class Federation:
         GrownForest, Account
             The forest in its parts, and who saw what while it grew.
         """
-        ledger, holder = Ledger(), labels.holder
+        ledger, holder = Ledger(self.observer), labels.holder
         kind = BlindParty if plan.labels == "encrypted" else VerticalParty
         handlers = {name: kind(name, **told) for name, told in self._for_training(labels, n_jobs).items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
@@ -409,7 +411,7 @@ class Federation:
         plan, labels, n_jobs, on_progress
             As for ``fit``.
         """
-        ledger, holder = Ledger(), labels.holder
+        ledger, holder = Ledger(self.observer), labels.holder
         check_leaver(forest.coordinator.parties, holder, leaver)
         handlers = {
             name: RegrowingParty(name, former=forest.parts[name], **told)
@@ -500,7 +502,7 @@ class Federation:
             protocol = predict_sealed(grown, present, self.n_rows, vote, shuffled)
         else:
             protocol = predict_in_one_round(grown, present, self.n_rows, wire, vote, n_jobs, shuffled)
-        ledger = Ledger()
+        ledger = Ledger(self.observer)
         common = secrets.token_bytes(KEY_BYTES)
         handlers = {
             name: VerticalParty(

@@ -17,6 +17,7 @@ from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
 from woodlot.cli.identity import identity
 from woodlot.cli.jobs import jobs
+from woodlot.cli.leak_test import leak_test
 from woodlot.cli.models import models
 from woodlot.cli.mpi import mpi
 from woodlot.cli.parties import parties
@@ -79,6 +80,7 @@ for command in (
     dashboard,
     mpi,
     reproduce,
+    leak_test,
 ):
     app.command()(command)
 for group in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, overload
 
@@ -174,6 +174,11 @@ class Account:
 class Ledger:
     """Counts every message of a run: drivers record messages, `woodlot.runtime.run.run` rounds and time.
 
+    Parameters
+    ----------
+    observer : callable, optional
+        Told sender, receiver and every message itself, for who wants to look at more than counts.
+
     Attributes
     ----------
     rounds : int
@@ -183,7 +188,8 @@ class Ledger:
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Callable[[str, str, Message], None] | None = None) -> None:
+        self._observer = observer
         self.rounds = 0
         self.bytes_sent_to: dict[str, int] = {}
         self.bytes_received_from: dict[str, int] = {}
@@ -201,7 +207,7 @@ class Ledger:
         sender, receiver : str
             The name of a party, or ``"coordinator"``.
         message : Message
-            What was sent; only its type is kept.
+            What was sent; only its type is kept here.
         n_bytes : int
             Its size when encoded.
 
@@ -215,6 +221,8 @@ class Ledger:
                 self.bytes_sent_to[key[1]] = self.bytes_sent_to.get(key[1], 0) + n_bytes
             if receiver == Role.coordinator:
                 self.bytes_received_from[key[0]] = self.bytes_received_from.get(key[0], 0) + n_bytes
+            if self._observer is not None:
+                self._observer(key[0], key[1], message)
 
     def count_round(self) -> None:
         """Account for one exchange."""
