@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.loading import load
     from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
+    from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.federation import Federation
     from woodlot.plots import plot_cost, plot_importance, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -47,6 +48,8 @@ _HOMES = {
     "HorizontalForestRegressor": "woodlot.estimators.lossless",
     "LocalForestsClassifier": "woodlot.estimators.horizontal",
     "LocalForestsRegressor": "woodlot.estimators.horizontal",
+    "RevocableForestClassifier": "woodlot.estimators.revocable",
+    "RevocableForestRegressor": "woodlot.estimators.revocable",
     "UncertainPredictionWarning": "woodlot.estimators.forest",
     "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",
@@ -72,6 +75,8 @@ __all__ = [
     "LocalDP",
     "LocalForestsClassifier",
     "LocalForestsRegressor",
+    "RevocableForestClassifier",
+    "RevocableForestRegressor",
     "UncertainPredictionWarning",
     "connect",
     "load",

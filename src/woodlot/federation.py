@@ -87,8 +87,22 @@ class Memo:
     complete: Any = None
     training: Any = None
     """Tables and labels of the training, for a revocation; in the process that trained only."""
+    secrets: Any = None
+    """Keys and encrypted splits of a revocable forest."""
     cost: Cost | None = None
     disclosure: Disclosures | None = None
+
+    def key_epoch(self) -> int:
+        """Epoch of the keys, 0 without any."""
+        return 0 if self.secrets is None else int(self.secrets.splits.epoch)
+
+    def key_fingerprint(self, party: str) -> str:
+        """Fingerprint of a party's public key; empty without one."""
+        return "" if self.secrets is None else str(self.secrets.fingerprint(party))
+
+    def secret_digests(self) -> dict[str, str]:
+        """SHA-256 of the encrypted splits, where there are any."""
+        return {} if self.secrets is None else {"encrypted splits": str(self.secrets.digest())}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -277,10 +291,18 @@ class Federation:
             lines.append(line + (", shares the model" if member.shares_model and self._key_by_party else ""))
         return "\n".join(lines)
 
+    @property
+    def key_by_party(self) -> bool:
+        """Whether the parties' names enter the codes of their columns."""
+        return self._key_by_party
+
+    def with_members(self, members: Mapping[str, Member]) -> Federation:
+        """The same rows at other members."""
+        return Federation(members, self.ids, self._key_by_party)
+
     def without(self, party: str) -> Federation:
         """The other parties."""
-        members = {name: member for name, member in self._members.items() if name != party}
-        return Federation(members, self.ids, self._key_by_party)
+        return self.with_members({name: member for name, member in self._members.items() if name != party})
 
     def _repr_html_(self) -> str:
         return html_of(self)

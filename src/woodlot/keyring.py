@@ -60,6 +60,8 @@ class LocalKeyring:
         For the decryptions.
     make : callable
         Makes a modulus; `MasterKey.generate` unless a test has its own.
+    ledger : Ledger, optional
+        Where what is sent is recorded; one of its own by default.
 
     Attributes
     ----------
@@ -87,6 +89,7 @@ class LocalKeyring:
         digits: int = DEFAULT_DIGITS,
         threads: int = 1,
         make: Callable[..., MasterKey] = MasterKey.generate,
+        ledger: Ledger | None = None,
     ) -> None:
         if not allow_same_host:
             raise ConfigError(
@@ -111,7 +114,7 @@ class LocalKeyring:
             )
             for name, own in splits.items()
         }
-        self.ledger = Ledger()
+        self.ledger = Ledger() if ledger is None else ledger
         self._driver = InProcessDriver(
             {
                 **self.providers,
@@ -127,9 +130,18 @@ class LocalKeyring:
     def _run(self, protocol: Generator[Round, dict[str, Message], R]) -> R:
         return run(protocol, self._driver, ledger=self.ledger)
 
-    def encrypt(self, forest: CoordinatorForest) -> EncryptedSplits:
-        """Have every party encrypt its splits of a forest."""
-        return self._run(encrypt_splits(forest, self.keys))
+    def record_in(self, ledger: Ledger) -> None:
+        """Record in another ledger from now on."""
+        self.ledger = self._driver.ledger = ledger
+
+    def encrypt(
+        self,
+        forest: CoordinatorForest,
+        former: EncryptedSplits | None = None,
+        origin: NDArray[np.int64] | None = None,
+    ) -> EncryptedSplits:
+        """Have every party encrypt its splits of a forest, or those that a former one does not have; see there."""
+        return self._run(encrypt_splits(forest, self.keys, former, origin))
 
     def request(self, rows: ArrayLike, requester: str) -> EncryptedRequest:
         """At the requester: encrypt rows, columns in the order of the forest's features."""

@@ -39,7 +39,8 @@ def statement(**changed: Any) -> Statement:
         "party": "shop", "level": 1, "model": MODEL, "created": now(),
         "parties_before": ("bank", "shop"), "parties_after": ("bank",),
         "before": {"coordinator": MODEL}, "after": {"coordinator": "cd" * 32},
-        "epoch_before": 0, "epoch_after": 1, "trees": (TreeChange(tree=3, removed=5, regrown=7),),
+        "epoch_before": 0, "epoch_after": 1, "keys_before": 0, "keys_after": 0,
+        "trees": (TreeChange(tree=3, removed=5, regrown=7),),
         "nodes_before": 50, "nodes_after": 52,
         "cost": CostOf(rounds=9, bytes=1000, seconds=0.25, nodes_searched=4),
         "scores": Scores(measure="accuracy", rows="held out", before=0.9, after=0.88),
@@ -113,6 +114,7 @@ def test_added_dropped_and_doubled_fields_are_found(receipt: Receipt) -> None:
         ({"notified": ("shop",)}, "still holds"),
         ({"epoch_after": 0}, "epochs"),
         ({"level": 3}, "something else"),
+        ({"level": 2}, "something else"),
     ],
 )
 def test_a_signed_receipt_must_make_sense(changed: dict[str, Any], words: str) -> None:

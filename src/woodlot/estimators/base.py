@@ -25,17 +25,18 @@ from woodlot.estimators.labels import ClassWeights
 from woodlot.estimators.origin import Origin, find_labels, forget_fit
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.revoking import HoldOut, Training, revoke
+from woodlot.estimators.revoking import Change, HoldOut, Training, revoke
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
+from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
 from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.protocols.vertical.target import Target
-from woodlot.runtime.audit import Cost, Disclosures
+from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import Receipt, Request
 from woodlot.trees.parallel import effective_jobs
@@ -81,7 +82,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        check_parameters(self.get_params(deep=False), self._criteria)
+        self._check_parameters()
         grown = copy.copy(self)
         forget_fit(grown)
         if isinstance(X, AnyFederation):
@@ -404,7 +405,36 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         """
         return revoke(self, party, level, holdout, data, identity, request)
 
-    # --- what a classifier and a regressor do each in their way ---
+    # --- what each kind of forest, and a classifier and a regressor, do in their way ---
+
+    _levels: tuple[int, ...] = (1, 3)
+
+    def _check_parameters(self) -> None:
+        check_parameters(self.get_params(deep=False), self._criteria)
+
+    def _notes(self) -> dict[str, Any] | None:
+        """What a file must say of this kind of forest besides what all say."""
+        return None
+
+    def _restored(self, forest: GrownForest, notes: Mapping[str, Any]) -> GrownForest:
+        """The forest of a file."""
+        return forest
+
+    def _label_holder(self, labels: Labels) -> str | None:
+        """Who cannot leave, because it has the labels."""
+        return labels.holder
+
+    def _regrow(
+        self, training: Training, party: str, level: int, show: Callable[[Progress], None] | None
+    ) -> tuple[GrownForest, Change, Account]:
+        """The forest without a party."""
+        plan = self.forest_.plan
+        if plan is None:
+            raise DataError("this model was saved by a Woodlot that did not note how it was grown; fit it again")
+        return training.federation.revoke(
+            self.forest_, plan, training.labels, party, 1 if level == 1 else 3,
+            n_jobs=effective_jobs(self.n_jobs), on_progress=show,
+        )  # fmt: skip
 
     @property
     def _vote(self) -> Vote:

@@ -92,7 +92,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         The trees as scikit-learn's, where the complete model is known.
     """
 
-    _criteria = ("gini", "entropy", "log_loss")
+    _criteria: tuple[str, ...] = ("gini", "entropy", "log_loss")
     _task = "classes"
 
     def __init__(

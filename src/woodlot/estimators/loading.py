@@ -17,6 +17,7 @@ from woodlot.estimators.horizontal import HORIZONTAL, restore_whole
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.linear import FederatedLinear, FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.estimators.origin import Origin
+from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
 from woodlot.estimators.settings import from_json, settings_of
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
@@ -37,7 +38,15 @@ LINEAR: dict[str, type[FederatedLogisticRegression] | type[FederatedLinearRegres
     "FederatedLogisticRegression": FederatedLogisticRegression,
     "FederatedLinearRegression": FederatedLinearRegression,
 }
-ESTIMATORS = {cls.__name__: cls for cls in (FederatedForestClassifier, FederatedForestRegressor)}
+ESTIMATORS: dict[str, type[FederatedForestClassifier] | type[FederatedForestRegressor]] = {
+    cls.__name__: cls
+    for cls in (
+        FederatedForestClassifier,
+        FederatedForestRegressor,
+        RevocableForestClassifier,
+        RevocableForestRegressor,
+    )
+}
 
 
 def load(folder: str | os.PathLike[str]) -> AnyForest | FederatedLinearRegression | FederatedLogisticRegression:
@@ -124,6 +133,7 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
         "model": forest.model,
         "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
         "epoch": forest.epoch,
+        "revocable": model._notes(),
         "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
         "unwilling": list(forest.unwilling),
         "oob_score": None if forest.oob_score is None else repr(float(forest.oob_score)),
@@ -203,5 +213,5 @@ def _restore(
     )
     if notes.get("receipts"):
         model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])
-    model._set_forest(forest)
+    model._set_forest(model._restored(forest, notes))
     return model

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.connected import ConnectedFederation
@@ -20,8 +20,8 @@ from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
-from woodlot.protocols.vertical.regrow import Regrown, check_leaver
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Cost
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from woodlot.estimators.base import FederatedForest
 
 HoldOut = tuple[Any, Any] | Federation
-LEVELS = (1, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,34 +65,30 @@ def revoke(
 ) -> Receipt:
     """Take a party out of a forest that was grown in this process; see `FederatedForest.revoke`."""
     check_is_fitted(model, "forest_")
-    require(level in LEVELS, "level", level, "1 (its nodes only) or 3 (exact)")
+    require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
     former = model.forest_
     training = _training(model, data)
-    check_leaver(former.coordinator.parties, training.labels.holder, party)
-    if former.plan is None:
-        raise DataError("this model was saved by a Woodlot that did not note how it was grown; fit it again")
+    check_leaver(former.coordinator.parties, model._label_holder(training.labels), party)
     key = forest_id_of(former.coordinator)
     signer = _signer(identity)
     if request is None:
         request = make_request(party, level, key, signer)
     check_request(request, party, level, key)
     held = None if holdout is None else _score(model, holdout)
+    before, keys = digests(former), (former.memo.key_epoch(), former.memo.key_fingerprint(party))
     with progress_bar(model.verbose, "regrowing trees") as show:
-        forest, regrown, account = training.federation.revoke(
-            former, former.plan, training.labels, party, 1 if level == 1 else 3,
-            n_jobs=effective_jobs(model.n_jobs), on_progress=show,
-        )  # fmt: skip
+        forest, regrown, account = model._regrow(training, party, level, show)
     forest = replace(forest, plan=former.plan, epoch=former.epoch + 1)
     forest.memo.training = Training(training.federation.without(party), training.labels)
     changed = copy.copy(model)  # the model itself changes at the very end, all at once
     _replace_forest(changed, forest, party)
     scores = _scores(changed, former, forest, held, None if holdout is None else _score(changed, holdout))
     statement = Statement(
-        party=party, level=1 if level == 1 else 3, model=key, created=now(),
+        party=party, level=1 if level == 1 else 2 if level == 2 else 3, model=key, created=now(),
         parties_before=former.coordinator.parties, parties_after=forest.coordinator.parties,
-        before=digests(former.coordinator, former.parts), after=digests(forest.coordinator, forest.parts),
-        epoch_before=former.epoch, epoch_after=forest.epoch, scores=scores, notified=forest.coordinator.parties,
-        revoked_key="", **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown),
+        before=before, after=digests(forest), epoch_before=former.epoch, epoch_after=forest.epoch,
+        keys_before=keys[0], keys_after=forest.memo.key_epoch(), scores=scores, notified=forest.coordinator.parties,
+        revoked_key=keys[1], **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown),
     )  # fmt: skip
     receipt = make_receipt(statement, request, signer)
     changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
@@ -101,12 +96,26 @@ def revoke(
     return receipt
 
 
-def digests(coordinator: CoordinatorForest, parts: Mapping[str, PartyForest]) -> dict[str, str]:
+def digests(forest: GrownForest) -> dict[str, str]:
     """SHA-256 of every part at hand."""
-    return {"coordinator": forest_id_of(coordinator)} | {p: fingerprint_of(part) for p, part in parts.items()}
+    found = {p: fingerprint_of(part) for p, part in forest.parts.items()}
+    return {"coordinator": forest_id_of(forest.coordinator)} | forest.memo.secret_digests() | found
 
 
-def changes(former: CoordinatorForest, regrown: Regrown) -> dict[str, Any]:
+class Change(Protocol):
+    """What became of the nodes."""
+
+    @property
+    def forest(self) -> CoordinatorForest: ...
+    @property
+    def removed(self) -> NDArray[np.int64]: ...
+    @property
+    def regrown(self) -> NDArray[np.int64]: ...
+    @property
+    def searched(self) -> int: ...
+
+
+def changes(former: CoordinatorForest, regrown: Change) -> dict[str, Any]:
     """What a receipt says of the nodes."""
     changed = np.flatnonzero((regrown.removed > 0) | (regrown.regrown > 0)).tolist()
     return {
@@ -118,7 +127,7 @@ def changes(former: CoordinatorForest, regrown: Regrown) -> dict[str, Any]:
     }
 
 
-def cost_of(cost: Cost, regrown: Regrown) -> CostOf:
+def cost_of(cost: Cost, regrown: Change) -> CostOf:
     """What a receipt says of the cost."""
     return CostOf(
         rounds=cost.rounds,

@@ -89,6 +89,8 @@ class Statement(_Strict, frozen=True):
         SHA-256 of every part that is known here.
     epoch_before, epoch_after : int
         Of the model: it grows with every revocation.
+    keys_before, keys_after : int
+        Epoch of the encryption keys; 0 where nothing is encrypted.
     trees : tuple of TreeChange
         Where anything changed.
     nodes_before, nodes_after : int
@@ -109,6 +111,8 @@ class Statement(_Strict, frozen=True):
     after: dict[str, Sha256]
     epoch_before: Count
     epoch_after: Count
+    keys_before: Count
+    keys_after: Count
     trees: tuple[TreeChange, ...]
     nodes_before: Count
     nodes_after: Count
@@ -434,6 +438,8 @@ def _check_numbers(s: Statement) -> None:
         raise ReceiptError("the receipt does not say that its party has left")
     if s.party in s.after or s.party in s.notified:
         raise ReceiptError("the party that has left still holds a part")
+    if s.level == 2 and s.keys_after <= s.keys_before:
+        raise ReceiptError("at level 2 a new epoch of keys begins, and the receipt has none")
     if s.epoch_after <= s.epoch_before or len({tree.tree for tree in s.trees}) != len(s.trees):
         raise ReceiptError("the epochs or trees are not in order")
 

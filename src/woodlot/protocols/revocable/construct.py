@@ -48,6 +48,8 @@ class Constructed:
         Nodes of each tree that were destroyed, and that were made in their place.
     searched : int
         Nodes that were searched for a split.
+    origin : int64 array
+        For each node the one of the former forest that it still is, -1 for a new one.
     """
 
     forest: CoordinatorForest
@@ -55,6 +57,7 @@ class Constructed:
     removed: NDArray[np.int64]
     regrown: NDArray[np.int64]
     searched: int
+    origin: NDArray[np.int64]
 
 
 def construct(
@@ -174,7 +177,11 @@ def _finish(growth: Growth, outcome: Outcome) -> Generator[Round, dict[str, Mess
     former_sizes = np.zeros(growth.n_trees, np.int64)
     if growth.former_forest is not None:
         former_sizes = np.diff(growth.former_forest.structure.offset)
-    return Constructed(forest, rebuilding, former_sizes - survivors, np.diff(offset) - survivors, growth.n_searched)
+    origin = np.full(structure.n_nodes, -1, np.int64)
+    origin[position[unchanged]] = growth.former[unchanged[:n_former]]
+    return Constructed(
+        forest, rebuilding, former_sizes - survivors, np.diff(offset) - survivors, growth.n_searched, origin
+    )
 
 
 def _tree_of(growth: Growth, position: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:

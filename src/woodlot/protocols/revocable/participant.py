@@ -155,7 +155,7 @@ class Participant:
     def _on_OpenConstruction(self, message: msg.OpenConstruction) -> msg.ParticipantSummary:
         if message.rho < 0 or not 1 <= message.zeta <= MAX_ZETA:
             raise RemoteProtocolError(f"rho must not be negative, and zeta be from 1 to {MAX_ZETA}")
-        if message.regrows and self.former is None:
+        if message.regrows and self.former is None and len(self.feature_keys):
             raise RemoteProtocolError("this participant has no part of a former forest")
         self._rho, self._zeta = message.rho, message.zeta
         self._regrows = message.regrows

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
-from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import named
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message, Round
@@ -26,12 +27,27 @@ PHASE = "encrypting splits"
 
 
 def encrypt_splits(
-    forest: CoordinatorForest, keys: CoordinatorKeys
+    forest: CoordinatorForest,
+    keys: CoordinatorKeys,
+    former: EncryptedSplits | None = None,
+    origin: NDArray[np.int64] | None = None,
 ) -> Generator[Round, dict[str, Message], EncryptedSplits]:
     """At the coordinator: have every provider encrypt its splits of a forest under its key.
 
+    Parameters
+    ----------
+    forest : CoordinatorForest
+        Whose splits they are.
+    keys : CoordinatorKeys
+        Of the present epoch.
+    former, origin : optional
+        Splits of the forest before a revocation, of the same epoch, and for each node the one that it was there, -1
+        for a new one: only the new ones are encrypted.
+
     Raises
     ------
+    EpochError
+        If the former splits are of another epoch.
     PolicyError
         If a node is of somebody who has no key.
     RemoteProtocolError
@@ -39,13 +55,19 @@ def encrypt_splits(
 
     """
     inner = np.flatnonzero(forest.structure.right >= 0).astype(np.int32)
-    owners = np.unique(forest.owner[inner])
-    providers = {forest.parties[owner]: inner[forest.owner[inner] == owner] for owner in owners}
+    stays = np.zeros(len(inner), bool) if former is None or origin is None else origin[inner] >= 0
+    asked = inner[~stays]
+    owners = np.unique(forest.owner[asked])
+    providers = {forest.parties[owner]: asked[forest.owner[asked] == owner] for owner in owners}
     gone = [name for name in providers if name not in keys.parties]
     if gone:
         raise PolicyError(f"the forest has splits of {named(gone)}, who has no key in epoch {keys.epoch}")
     width = 2 * keys.group.element_bytes
     data = np.zeros((len(inner), width), np.uint8)
+    if former is not None and origin is not None:
+        if former.epoch != keys.epoch:
+            raise EpochError(f"the former splits are of epoch {former.epoch}, and the keys are of epoch {keys.epoch}")
+        data[stays] = former.of(origin[inner[stays]].astype(np.int32))
     ask: dict[str, Message] = {name: msg.EncryptSplits(epoch=keys.epoch, node=node) for name, node in providers.items()}
     replies = (yield Round(PHASE, ask)) if ask else {}
     for name, node in providers.items():

@@ -1,0 +1,351 @@
+"""RevFRF as scikit-learn estimators: the forest that a participant can leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from woodlot.connected import ConnectedFederation
+from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS
+from woodlot.data.tables import Table
+from woodlot.estimators.base import FederatedForest, Outputs
+from woodlot.estimators.checks import check_parameters, is_int, require
+from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.planning import plan_of
+from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.revoking import Change, Training
+from woodlot.exceptions import DataError
+from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.revocable.participant import MAX_ZETA, check_values
+from woodlot.protocols.revocable.plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
+from woodlot.revocable_federation import (
+    Encryption,
+    RevocableGrown,
+    Secrets,
+    as_numbers,
+    grow_revocable,
+    make_secrets,
+    predict_secretly,
+    revoke_revocable,
+    table_as_numbers,
+)
+from woodlot.runtime.audit import Account, Ledger
+from woodlot.trees.parallel import effective_jobs
+
+REQUESTER = "user"
+"""Under which name this process asks its simulated participants."""
+SIMULATED = "simulated"
+PAPER = "paper"
+
+_OTHERS: dict[str, Any] = {
+    "min_weight_fraction_leaf": 0.0,
+    "max_leaf_nodes": None,
+    "min_impurity_decrease": 0.0,
+    "feature_sampling": "node",
+    "labels": "shared",
+    "max_bins": None,
+    "memory_limit": None,
+}
+"""What other vertical forests have and a revocable one has not."""
+
+
+class RevocableForest(FederatedForest):
+    """What the classifier and the regressor share."""
+
+    _levels = (1, 2, 3)
+    rho: int
+    zeta: int
+    reuse_features: bool
+    encryption: Any
+    forest_: RevocableGrown
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
+        """Grow the forest, and have every split encrypted by its provider. If it fails, the model is as before.
+
+        Parameters
+        ----------
+        X : array, data frame, Arrow table or Federation
+            One table, whose columns are dealt to simulated ``parties``; or a federation of participants.
+        y : array-like or str
+            Labels, which the coordinator has; on a federation, where they are: ``"party.column"``.
+
+        Returns
+        -------
+        self
+        """
+        return super().fit(X, y)
+
+    def _check_parameters(self) -> None:
+        params = self.get_params(deep=False)
+        check_parameters(_OTHERS | params, self._criteria)
+        require(
+            is_int(params["max_depth"]), "max_depth", params["max_depth"], "a whole number: an encrypted prediction "
+            "costs a round per level",
+        )  # fmt: skip
+        require(is_int(self.rho) and self.rho >= 0, "rho", self.rho, "0 (all samples) or a whole number of samples")
+        allowed = f"a whole number from 1 to {MAX_ZETA}"
+        require(is_int(self.zeta) and 1 <= self.zeta <= MAX_ZETA, "zeta", self.zeta, allowed)
+        require(
+            isinstance(self.reuse_features, bool | np.bool_), "reuse_features", self.reuse_features, "True or False"
+        )
+        require(
+            isinstance(self.encryption, Encryption)
+            or (isinstance(self.encryption, str) and self.encryption in (SIMULATED, PAPER))
+            or (is_int(self.encryption) and self.encryption >= SETTING_BITS["standard"]),
+            "encryption", self.encryption, "a length of keys of at least 2048 bits (3072 is the default), "
+            "'paper' for the paper's 1024 bits, or 'simulated' for none",
+        )  # fmt: skip
+
+    def _encryption(self) -> Encryption | None:
+        if isinstance(self.encryption, Encryption):
+            return self.encryption
+        if self.encryption == SIMULATED:
+            return None
+        if self.encryption == PAPER:
+            return Encryption(SETTING_BITS["paper"], "paper")
+        return Encryption(int(self.encryption), "standard")
+
+    def _fit_federation(self, federation: Any, y: Any, sample_weight: Any) -> None:
+        if isinstance(federation, ConnectedFederation):
+            raise DataError("revocable forests grow on Federation.local; between organisations they are not built yet")
+        super()._fit_federation(federation, y, sample_weight)
+
+    def _grow(self, federation: Any, labels: Labels) -> None:
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        params = _OTHERS | self.get_params(deep=False)
+        plan = RevocablePlan(
+            plan_of(params, seed, None, self._task), int(self.rho), int(self.zeta), bool(self.reuse_features)
+        )
+        with progress_bar(self.verbose, "growing trees") as show:
+            forest, account = grow_revocable(
+                federation, plan, labels, self._encryption(), n_jobs=effective_jobs(self.n_jobs), on_progress=show
+            )
+        self.disclosure_, self.cost_ = account.disclosure, account.cost
+        self._set_forest(forest)
+        forest.memo.training = Training(federation, labels)
+
+    def _label_holder(self, labels: Labels) -> str | None:
+        return labels.holder if labels.column is not None else None
+
+    def _regrow(
+        self, training: Training, party: str, level: int, show: Callable[[Progress], None] | None
+    ) -> tuple[GrownForest, Change, Account]:
+        return revoke_revocable(
+            training.federation, self.forest_, training.labels, party, level, self._encryption(),
+            holder=self._label_holder(training.labels), n_jobs=effective_jobs(self.n_jobs), on_progress=show,
+        )  # fmt: skip
+
+    # --- predicting ---
+
+    def _check_again(self, X: Any) -> Table:
+        return self._numbers(super()._check_again(X))
+
+    def _numbers(self, table: Table) -> Table:
+        """Categories as the numbers that they were in training; nothing may be missing."""
+        known = {column: names for columns in self.forest_.categories.values() for column, names in columns.items()}
+        numbers, _ = table_as_numbers(table, known)
+        for name in numbers.names:
+            check_values("X", name, numbers)
+        return numbers
+
+    def _ask(self, federation: Any, *arguments: Any, **options: Any) -> Outputs:
+        if isinstance(federation, Federation) and federation.key_by_party:
+            federation, _ = as_numbers(federation, self.forest_.categories)
+        return super()._ask(federation, *arguments, **options)
+
+    def predict_encrypted(self, X: Any) -> NDArray[np.float64]:
+        """FRF-Predict: the rows are encrypted, and nobody but the requester can read them; nor can it read a split.
+
+        Parameters
+        ----------
+        X : array, data frame, Arrow table or Federation
+            Rows with the columns of all participants; of a federation they are joined here, as a requester has them.
+
+        Returns
+        -------
+        array of shape (n_rows, n_outputs)
+            What ``predict_proba`` answers (regression: one column of what ``predict`` answers), bit for bit.
+        """
+        check_is_fitted(self, "forest_")
+        secrets = self._secrets()
+        outputs, account = predict_secretly(self.forest_, secrets, self._request_rows(X), REQUESTER, self._vote)
+        self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure
+        return outputs
+
+    def _secrets(self) -> Secrets:
+        memo, encryption = self.forest_.memo, self._encryption()
+        if encryption is None:
+            raise DataError("this forest was grown with encryption='simulated': there are no keys; fit it with keys")
+        if memo.secrets is None:  # loaded or copied: keys die with their process, so there are new ones
+            memo.secrets = make_secrets(self.forest_, encryption, Ledger(), effective_jobs(self.n_jobs))
+        return memo.secrets  # type: ignore[no-any-return]
+
+    def _request_rows(self, X: Any) -> NDArray[np.float64]:
+        """One line per row, columns in the order of the forest's features: party after party."""
+        parties = self.forest_.coordinator.parties
+        names = [(p, c) for p in parties if p in self.forest_.parts for c in self.forest_.parts[p].names]
+        if isinstance(X, Federation):
+            federation, _ = as_numbers(X, self.forest_.categories)
+            tables = federation.members
+            return np.column_stack([check_values(p, c, tables[p].table) for p, c in names]).astype(np.float64)
+        table = self._check_again(X)
+        return np.column_stack([check_values(p, c, table) for p, c in names]).astype(np.float64)
+
+    # --- files ---
+
+    def _notes(self) -> dict[str, Any]:
+        forest = self.forest_
+        return {
+            "reuse_features": forest.revocable is None or forest.revocable.reuse_features,
+            "rho": 0 if forest.revocable is None else forest.revocable.rho,
+            "zeta": 1 if forest.revocable is None else forest.revocable.zeta,
+            "categories": forest.categories,
+        }
+
+    def _restored(self, forest: GrownForest, notes: Mapping[str, Any]) -> RevocableGrown:
+        own = notes["revocable"]
+        categories = {p: {c: tuple(names) for c, names in columns.items()} for p, columns in own["categories"].items()}
+        plan = None
+        if forest.plan is not None:
+            plan = RevocablePlan(forest.plan, int(own["rho"]), int(own["zeta"]), bool(own["reuse_features"]))
+        fields = {name: getattr(forest, name) for name in forest.__dataclass_fields__}
+        return RevocableGrown(**fields, revocable=plan, categories=categories)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = False
+        return tags
+
+
+class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
+    """RevFRF for classification: splits are encrypted, and a participant can leave.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Number of trees.
+    parties : int or mapping, default=2
+        To whom the columns of X are dealt: a number of simulated participants, or name -> columns.
+    encryption : int, str or Encryption, default=3072
+        Length of the keys (at least 2048 bits); "paper" for the paper's 1024 bits, which are too short today;
+        "simulated" makes no keys: the splits stay with their participants in clear, and nothing can be predicted
+        encrypted. The forest is the same.
+    rho : int, default=100
+        Samples of a node that give the range of its candidate splits; 0 for all.
+    zeta : int, default=31
+        Candidate splits per feature, evenly spaced in that range.
+    reuse_features : bool, default=True
+        Whether a feature may be split again below a node that it has split. False as in the paper.
+    max_depth : int, default=10
+        Depth of the trees; an encrypted prediction takes some rounds for each level.
+    criterion, min_samples_split, min_samples_leaf, max_features, bootstrap, max_samples, oob_score, voting
+        As for `FederatedForestClassifier`; the criterion is "gini".
+    n_jobs, random_state, verbose
+        As there.
+
+    Attributes
+    ----------
+    classes_, feature_importances_, importance_owners_, oob_score_, disclosure_, cost_, forest_
+        As for `FederatedForestClassifier`.
+    receipts_ : tuple of Receipt
+        One for each participant that has left.
+    """
+
+    _criteria = ("gini",)
+    class_weight = None
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: int | Mapping[str, Sequence[Any]] = 2,
+        encryption: int | str | Encryption = DEFAULT_BITS,
+        rho: int = DEFAULT_RHO,
+        zeta: int = DEFAULT_ZETA,
+        reuse_features: bool = True,
+        criterion: str = "gini",
+        max_depth: int = DEFAULT_DEPTH,
+        min_samples_split: int | float = 2,
+        min_samples_leaf: int | float = 1,
+        max_features: int | float | str | None = "sqrt",
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        oob_score: bool = False,
+        voting: str = "soft",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.encryption = encryption
+        self.rho = rho
+        self.zeta = zeta
+        self.reuse_features = reuse_features
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.oob_score = oob_score
+        self.voting = voting
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
+    """RevFRF for regression: splits are encrypted, and a participant can leave.
+
+    Parameters and attributes as for :class:`RevocableForestClassifier`, except ``criterion`` ("squared_error"), and
+    without ``voting`` and ``classes_``.
+    """
+
+    _criteria = ("squared_error",)
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        parties: int | Mapping[str, Sequence[Any]] = 2,
+        encryption: int | str | Encryption = DEFAULT_BITS,
+        rho: int = DEFAULT_RHO,
+        zeta: int = DEFAULT_ZETA,
+        reuse_features: bool = True,
+        criterion: str = "squared_error",
+        max_depth: int = DEFAULT_DEPTH,
+        min_samples_split: int | float = 2,
+        min_samples_leaf: int | float = 1,
+        max_features: int | float | str | None = "sqrt",
+        bootstrap: bool = True,
+        max_samples: int | float | None = None,
+        oob_score: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.parties = parties
+        self.encryption = encryption
+        self.rho = rho
+        self.zeta = zeta
+        self.reuse_features = reuse_features
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.max_samples = max_samples
+        self.oob_score = oob_score
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,380 @@
+"""Revocable forests over parties in this process: growing, leaving, and predicting what nobody can read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.crypto.dtpkc import MasterKey, Setting
+from woodlot.data.columns import CategoryColumn, Column, NumericColumn
+from woodlot.data.tables import Table
+from woodlot.exceptions import DataError
+from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.keyring import LocalKeyring
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.revocable.construct import Constructed, construct, regrow
+from woodlot.protocols.revocable.model import EncryptedSplits, Rebuilding, RevocableForest
+from woodlot.protocols.revocable.participant import Participant, check_values
+from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.protocols.vertical.predict import score_out_of_bag
+from woodlot.protocols.vertical.regrow import check_leaver
+from woodlot.runtime.audit import Account, Ledger
+from woodlot.runtime.drivers.inprocess import InProcessDriver
+from woodlot.runtime.run import run
+from woodlot.trees.forest import join_splits
+from woodlot.trees.predict import Predictor, Vote
+
+Categories = dict[str, dict[str, tuple[str, ...]]]
+"""By party and column, the categories of the training: they are split as numbers, in this order."""
+
+
+class Encryption(NamedTuple):
+    """How long keys are, and what they are good for; see `woodlot.crypto.dtpkc`."""
+
+    bits: int
+    setting: Setting
+    make: Callable[..., MasterKey] = MasterKey.generate
+
+
+@dataclass
+class Secrets:
+    """Keys of all roles and the splits encrypted under them; with the process they are gone."""
+
+    ring: LocalKeyring
+    splits: EncryptedSplits
+    parts: dict[str, Any]
+
+    def fingerprint(self, party: str) -> str:
+        """SHA-256 of a party's public key."""
+        key = self.ring.keys.public.get(party)
+        return "" if key is None else hashlib.sha256(str(int(key.h)).encode()).hexdigest()
+
+    def digest(self) -> str:
+        """SHA-256 of all ciphertexts."""
+        return hashlib.sha256(self.splits.node.tobytes() + self.splits.data.tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RevocableGrown(GrownForest):
+    """A revocable forest in its parts.
+
+    Attributes
+    ----------
+    revocable : RevocablePlan or None
+        What it was grown by.
+    rebuilding : Rebuilding or None
+        The rows of its nodes, at the coordinator.
+    categories : dict
+        What the numbers of categorical columns stand for.
+    """
+
+    revocable: RevocablePlan | None = None
+    rebuilding: Rebuilding | None = None
+    categories: Categories = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"rebuilding": None}
+
+
+# --- categories as numbers ---
+
+
+def as_numbers(federation: Federation, categories: Categories | None) -> tuple[Federation, Categories]:
+    """The federation with categories as numbers: an encrypted comparison knows nothing else.
+
+    Parameters
+    ----------
+    federation : Federation
+        Its parties.
+    categories : dict or None
+        Those of the training; None for a training, whose own they are.
+    """
+    found: Categories = {}
+    members = {}
+    for name, member in federation.members.items():
+        members[name] = member
+        if categories is None or name in categories:  # others have left, or never took part
+            table, found[name] = table_as_numbers(member.table, None if categories is None else categories[name])
+            members[name] = replace(member, table=table)
+    return federation.with_members(members), found
+
+
+def table_as_numbers(
+    table: Table, categories: Mapping[str, tuple[str, ...]] | None
+) -> tuple[Table, dict[str, tuple[str, ...]]]:
+    """One table with categories as numbers; missing and unseen ones come after the last."""
+    found: dict[str, tuple[str, ...]] = {}
+    columns: list[Column] = []
+    for name, column in zip(table.names, table.columns, strict=True):
+        if isinstance(column, CategoryColumn):
+            known = column.categories if categories is None else categories.get(name)
+            if known is None:
+                raise DataError(
+                    f"column {name!r} was numeric in training and is categorical now; convert it to numbers"
+                )
+            found[name] = known
+            place = {category: code for code, category in enumerate(known)}
+            codes = np.array([*(place.get(c, len(known)) for c in column.categories), len(known)], np.float32)
+            columns.append(NumericColumn(codes[column.codes]))  # a missing one has the code -1: the last
+        else:
+            if categories is not None and name in categories:
+                raise DataError(f"column {name!r} was categorical in training and is numeric now; give it as text")
+            columns.append(column)
+    return Table(table.names, tuple(columns), table.n_rows, table.positional), found
+
+
+# --- growing and leaving ---
+
+
+def grow_revocable(
+    federation: Federation,
+    plan: RevocablePlan,
+    labels: Labels,
+    encryption: Encryption | None,
+    *,
+    n_jobs: int = 1,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> tuple[RevocableGrown, Account]:
+    """Grow a revocable forest and have its splits encrypted.
+
+    Parameters
+    ----------
+    federation : Federation
+        The participants.
+    plan : RevocablePlan
+        What to grow.
+    labels : Labels
+        The coordinator's labels.
+    encryption : Encryption or None
+        Keys to make; None leaves the splits with the participants, unencrypted.
+    n_jobs : int
+        Threads.
+    on_progress : callable, optional
+        Told how far the trees are.
+    """
+    ledger = Ledger()
+    numbers, categories = as_numbers(federation, None)
+    tables = _tables(numbers, labels)
+    handlers = {name: Participant(name, t, key_by_party=federation.key_by_party) for name, t in tables.items()}
+    target = _target(labels)
+    with InProcessDriver(handlers, ledger=ledger) as driver:
+        made: Constructed = run(
+            construct(plan, tuple(handlers), target, n_jobs), driver, ledger=ledger, on_progress=on_progress
+        )
+    forest = _gather(federation, plan, labels, made, handlers, tables, categories, ledger, n_jobs)
+    if encryption is not None:
+        forest.memo.secrets = make_secrets(forest, encryption, ledger, n_jobs)
+    return forest, ledger.account()
+
+
+def revoke_revocable(
+    federation: Federation,
+    forest: RevocableGrown,
+    labels: Labels,
+    leaver: str,
+    level: int,
+    encryption: Encryption | None,
+    *,
+    holder: str | None,
+    n_jobs: int = 1,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> tuple[RevocableGrown, Constructed, Account]:
+    """Take a participant out of a forest: its nodes, its key, and at level 2 everything that is old.
+
+    Parameters
+    ----------
+    forest : RevocableGrown
+        The former forest; it is not changed, but at level 2 its ciphertexts can be used no longer.
+    leaver : str
+        Who leaves; its table is not looked at.
+    level : {1, 2, 3}
+        Its nodes; also a new epoch of keys; or exact.
+    holder : str or None
+        The party that has the labels, where it is one.
+    federation, labels, encryption, n_jobs, on_progress
+        As for `grow_revocable`.
+    """
+    check_leaver(forest.coordinator.parties, holder, leaver)
+    if forest.revocable is None:
+        raise DataError("this model does not say how it was grown; fit it again")
+    ledger = Ledger()
+    numbers, _ = as_numbers(federation, forest.categories)
+    tables = {
+        name: t for name, t in _tables(numbers, labels).items() if name in forest.coordinator.parties and name != leaver
+    }
+    absent = [p for p in forest.coordinator.parties if p != leaver and p not in tables]
+    if absent:
+        raise DataError(f"{absent} are not here; regrowing needs the tables of all participants that stay")
+    handlers = {
+        name: Participant(name, t, former=forest.parts.get(name), key_by_party=federation.key_by_party)
+        for name, t in tables.items()
+    }
+    rebuilding = forest.rebuilding
+    if rebuilding is None:
+        rebuilding = _rebuilding(forest, _tables(numbers, labels))
+    plan, target = forest.revocable, _target(labels)
+    with InProcessDriver(handlers, ledger=ledger) as driver:
+        protocol = regrow(plan, forest.coordinator, rebuilding, leaver, 3 if level == 3 else 1, target, n_jobs)
+        made: Constructed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+    categories = {p: c for p, c in forest.categories.items() if p != leaver}
+    grown = _gather(federation, plan, labels, made, handlers, tables, categories, ledger, n_jobs)
+    if encryption is not None:
+        grown.memo.secrets = _rekey(forest, grown, made, leaver, level, encryption, ledger, n_jobs)
+    return grown, made, ledger.account()
+
+
+def _tables(federation: Federation, labels: Labels) -> dict[str, Table]:
+    """What each participant learns from."""
+    tables = {}
+    for name, member in federation.members.items():
+        if member.known is not None:
+            raise DataError(f"training needs every row at every party; {name} lacks some: use join='inner'")
+        hidden = labels.hidden if name == labels.holder else ()
+        tables[name] = member.table.select([c for c in member.table.names if c not in hidden])
+    return tables
+
+
+def _target(labels: Labels) -> Any:
+    if labels.target is None:
+        raise DataError("the coordinator of a revocable forest needs the labels")
+    return labels.target
+
+
+def _gather(
+    federation: Federation,
+    plan: RevocablePlan,
+    labels: Labels,
+    made: Constructed,
+    handlers: Mapping[str, Participant],
+    tables: Mapping[str, Table],
+    categories: Categories,
+    ledger: Ledger,
+    n_jobs: int,
+) -> RevocableGrown:
+    """The forest in its parts, scored out of bag where that is asked for."""
+    parts = {name: handler.forest for name, handler in handlers.items() if handler.forest is not None}
+    outputs, score, residuals = None, None, np.empty(0)
+    if plan.forest.out_of_bag is not None:
+        holder = labels.holder if labels.holder in tables else next(iter(tables))
+        parties = {
+            name: VerticalParty(
+                name,
+                tables[name],
+                forest=parts.get(name),
+                target=labels.target if name == holder else None,
+                key_by_party=federation.key_by_party,
+            )
+            for name in tables
+            if name in parts
+        }
+        with InProcessDriver(parties, ledger=ledger) as driver:
+            protocol = score_out_of_bag(made.forest, holder, plan.forest.out_of_bag, n_jobs)
+            outputs, verdict = run(protocol, driver, ledger=ledger)
+        score, residuals = verdict.score, verdict.residuals.copy()
+    shared = {} if federation.key_by_party else parts  # dealt from one table: everything is in one hand
+    return RevocableGrown(
+        made.forest,
+        parts,
+        shared,
+        tuple(parts) if federation.key_by_party else (),
+        outputs,
+        score,
+        residuals,
+        plan=plan.forest,
+        revocable=plan,
+        rebuilding=made.rebuilding,
+        categories=categories,
+    )
+
+
+def _rebuilding(forest: RevocableGrown, tables: Mapping[str, Table]) -> Rebuilding:
+    """The rows of all nodes, found again by letting the training's rows fall down the trees."""
+    coordinator, plan = forest.coordinator, forest.revocable
+    if plan is None:
+        raise DataError("this model does not say how it was grown; fit it again")
+    first = np.concatenate([[0], np.cumsum([len(tables[p].names) for p in coordinator.parties])])
+    parts = [
+        replace(part.splits, feature=part.splits.feature + np.int32(first[coordinator.parties.index(name)]))
+        for name, part in forest.parts.items()
+    ]
+    predictor = Predictor(coordinator.structure, join_splits(parts, [0] * len(parts)), coordinator.leaves)
+    columns = [check_values(p, c, tables[p]) for p in coordinator.parties for c in tables[p].names]
+    leaf = predictor.apply(columns, coordinator.n_rows, 1)
+    sampling = plan.sampling(coordinator.n_rows)
+    rows, counts = [np.empty(0, np.uint32)], np.zeros(coordinator.structure.n_leaves, np.int64)
+    for tree in range(coordinator.structure.n_trees):
+        drawn = np.flatnonzero(sampling.counts(tree, coordinator.n_rows))
+        rows.append(drawn[np.argsort(leaf[drawn, tree], kind="stable")].astype(np.uint32))
+        counts += np.bincount(leaf[drawn, tree], minlength=len(counts))
+    return Rebuilding(np.concatenate(rows), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+# --- keys ---
+
+
+def make_secrets(forest: RevocableGrown, encryption: Encryption, ledger: Ledger, n_jobs: int) -> Secrets:
+    """Keys for all roles, and the splits encrypted under them."""
+    parts = dict(forest.parts)
+    ring = LocalKeyring(
+        {name: _own_splits(parts, name) for name in parts},
+        allow_same_host=True,  # a simulation: every role is in this process
+        bits=encryption.bits,
+        setting=encryption.setting,
+        make=encryption.make,
+        threads=n_jobs,
+        ledger=ledger,
+    )
+    return Secrets(ring, ring.encrypt(forest.coordinator), parts)
+
+
+def _own_splits(parts: dict[str, Any], name: str) -> Callable[[], Any]:
+    return lambda: parts[name].splits
+
+
+def _rekey(
+    former: RevocableGrown,
+    forest: RevocableGrown,
+    made: Constructed,
+    leaver: str,
+    level: int,
+    encryption: Encryption,
+    ledger: Ledger,
+    n_jobs: int,
+) -> Secrets:
+    """Strike out the leaver's key and encrypt what is new; at level 2 begin a new epoch, for everything."""
+    secrets: Secrets | None = former.memo.secrets
+    if secrets is None:  # keys of another process: none of them is left
+        return make_secrets(forest, encryption, ledger, n_jobs)
+    before = dict(secrets.parts)
+    try:
+        secrets.parts.clear()
+        secrets.parts.update(forest.parts)
+        secrets.ring.record_in(ledger)
+        if level == 2:
+            splits = secrets.ring.rotate(forest.coordinator, leaver)
+        else:
+            splits = secrets.ring.encrypt(forest.coordinator, secrets.splits, made.origin)
+            if leaver in secrets.ring.keys.parties:
+                secrets.ring.revoke(leaver)
+    except BaseException:
+        secrets.parts.clear()
+        secrets.parts.update(before)
+        raise
+    return Secrets(secrets.ring, splits, secrets.parts)
+
+
+def predict_secretly(
+    forest: RevocableGrown, secrets: Secrets, rows: NDArray[np.float64], requester: str, vote: Vote
+) -> tuple[NDArray[np.float64], Account]:
+    """FRF-Predict: the forest's outputs for rows that only the requester can read."""
+    ledger = Ledger()
+    secrets.ring.record_in(ledger)
+    whole = RevocableForest(forest.coordinator, secrets.splits)
+    outputs = secrets.ring.predict(whole, secrets.ring.request(rows, requester), vote)
+    return outputs, ledger.account()

@@ -1,0 +1,213 @@
+"""RevocableForestClassifier and Regressor: growing, encrypted answers, and leaving at each level."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocols"))
+
+from revocable_world import ready_master
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import woodlot as wl
+from woodlot.exceptions import DataError, EpochError, PolicyError
+from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.revocable_federation import Encryption, RevocableGrown
+
+KEYS = Encryption(512, "test", ready_master)
+N = 150
+DEALING = {"bank": ["x3", "x1"], "shop": ["x0", "colour", "x4"], "club": ["x2", "x5"], "idle": []}
+Model = wl.RevocableForestClassifier | wl.RevocableForestRegressor
+
+
+def table(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({f"x{k}": np.round(rng.normal(size=N), 1) for k in range(6)})
+    X["colour"] = pd.Categorical(rng.choice([*"abcde", None], N))
+    y = X["x1"] + (X["x2"] > 0) + X["x4"] * X["x5"] + (X["colour"] == "b") + rng.normal(size=N) * 0.3
+    return X, y.to_numpy()
+
+
+def parts_of(forest: RevocableGrown) -> dict[str, str]:
+    return {"coordinator": forest_id_of(forest.coordinator)} | {p: fingerprint_of(f) for p, f in forest.parts.items()}
+
+
+@parametrize_with_checks(
+    [
+        wl.RevocableForestClassifier(5, max_depth=4, encryption="simulated"),
+        wl.RevocableForestRegressor(5, max_depth=4, encryption="simulated"),
+    ]
+)
+def test_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"max_features": None, "rho": 0},
+    {"max_features": 0.5, "min_samples_leaf": 3},
+    {"reuse_features": False, "max_features": 3},
+    {"bootstrap": False, "zeta": 3, "rho": 5},
+]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    setting=st.sampled_from(SETTINGS),
+    leaver=st.sampled_from(["shop", "club", "bank"]),
+    regression=st.booleans(),
+)
+def test_level_3_equals_the_forest_grown_without_the_leaver(
+    seed: int, setting: dict[str, Any], leaver: str, regression: bool
+) -> None:
+    X, y = table(seed)
+    kind: type[Model] = wl.RevocableForestRegressor if regression else wl.RevocableForestClassifier
+    labels = y if regression else np.digitize(y, [0.0, 1.5])
+    params = {"n_estimators": 6, "max_depth": 6, "random_state": seed, "encryption": "simulated"} | setting
+    model = kind(parties=DEALING, **params).fit(X, labels)
+    before = model.forest_.coordinator
+    receipt = model.revoke(leaver, level=3)
+    stays = {party: columns for party, columns in DEALING.items() if party != leaver}
+    rest = X[[c for c in X.columns if c not in DEALING[leaver]]]
+    fresh = kind(parties=stays, **params).fit(rest, labels)
+    assert parts_of(model.forest_) == parts_of(fresh.forest_)
+    np.testing.assert_array_equal(model.forest_.rebuilding.rows, fresh.forest_.rebuilding.rows)
+    np.testing.assert_array_equal(model.predict(rest), fresh.predict(rest))
+    receipt.verify()
+    assert receipt.statement.nodes_before == before.structure.n_nodes
+    # every node that is searched stands in the new forest: never more than growing it from scratch
+    assert receipt.statement.cost.nodes_searched <= model.forest_.coordinator.structure.n_nodes
+
+    again = kind(parties=DEALING, **params).fit(X, labels)
+    levelled = again.revoke(leaver)
+    assert set(again.forest_.coordinator.parties) == set(stays)
+    gone = before.parties.index(leaver)
+    trees = np.repeat(np.arange(before.structure.n_trees), np.diff(before.structure.offset))
+    assert {t.tree for t in levelled.statement.trees} == set(trees[before.owner == gone])
+
+
+@pytest.fixture(scope="module")
+def companies() -> dict[str, pd.DataFrame]:
+    X, y = table(5)
+    X["target"], X["id"] = y > 0.5, np.arange(N)
+    return {
+        "bank": X[["id", "x1", "x3", "target"]],
+        "shop": X[["id", "x0", "colour", "x4"]].sample(frac=1, random_state=0),
+        "club": X[["id", "x2", "x5"]],
+    }
+
+
+def halves(tables: dict[str, pd.DataFrame]) -> tuple[wl.Federation, wl.Federation]:
+    cut = {name: (t[t["id"] < 120], t[t["id"] >= 120]) for name, t in tables.items()}
+    return tuple(wl.Federation.local({n: pair[k] for n, pair in cut.items()}, id="id") for k in (0, 1))  # type: ignore[return-value]
+
+
+@pytest.fixture
+def fitted(companies: dict[str, pd.DataFrame]) -> tuple[wl.RevocableForestClassifier, wl.Federation, wl.Federation]:
+    train, test = halves(companies)
+    model = wl.RevocableForestClassifier(4, max_depth=3, random_state=0, encryption=KEYS, oob_score=False)
+    return model.fit(train, y="bank.target"), train, test
+
+
+Fitted = tuple[wl.RevocableForestClassifier, wl.Federation, wl.Federation]
+
+
+def test_encrypted_answers_are_those_in_clear_before_and_after_each_leaves(fitted: Fitted) -> None:
+    model, _, test = fitted
+    few = wl.Federation.local({p: m.source.head(4) for p, m in test.members.items()}, id="id", join="inner")
+    np.testing.assert_array_equal(model.predict_encrypted(few), model.predict_proba(few))
+    former = model.forest_
+    secrets = former.memo.secrets
+    old = RevocableForest(former.coordinator, secrets.splits)
+
+    first = model.revoke("shop", level=1, holdout=test)
+    assert (first.statement.keys_before, first.statement.keys_after) == (1, 1)
+    assert first.statement.revoked_key
+    assert "encrypted splits" in first.statement.after
+    kept = secrets.splits.data.tobytes()
+    new = model.forest_.memo.secrets.splits
+    assert new.data.shape[0] == int((model.forest_.coordinator.owner >= 0).sum())
+    assert any(line.tobytes() in kept for line in new.data)  # what stays is not encrypted again
+    np.testing.assert_array_equal(model.predict_encrypted(few), model.predict_proba(few))
+    rows = np.zeros((1, 7))
+    ring = model.forest_.memo.secrets.ring
+    with pytest.raises(PolicyError, match="shop"):
+        ring.predict(old, ring.request(rows, "user"))
+
+    second = model.revoke("club", level=2)
+    assert (second.statement.keys_before, second.statement.keys_after) == (1, 2)
+    second.verify()
+    np.testing.assert_array_equal(model.predict_encrypted(few), model.predict_proba(few))
+    with pytest.raises(EpochError):
+        ring.predict(old, ring.request(rows, "user"))
+    with pytest.raises(DataError, match="last party"):
+        model.revoke("bank", level=2)
+
+
+def test_what_cannot_be_revoked_changes_nothing(fitted: Fitted) -> None:
+    model, _, test = fitted
+    before, answers = parts_of(model.forest_), model.predict(test)
+    for party, words in [("mill", "not a party"), ("bank", "holds the labels")]:
+        with pytest.raises(DataError, match=words):
+            model.revoke(party, level=2)
+    with pytest.raises(ValueError, match="level"):
+        model.revoke("shop", level=4)
+    assert parts_of(model.forest_) == before
+    np.testing.assert_array_equal(model.predict(test), answers)
+    model.revoke("shop")
+    with pytest.raises(DataError, match="revoked before"):
+        model.revoke("shop")
+
+
+def test_models_are_kept_without_keys_and_revoked_with_their_data(fitted: Fitted, tmp_path: Path) -> None:
+    model, train, test = fitted
+    plain = wl.RevocableForestClassifier(4, max_depth=3, random_state=0, encryption="simulated")
+    plain.fit(train, y="bank.target")
+    assert parts_of(plain.forest_) == parts_of(model.forest_)
+    with pytest.raises(DataError, match="no keys"):
+        plain.predict_encrypted(test)
+    plain.save(tmp_path / "model")
+    fresh = wl.RevocableForestClassifier(4, max_depth=3, random_state=0, encryption="simulated")
+    fresh.fit(train.without("shop"), y="bank.target")
+    for again in (wl.load(tmp_path / "model"), pickle.loads(pickle.dumps(plain))):  # noqa: S301
+        assert isinstance(again, wl.RevocableForestClassifier)
+        np.testing.assert_array_equal(again.predict_proba(test), plain.predict_proba(test))
+        again.revoke("shop", level=3, data=train)
+        assert parts_of(again.forest_) == parts_of(fresh.forest_)
+
+
+def test_bad_rows_are_refused() -> None:
+    X, y = table(3)
+    model = wl.RevocableForestRegressor(3, max_depth=2, random_state=0, encryption=KEYS, parties=DEALING).fit(X, y)
+    np.testing.assert_array_equal(model.predict_encrypted(X.head(3))[:, 0], model.predict(X.head(3)))
+    holes = X.head(3).copy()
+    holes.loc[1, "x2"] = np.nan
+    with pytest.raises(DataError, match="x2"):
+        model.predict_encrypted(holes)
+    with pytest.raises(ValueError, match="infin"):
+        model.predict_encrypted(X.head(3).assign(x2=np.inf))
+    with pytest.raises(ValueError, match="feature"):
+        model.predict_encrypted(X.head(3).drop(columns="x2"))
+    with pytest.raises(DataError, match="x2"):
+        wl.RevocableForestRegressor(2, encryption="simulated").fit(holes, y[:3])
+    for wrong in (
+        {"encryption": 1024},
+        {"encryption": "none"},
+        {"rho": -1},
+        {"zeta": 0},
+        {"zeta": 300},
+        {"max_depth": None},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            wl.RevocableForestRegressor(2, **{"encryption": "simulated"} | wrong).fit(X, y)
