@@ -24,6 +24,7 @@ from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.revocable.participant import MAX_ZETA, check_values
 from woodlot.protocols.revocable.plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.revocable_federation import (
     Encryption,
     RevocableGrown,
@@ -48,7 +49,8 @@ _OTHERS: dict[str, Any] = {
     "max_leaf_nodes": None,
     "min_impurity_decrease": 0.0,
     "feature_sampling": "node",
-    "labels": "shared",
+    "labels": ForestPlan.labels,
+    "key_bits": ForestPlan.key_bits,
     "max_bins": None,
     "memory_limit": None,
 }
