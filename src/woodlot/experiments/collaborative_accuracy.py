@@ -12,6 +12,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import woodlot as wl
 from woodlot.data.partition import deal_alpha_chunks, deal_evenly, most_classes
+from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import DataError
 from woodlot.experiments.data import DataSource
 from woodlot.experiments.experiment import (
@@ -63,6 +64,7 @@ CENTRAL, LOCAL, PLAIN, BY_ROWS, CAREFUL, SKLEARN_LOCAL = (
     "collaborative, default leaves",
     "NCFF of scikit-learn's forests",
 )
+LOSSLESS = "lossless horizontal forest"
 PURE: dict[str, Any] = {"min_samples_leaf": 1}
 MAKERS: dict[str, Callable[..., Any]] = {
     LOCAL: lambda **p: wl.LocalForestsClassifier(TREES, **PURE, **p),
@@ -70,8 +72,10 @@ MAKERS: dict[str, Callable[..., Any]] = {
     BY_ROWS: lambda **p: wl.CollaborativeForestClassifier(TREES, **PURE, leaf_average="rows", **p),
     CAREFUL: lambda **p: wl.CollaborativeForestClassifier(TREES, **p),
     SKLEARN_LOCAL: lambda **p: ScikitLearnForests(TREES, **p),
+    LOSSLESS: lambda **p: wl.HorizontalForestClassifier(TREES, criterion="entropy", **PURE, **p),
 }
 OVER_ALPHA = (LOCAL, PLAIN, BY_ROWS)
+"""The lossless forest does not depend on the dealing."""
 
 
 class ScikitLearnForests:
@@ -130,7 +134,11 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
     model = MAKERS[params["forest"]](parties=clients, random_state=seed, n_jobs=1)
     model.fit(rows.train, rows.y_train)
     held = [len(np.unique(rows.y_train[clients == k])) for k in range(CLIENTS)]
-    return [{"score": quality(model, rows), "fewest_classes": min(held)}]
+    found: Row = {"score": quality(model, rows), "fewest_classes": min(held)}
+    if params["forest"] == LOSSLESS:
+        pooled = MAKERS[LOSSLESS](parties=np.zeros_like(clients), sums="plain", random_state=seed, n_jobs=1)
+        found["identical"] = same_forest(model.combine(), pooled.fit(rows.train, rows.y_train).combine())
+    return [found]
 
 
 def deal(rows: Split, alpha: int, seed: int, dealing: str) -> NDArray[np.int64]:
@@ -171,6 +179,17 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                 )  # fmt: skip
         if slides:
             verdicts += _verdicts(rows, name, slides)
+        same = values(select(rows, set=name, forest=LOSSLESS), "identical")
+        both = [mean(_scores(rows, name, *way)) for way in ((LOSSLESS, AS_DEALT, alpha), (CENTRAL, EVENLY, 0))]
+        verdicts.append(
+            judge(
+                "beyond-lossless",
+                f"{name}: over secure sums, the forest of the pooled rows",
+                all(same) and abs(both[0] - both[1]) < 0.01,
+                f"equal bit by bit to the forest of all rows at one client in {sum(same):.0f} of {len(same)} fits; "
+                f"accuracy {both[0]:.3f}, centralised {both[1]:.3f}",
+            )
+        )
     chunks = ", ".join(
         f"{name} alpha {s.alpha} (at most {most_classes({'pendigits': 10, 'letter': 26}[name], CLIENTS, s.alpha)} "
         "classes at a client)"
@@ -225,6 +244,8 @@ def _figure(rows: Sequence[Row], setting: Setting) -> Figure:
         for number, forest in enumerate(OVER_ALPHA):
             samples = [_scores(own, name, forest, AS_DEALT, alpha) for alpha in alphas]
             series.append(Series(forest, alphas, [*map(mean, samples)], [*map(spread, samples)], colour=number))
+        lossless = mean(values(select(rows, set=name, forest=LOSSLESS), "score"))
+        series.append(Series(f"{LOSSLESS}, any dealing", alphas, [lossless] * len(alphas), None, "--", "", 4))
         central = mean(_scores(rows, name, CENTRAL, EVENLY, 0))
         series.append(Series(CENTRAL, alphas, [central] * len(alphas), None, ":", "", 6))
         panels.append(Panel(name, "alpha (chunks of each class)", "accuracy on the test rows", series, log_x=True))

@@ -172,7 +172,7 @@ class DataSource:
         if self.folder is None or name == "waveform" or SPECS[name].made is not None:
             self.load(name)
         elif not self._path(name).is_file():
-            raise MissingDataError(f"{name}.parquet is not in {self.folder}")
+            raise MissingDataError(f"{name}.parquet is not in the folder {self.folder.name}")
 
     def _path(self, name: str) -> Path:
         return Path(self.folder or ".") / f"{name}.parquet"
@@ -194,10 +194,10 @@ def _load(source: DataSource, name: str) -> Dataset:
     if source.folder is None:
         return _fetch(name, spec)
     if not source._path(name).is_file():
-        raise MissingDataError(f"{name}.parquet is not in {source.folder}")
+        raise MissingDataError(f"{name}.parquet is not in the folder {source.folder.name}")
     table = pq.read_table(source._path(name))
     if TARGET not in table.column_names:
-        raise MissingDataError(f"{source._path(name)} has no column {TARGET!r}")
+        raise MissingDataError(f"{name}.parquet has no column {TARGET!r}")
     return _dataset(name, spec, table.drop_columns([TARGET]), np.array(table[TARGET].to_pylist()))
 
 

@@ -90,7 +90,7 @@ def _panel(axis: Any, panel: Panel) -> None:
 
 
 def _scales(axis: Any, panel: Panel, names: list[str]) -> None:
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if names:
         axis.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names)) > 8 else 0, ha="center")
@@ -101,7 +101,7 @@ def _scales(axis: Any, panel: Panel, names: list[str]) -> None:
         points = sorted({x for series in panel.series for x in series.x})
         if len(points) <= 8:
             axis.set_xticks(points)
-        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.xaxis.set_major_formatter(_tick)
         axis.xaxis.set_minor_formatter(NullFormatter())
     elif all(float(x).is_integer() for series in panel.series for x in series.x):
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -110,7 +110,12 @@ def _scales(axis: Any, panel: Panel, names: list[str]) -> None:
         low, high = axis.get_ylim()
         if high / low < 100:  # less than two decades: powers of ten alone would leave one tick or none
             axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.yaxis.set_major_formatter(_tick)
         axis.yaxis.set_minor_formatter(NullFormatter())
     elif panel.from_zero:
         axis.set_ylim(bottom=0)
+
+
+def _tick(value: float, place: int | None = None) -> str:
+    """A number of a logarithmic axis, without powers and without noise in its last digits."""
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"

@@ -112,6 +112,7 @@ ITEMS: dict[str, Item] = {
         SLIDES, "performance comparison", "centralised, NCFF and the proposed forest", "collaborative-accuracy"
     ),
     # --- beyond ---
+    "beyond-lossless": Item(BEYOND, "lossless horizontal forest", "equal to the pooled", "collaborative-accuracy"),
     "beyond-privacy": Item(BEYOND, "privacy", "accuracy against the true epsilon", "privacy-accuracy"),
     "beyond-revocation": Item(BEYOND, "revocation", "cost of leaving against growing anew", "revocation-cost"),
     "beyond-scaling": Item(BEYOND, "cost", "cost against rows, columns, trees, depth, parties", "cost-scaling"),
