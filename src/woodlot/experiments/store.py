@@ -49,8 +49,8 @@ class Store:
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(f"{self.parquet} cannot be read ({error}); remove it to measure anew") from error
             for row in kept:
-                cell = row.pop(CELL)
-                if row.pop(VERSION) == version:
+                cell = row.pop(CELL, "")
+                if row.pop(VERSION, None) == version:
                     self._rows.setdefault(cell, []).append({k: v for k, v in row.items() if v is not None})
         if self._journal.is_file():
             for line in self._journal.read_text(encoding="utf-8").splitlines():
@@ -58,7 +58,7 @@ class Store:
                     entry = json.loads(line)
                 except ValueError:
                     continue  # the process ended while it wrote this line
-                if entry[VERSION] == version:
+                if entry.get(VERSION) == version:
                     self._rows[entry[CELL]] = entry["rows"]
 
     def rows(self, cell: str) -> list[Row] | None:
