@@ -14,7 +14,9 @@ import pytest
 import sklearn.datasets
 from sklearn.utils import Bunch
 
-from woodlot.experiments.data import DataSource, MissingDataError, waveform
+from woodlot.exceptions import DataError
+from woodlot.experiments.data import Dataset, DataSource, MissingDataError, waveform
+from woodlot.experiments.ff_domains import domains
 from woodlot.experiments.forests import Split, fair_for_sklearn, halves, split
 
 
@@ -98,3 +100,17 @@ def test_splits_and_halves_are_the_same_for_a_seed() -> None:
     parties = halves(13, 0)
     assert sorted(parties["one"] + parties["two"]) == list(range(13))
     assert (len(parties["one"]), len(parties["two"])) == (7, 6)
+
+
+def test_parkinsons_columns_fall_into_its_domains() -> None:
+    names = ("gender", "apq3Shimmer", "minIntensity", "f1", "b4", "VFER_std", "mean_MFCC_0th_coef", "Ea2", "Ed2_1_coef",
+             "det_LT_entropy_log_9_coef", "tqwt_TKEO_std_dec_3")  # fmt: skip
+    X, y = np.zeros((1, len(names)), np.float32), np.zeros(1)
+    found = domains(Dataset("parkinson", X, y, "classes", names))
+    assert list(found) == [
+        "baseline", "intensity", "formant", "bandwidth", "vocal fold", "MFCC", "wavelet", "TQWT",
+    ]  # fmt: skip
+    assert found["wavelet"] == [7, 8, 9]
+    with pytest.raises(DataError, match="column 'x1' of parkinson"):
+        domains(Dataset("parkinson", X[:, :1], y, "classes", ("x1",)))
+    assert list(map(len, domains(Dataset("other", X, y, "classes", names)).values())) == [3, 3, 3, 2]

@@ -8,6 +8,7 @@ from woodlot.exceptions import DataError
 from woodlot.experiments.experiment import Experiment
 
 MODULES = {
+    "data-sets": "data_sets",
     "ff-accuracy": "ff_accuracy",
     "ff-domains": "ff_domains",
     "ff-convergence": "ff_convergence",

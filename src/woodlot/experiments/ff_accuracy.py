@@ -191,9 +191,9 @@ EXPERIMENT = Experiment(
         "Tables 1 (2019), 3 and 4 (journal) of *Federated Forest*. Columns are dealt at random to two parties, half "
         "each; 80 % of the rows to learn from; 40 rounds with another split each, the same for all methods. RF1 and "
         "RF2: a forest on one party's columns. F-LR: federated logistic, or linear, regression. NonFF: "
-        "scikit-learn's forest on all columns. FF: Woodlot's federated forest. 100 trees, unlimited depth, the square root "
-        "of the features (regression: a third) at each node; the paper searched a grid that it does not give. KDD 99, "
-        "of half a million rows, has 20 trees and 5 rounds, and no F-LR. "
+        "scikit-learn's forest on all columns. FF: Woodlot's federated forest. 100 trees, unlimited depth, the square "
+        "root of the features (regression: a third) at each node; the paper searched a grid that it does not give. KDD "
+        "99, of half a million rows, has 20 trees and 5 rounds, and no F-LR. "
         "scikit-learn takes values closer than 1e-7 for equal: columns of very small range are multiplied by a power "
         "of two for it, which changes nothing else."
     ),

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 import woodlot as wl
+from woodlot.exceptions import DataError
 from woodlot.experiments.data import Dataset, DataSource
 from woodlot.experiments.experiment import (
     Cell,
@@ -37,7 +38,7 @@ DOMAINS = (
     ("bandwidth", r"b\d"),
     ("vocal fold", r"(GQ|GNE|VFER|IMF)_.*"),
     ("MFCC", r"(mean|std)_.*"),
-    ("wavelet", r"(Ed|det|app)_?.*"),
+    ("wavelet", r"Ea2?|(Ed2?|det|app)_.*"),
     ("TQWT", r"tqwt_.*"),
 )
 """Parkinson's domains by their columns' names, in the order of the file."""
@@ -55,7 +56,10 @@ def domains(data: Dataset) -> dict[str, list[int]]:
         return {f"group {number + 1}": part.tolist() for number, part in enumerate(parts)}
     found: dict[str, list[int]] = {name: [] for name, _ in DOMAINS}
     for place, column in enumerate(data.columns):
-        found[next(name for name, pattern in DOMAINS if re.fullmatch(pattern, column))].append(place)
+        domain = next((name for name, pattern in DOMAINS if re.fullmatch(pattern, column)), None)
+        if domain is None:
+            raise DataError(f"column {column!r} of {data.name} belongs to none of the domains {list(found)}")
+        found[domain].append(place)
     return {name: columns for name, columns in found.items() if columns}
 
 

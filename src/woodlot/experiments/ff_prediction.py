@@ -32,8 +32,8 @@ TREES, DEPTH, SHARE = 8, 4, 0.2
 """What is held fixed while something else is varied."""
 MOST_SHARE = 0.4
 SWEEPS = {
-    "trees": (8, 12, 16, 20, 24, 28, 32),
-    "depth": (4, 6, 8, 10, 12, 14, 16),
+    "trees": (8, 16, 24, 32),
+    "depth": (4, 8, 12, 16),
     "share": (0.1, 0.2, 0.3, 0.4),
 }
 QUICK_SWEEPS = {"trees": (4, 8), "depth": (4, 8), "share": (0.1, 0.4)}

@@ -46,7 +46,6 @@ class Item:
 
 _DRAWING = "a drawing: nothing to measure"
 _NOTATION = "notation: nothing to measure"
-_SETS = "sizes of the data sets: those at hand are checked when they are read"
 _MARKETING = "the target marketing data are not public; gene and year prediction are not at hand"
 
 ITEMS: dict[str, Item] = {
@@ -57,9 +56,9 @@ ITEMS: dict[str, Item] = {
     "ff19-figure-4": Item(FF_2019, "Figure 4", "prediction time against the number of trees", "ff-prediction"),
     "ff19-figure-5": Item(FF_2019, "Figure 5", "prediction time against the depth", "ff-prediction"),
     "ff19-figure-6": Item(FF_2019, "Figure 6", "prediction time against the test rows", "ff-prediction"),
-    "ff19-tables-2-3": Item(FF_2019, "Tables 2, 3", "data sets; notation", note=f"{_SETS}; {_NOTATION}"),
+    "ff19-tables-2-3": Item(FF_2019, "Tables 2, 3", "data sets; notation", "data-sets"),
     "ffj-figures-1-3": Item(FF_JOURNAL, "Figures 1-3", "the setting and the trees' parts", note=_DRAWING),
-    "ffj-tables-1-2": Item(FF_JOURNAL, "Tables 1, 2", "notation; data sets", note=f"{_NOTATION}; {_SETS}"),
+    "ffj-tables-1-2": Item(FF_JOURNAL, "Tables 1, 2", "notation; data sets", "data-sets"),
     "ffj-table-3": Item(FF_JOURNAL, "Table 3", "accuracy of RF1, RF2, F-LR, NonFF, FF", "ff-accuracy", _MARKETING),
     "ffj-table-4": Item(FF_JOURNAL, "Table 4", "RMSE of the same", "ff-accuracy", "year prediction is not at hand"),
     "ffj-figure-4": Item(FF_JOURNAL, "Figure 4", "accuracy and times against the number of domains", "ff-domains"),
@@ -69,7 +68,7 @@ ITEMS: dict[str, Item] = {
     "ffj-figure-8": Item(FF_JOURNAL, "Figure 8", "prediction time against the test rows", "ff-prediction"),
     # --- Federated Extra-Trees ---
     "fet-figures-1-2": Item(FET, "Figures 1, 2", "the setting and the privacy layers", note=_DRAWING),
-    "fet-table-1": Item(FET, "Table 1", "data sets", note=_SETS),
+    "fet-table-1": Item(FET, "Table 1", "data sets", "data-sets"),
     "fet-table-2": Item(
         FET,
         "Table 2",
@@ -101,13 +100,13 @@ ITEMS: dict[str, Item] = {
     "rev-table-5": Item(REVFRF, "Table 5", "cost in theory", note="formulas: the slopes are measured in rev-cost"),
     "rev-table-6": Item(REVFRF, "Table 6", "seconds and megabytes of building and prediction", "rev-cost"),
     "rev-table-7": Item(REVFRF, "Table 7", "time to rebuild after 1 to 5 revocations", "rev-rebuilding"),
-    "rev-table-8": Item(REVFRF, "Table 8", "data sets", note=_SETS),
+    "rev-table-8": Item(REVFRF, "Table 8", "data sets", "data-sets"),
     "rev-figure-7": Item(REVFRF, "Figure 7", "accuracy against the number of trees", "rev-convergence"),
     "rev-figure-8": Item(REVFRF, "Figure 8", "error against the number of trees", "rev-convergence"),
     "rev-figure-9": Item(REVFRF, "Figure 9", "cost against nodes and depth", "rev-cost"),
     # --- the collaborative forest ---
     "collab-figures": Item(SLIDES, "drawings", "forests, the process, an example", note=_DRAWING),
-    "collab-settings": Item(SLIDES, "settings (two tables)", "parameters and data sets", "collaborative-accuracy"),
+    "collab-settings": Item(SLIDES, "settings (two tables)", "parameters and data sets", "data-sets"),
     "collab-comparison": Item(
         SLIDES, "performance comparison", "centralised, NCFF and the proposed forest", "collaborative-accuracy"
     ),

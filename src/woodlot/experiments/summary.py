@@ -18,11 +18,6 @@ Every table and figure of the five papers, what it claims, and what was found. *
 in part, or in another size. *Not confirmed*: not found, with the reason. Each page has the numbers, the paper's beside
 them, and the exact command; [how to run and add experiments](../reproduce.md).
 """
-_TAIL = """## Other measurements
-
-- [accuracy.md](accuracy.md): accuracy against scikit-learn on nine data sets (`benchmarks/accuracy.py`)
-- [speed.md](speed.md): speed against scikit-learn, over the network, and of prediction (`benchmarks/`)
-"""
 
 
 def write_summary(folder: Path) -> Path:
@@ -33,8 +28,9 @@ def write_summary(folder: Path) -> Path:
         items = {key: item for key, item in ITEMS.items() if item.paper == paper}
         rows = [row for key, item in items.items() for row in _rows(key, item, found)]
         parts += [f"## {paper}", markdown(Table(("item", "claim", "verdict", "why", "page"), rows))]
-    if (folder / "accuracy.md").is_file():
-        parts.append(_TAIL.strip())
+    others = [page for page in sorted(folder.glob("*.md")) if page.name != SUMMARY and page.stem not in MODULES]
+    if others:
+        parts += ["## Other measurements", "\n".join(f"- [{_heading(page)}]({page.name})" for page in others)]
     path = folder / SUMMARY
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
@@ -66,3 +62,8 @@ def _rows(key: str, item: Item, found: dict[str, dict[str, Any]]) -> list[list[s
         note = f". Not covered: {item.note}" if item.note and number == 0 else ""
         rows.append([item.label, verdict["claim"], f"**{verdict['status']}**{short}", verdict["reason"] + note, page])
     return rows
+
+
+def _heading(page: Path) -> str:
+    first = page.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() or page.stem
