@@ -48,6 +48,22 @@ def test_shared_labels_are_read_from_their_code(findings: list[Finding]) -> None
         assert found.chance < 0.7
 
 
+def test_encrypted_labels_leave_nothing_to_read_in_their_place(case: leaks.Case) -> None:
+    """Chance level, for what is sent in place of labels; partitions tell what they tell, and the report says so."""
+    few = leaks.Case(
+        {party: {name: values[:200] for name, values in own.items()} for party, own in case.columns.items()},
+        case.labels[:200],
+    )
+    forest = {"n_estimators": 2, "max_depth": 3, "key_bits": 2048, "max_bins": 8}
+    found = leaks.run_leak_test(few, forest, ["encrypted"])
+    for role in ("shop", "coordinator"):
+        code = of(found, "labels from their code", "labels=encrypted", role)
+        assert not code.leaks
+        assert code.value == code.chance
+    leaves = of(found, "labels from leaves", "labels=encrypted", "shop", "20 known")
+    assert "Encryption does not change who sees the partitions" in leaves.words
+
+
 def test_leaves_tell_labels_whatever_their_code(findings: list[Finding]) -> None:
     found = of(findings, "labels from leaves", "labels=shared", "shop", "20 known")
     assert found.leaks
@@ -80,7 +96,7 @@ def test_no_attack_succeeds_on_labels_that_mean_nothing() -> None:
     case = leaks.made_up_case(400)
     noise = leaks.Case(case.columns, np.random.default_rng(5).permutation(case.labels), None)
     stumps = leaks.run_leak_test(noise, {"n_estimators": 1, "max_depth": 1}, ["shared"])
-    assert not of(stumps, "labels from leaves", "labels=shared", "shop", "none known").leaks
+    assert not of(stumps, "labels from leaves", "labels=shared", "shop", "grouped").leaks
 
 
 def test_the_leaves_are_those_that_the_messages_tell(case: leaks.Case) -> None:
