@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 
 import woodlot as wl
 from woodlot.data.partition import deal_alpha_chunks
+from woodlot.exceptions import DataError
 
 ALL = [
     wl.LocalForestsClassifier,
@@ -261,3 +262,44 @@ def test_targets_of_any_size(scale: float, average: str) -> None:
     np.testing.assert_allclose(scaled / scale, plain, rtol=1e-6)
     zero = wl.CollaborativeForestRegressor(5, **params).fit(X, 0 * y)
     assert (zero.predict(X) == 0).all()
+
+
+def test_noise_in_the_leaves_is_charged_for_every_tree() -> None:
+    X, y = data(wl.CollaborativeForestClassifier, n=400)
+    params: dict[str, Any] = {"leaf_average": "rows", "random_state": 0}
+    loud = wl.CollaborativeForestClassifier(10, dp_leaf_epsilon=0.05, **params).fit(X, y)
+    soft = wl.CollaborativeForestClassifier(10, dp_leaf_epsilon=50.0, **params).fit(X, y)
+    plain = wl.CollaborativeForestClassifier(10, min_leaf_rows=1, **params).fit(X, y)
+    for part in ("threshold", "feature"):  # the same trees
+        np.testing.assert_array_equal(getattr(loud.combine().splits, part), getattr(plain.combine().splits, part))
+    np.testing.assert_allclose(soft.predict_proba(X), plain.predict_proba(X), atol=0.05)
+    assert loud.score(X, y) < plain.score(X, y)
+    assert loud.privacy_.epsilon == pytest.approx(0.5)
+    assert "in the counts of the leaves alone" in loud.privacy_.in_words
+    assert any("splits" in what for what in loud.privacy_.not_protected)
+    assert plain.privacy_.epsilon is None
+    with pytest.raises(ValueError, match="needs leaf_average='rows'"):
+        wl.CollaborativeForestClassifier(10, dp_leaf_epsilon=1.0).fit(X, y)
+    with pytest.raises(ValueError, match="takes the place of min_leaf_rows"):
+        wl.CollaborativeForestClassifier(10, dp_leaf_epsilon=1.0, min_leaf_rows=5, **params).fit(X, y)
+    with pytest.raises(ValueError, match="'dp_leaf_epsilon' parameter must be None or a positive number"):
+        wl.CollaborativeForestClassifier(10, dp_leaf_epsilon=0.0, **params).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", COLLABORATIVE)
+def test_thresholds_on_a_public_grid(kind: Any) -> None:
+    """They do not tell values: other values in the same cells give the same trees."""
+    X, y = data(kind)
+    grid = {"age": (-4, 4), "income": (-4, 4), "visits": (-8, 8), "basket": (-4.0, 4.0)}
+    model = model_of(kind, grid=grid).fit(X, y)
+    assert model.score(X, y) > 0.6
+    splits = model.combine().splits
+    for column, (low, high) in enumerate(grid.values()):
+        steps = (splits.threshold[splits.feature == column] - low) / ((high - low) / 2048)
+        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-2)
+    step = 8 / 1024
+    moved = X.assign(age=(np.ceil(X["age"] / step) - 0.3) * step)
+    again = model_of(kind, grid=grid).fit(moved, y)
+    np.testing.assert_array_equal(again.combine().splits.threshold, splits.threshold)
+    with pytest.raises(DataError, match=r"lacks \['income'\], and has \['height'\]"):
+        model_of(kind, grid=dict.fromkeys(("age", "visits", "basket", "height"), (0, 1))).fit(X, y)

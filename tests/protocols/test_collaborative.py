@@ -14,6 +14,8 @@ import woodlot as wl
 from wire_search import captured, floats, found, integers, texts
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
+from woodlot.privacy.budget import Budget
+from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.horizontal.client import HorizontalClient, State
 from woodlot.protocols.horizontal.collaborative import (
     CollaborativeClient,
@@ -62,6 +64,10 @@ def table(seed: int, n: int = 90) -> tuple[pd.DataFrame, np.ndarray]:
     frame["town"] = rng.choice(["Aarau", "Brugg", "Chur"], n)
     signal = frame["age"] + frame["visits"] * frame["income"] + (frame["town"] == "Chur")
     return frame, np.digitize(signal + rng.normal(size=n) * 0.3, [-0.4, 0.8])
+
+
+def labelled(rows: tuple[pd.DataFrame, np.ndarray]) -> tuple[pd.DataFrame, Target]:
+    return rows[0], Target.of_classes(rows[1])
 
 
 def client(name: str, frame: pd.DataFrame, target: Target, **options: Any) -> CollaborativeClient:
@@ -487,3 +493,20 @@ def test_messages_check_themselves() -> None:
         )
     with pytest.raises(DataError, match="no rows to train on"):
         grow(clients(3, rows=0), plan())
+
+
+def test_noise_in_the_leaves_is_paid_for_before_it_is_told() -> None:
+    ordered = plan(dp_leaf_epsilon=0.5, min_leaf_rows=1, leaf_average="rows")
+    for budget, refused in ((4.0, False), (3.9, True)):
+        purses = {f"client-{k}": LedgerPurse(f"client-{k}", budget=Budget(budget)) for k in range(3)}
+        handlers = {
+            name: client(name, *labelled(table(k)), plan=ordered, purse=purse)
+            for k, (name, purse) in enumerate(purses.items())
+        }
+        if refused:
+            with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
+                grow(handlers, ordered)
+        else:
+            grow(handlers, ordered)
+        spent = [sum(spend.epsilon * spend.count for spend in purse.spends()) for purse in purses.values()]
+        assert spent == pytest.approx([0.0 if refused else 4.0] * 3)

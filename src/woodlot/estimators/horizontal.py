@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
-from woodlot.estimators.extra_trees import FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
+from woodlot.estimators.checks import is_real, require
+from woodlot.estimators.extra_trees import (
+    FederatedExtraTreesClassifier,
+    FederatedExtraTreesRegressor,
+    declared_of,
+)
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.origin import Origin
@@ -18,6 +24,7 @@ from woodlot.estimators.whole import (
     WholeForestRegressor,
     growth_fields,
 )
+from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
@@ -34,13 +41,27 @@ class _LocalMethod(WholeForest):
 class _CollaborativeMethod(WholeForest):
     def _plan(self, seed: int) -> CollaborativePlan:
         p = self.get_params(deep=False)
+        epsilon = p.get("dp_leaf_epsilon")
+        known = epsilon is None or (is_real(epsilon) and 0 < epsilon < np.inf)
+        require(known, "dp_leaf_epsilon", epsilon, "None or a positive number")
         return CollaborativePlan(
             **growth_fields(p, self._task, seed),
-            min_leaf_rows=int(p["min_leaf_rows"] or p["min_samples_leaf"]),
+            min_leaf_rows=int(p["min_leaf_rows"] or (1 if epsilon is not None else p["min_samples_leaf"])),
             leaf_average=p["leaf_average"],
             sums=p["sums"],
             allow_two=bool(p["allow_two"]),
+            dp_leaf_epsilon=None if epsilon is None else float(epsilon),
+            grid=None if p["grid"] is None else grid_of(p["grid"]),
         )
+
+
+def grid_of(declared: Any) -> dict[str, tuple[float, float]]:
+    """The ranges that a user has declared for a grid, checked."""
+    knots, categories = declared_of(declared)
+    wrong = [*categories, *(name for name, ends in knots.items() if len(ends) != 2)]
+    if wrong:
+        raise DataError(f"the grid needs (low, high) for each column of numbers, not what is declared for {wrong}")
+    return {name: (ends[0], ends[-1]) for name, ends in knots.items()}
 
 
 class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
@@ -204,6 +225,13 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
         Secure sums hide each client's numbers from the coordinator and need three clients; plain ones show them.
     allow_two : bool, default=False
         Allow secure sums over two clients, each of whom learns the other's numbers from the model.
+    dp_leaf_epsilon : float, optional
+        Every client adds integer Laplace noise to its counts in the leaves, which costs a row this epsilon for every
+        tree; the total is in ``privacy_``. It needs ``leaf_average="rows"`` and takes the place of ``min_leaf_rows``.
+        The splits are not protected.
+    grid : mapping, optional
+        Public ranges of all columns of numbers, such as ``{"age": (0, 120)}``: thresholds are then points of a grid of
+        1,024 cells in them, and not halfway between two values of a client.
     n_jobs : int or None, default=None
         Threads; the forest does not depend on them.
     random_state : int, RandomState or None
@@ -242,6 +270,8 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
         min_leaf_rows: int | None = None,
         sums: str = "secure",
         allow_two: bool = False,
+        dp_leaf_epsilon: float | None = None,
+        grid: Mapping[Any, Any] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -260,6 +290,8 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
         self.min_leaf_rows = min_leaf_rows
         self.sums = sums
         self.allow_two = allow_two
+        self.dp_leaf_epsilon = dp_leaf_epsilon
+        self.grid = grid
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -269,8 +301,8 @@ class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
     """The collaborative forest for regression: leaves hold means of targets.
 
     Parameters and attributes as for :class:`CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
-    ``max_features`` (default 1.0), and without ``classes_``. Clients tell the power of two above their largest target,
-    so that sums can be exact.
+    ``max_features`` (default 1.0), and without ``classes_`` and ``dp_leaf_epsilon``. Clients tell the power of two
+    above their largest target, so that sums can be exact.
     """
 
     def __init__(
@@ -290,6 +322,7 @@ class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
         min_leaf_rows: int | None = None,
         sums: str = "secure",
         allow_two: bool = False,
+        grid: Mapping[Any, Any] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -308,6 +341,7 @@ class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
         self.min_leaf_rows = min_leaf_rows
         self.sums = sums
         self.allow_two = allow_two
+        self.grid = grid
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

@@ -133,7 +133,7 @@ class Field:
     ) -> Field:
         """Prepare a table; the codes of its categories stay as they are."""
         return cls(
-            columns=[_prediction_column(column) for column in table.columns],
+            columns=[prediction_column(column) for column in table.columns],
             codes=encode(table, max_bins=max_bins, n_jobs=n_jobs),
             feature_keys=np.array([feature_key(name) for name in table.names], np.uint64),
             labels=labels,
@@ -145,7 +145,8 @@ class Field:
         return len(self.labels)
 
 
-def _prediction_column(column: NumericColumn | CategoryColumn) -> NDArray[Any]:
+def prediction_column(column: NumericColumn | CategoryColumn) -> NDArray[Any]:
+    """A column as prediction takes it; missing values of categories have the code after the last."""
     if isinstance(column, NumericColumn):
         return column.values
     return np.where(column.codes < 0, np.int32(len(column.categories)), column.codes).astype(np.int32)

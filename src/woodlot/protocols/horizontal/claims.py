@@ -7,15 +7,33 @@ from woodlot.privacy.claims import PrivacyClaim, no_privacy
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.horizontal.client import GrowthPlan
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 
 ROW_UNIT = "one row of a client"
 LABEL_UNIT = "the label of one row"
+_ON_GRID = "which thresholds of the public grid were chosen"
 _SEVERAL = "a person with several rows: epsilon is multiplied by their number"
 
 
 def claim_of(plan: GrowthPlan, n_features: int) -> PrivacyClaim:
     """The claim of a plan on so many columns."""
+    if isinstance(plan, CollaborativePlan) and plan.dp_leaf_epsilon is not None:
+        spends = [CountNoise(plan.dp_leaf_epsilon).spend(plan.n_estimators)]
+        return PrivacyClaim(
+            mechanism="integer Laplace noise on the counts of the leaves, once for every tree",
+            unit=f"{ROW_UNIT}, in the counts of the leaves alone",
+            epsilon=plain_epsilon(spends),
+            plain_epsilon=plain_epsilon(spends),
+            not_protected=(
+                "what the splits tell: they are chosen by looking at the rows, without noise",
+                "thresholds, halfway between two values of a client"
+                if plan.grid is None
+                else "which thresholds of the public grid were chosen",
+                "how many rows a client has, and which classes",
+                _SEVERAL,
+            ),
+        )
     if not isinstance(plan, ExtraTreesPlan):
         return no_privacy("labels and values of rows: thresholds and leaves are made of them")
     ranges = _ranges(plan)

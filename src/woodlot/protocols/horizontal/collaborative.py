@@ -17,16 +17,22 @@ does. Where no client has enough rows at all, trees give every class the same sh
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import Annotated, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.privacy.noise import CountNoise
+from woodlot.privacy.purse import Purse
 from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, State
+from woodlot.protocols.horizontal.grid import check_grid, snap_table
 from woodlot.protocols.horizontal.local import deal_trees, tree_chunks
-from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema
+from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charge, release_name, tell_noisy
+from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema, map_table
 from woodlot.protocols.horizontal.whole import fields_of, trees_of, whole_forest
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages import secure_sum
@@ -35,6 +41,7 @@ from woodlot.protocols.secure_sum import SumClient, SumSession, from_fixed, open
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import WholeTrees, grow_on, join_trees
+from woodlot.trees.encoding import encode
 from woodlot.trees.fill import Levels, fill_leaves
 from woodlot.trees.forest import Leaves, Structure, join_leaves
 from woodlot.trees.parallel import run_chunks
@@ -57,16 +64,36 @@ class CollaborativePlan(GrowthPlan, frozen=True, tag="collaborative"):
         Whether the coordinator sees the sum of what the clients leave in the leaves, or (for debugging) each client's.
     allow_two : bool
         Allow secure sums over two clients, who then know each other's numbers.
+    dp_leaf_epsilon : float or None
+        Every client adds integer Laplace noise to its counts in the leaves: this is what a tree costs a row.
+    grid : dict of str to (float, float), or None
+        Public ranges of the columns of numbers: thresholds are then points of a grid in them, not of clients' values.
     """
 
     min_leaf_rows: PositiveInt = 1
     leaf_average: LeafAverage = "plain"
     sums: secure_sum.Mode = "secure"
     allow_two: bool = False
+    dp_leaf_epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    grid: dict[str, tuple[float, float]] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse noise that would not be what it says."""
+        if self.dp_leaf_epsilon is None:
+            return
+        if self.task == "targets":
+            raise ValueError("dp_leaf_epsilon is for counts of classes, not for targets")
+        if self.leaf_average != "rows":
+            raise ValueError("dp_leaf_epsilon needs leaf_average='rows': one row can change a whole share of classes")
+        if self.min_leaf_rows != 1:
+            raise ValueError(
+                "dp_leaf_epsilon takes the place of min_leaf_rows, which must be 1: what is kept back depends on "
+                "single rows, and noise for one row would not cover it"
+            )
 
     @property
     def fewest_rows(self) -> int:
-        return min(self.min_samples_leaf, self.min_leaf_rows)
+        return self.min_samples_leaf if self.dp_leaf_epsilon else min(self.min_samples_leaf, self.min_leaf_rows)
 
     @property
     def shows_numbers(self) -> bool:
@@ -88,6 +115,7 @@ def collaborative_forest(plan: CollaborativePlan, clients: Sequence[str]) -> Rou
         Everybody who takes part.
     """
     schema = yield from agree_on_schema(clients, plan.task, plan.max_bins)
+    check_grid(plan.grid, schema)
     session = yield from open_sums(clients, mode=plan.sums, allow_two=plan.allow_two)
     trees = yield from _grow(plan, clients, schema)
     leaves, gain = yield from _adjust(plan, session, schema, trees)
@@ -156,6 +184,8 @@ def _fill(
     structure: Structure, tally: NDArray[np.int64], plan: CollaborativePlan, schema: Schema, fraction_bits: int
 ) -> tuple[Leaves, NDArray[np.float64]]:
     """From the sum of all tallies to the leaves' answers."""
+    if plan.dp_leaf_epsilon is not None:
+        tally = np.maximum(tally, 0)
     if (tally[:, : None if schema.classes else -1] < 0).any():
         raise RemoteProtocolError("clients reported fewer than 0 rows in a leaf")
     if schema.classes:
@@ -195,7 +225,7 @@ def tally_nodes(structure: Structure, min_rows: int) -> NDArray[np.int64]:
 
 def _bound(plan: CollaborativePlan, schema: Schema) -> int | None:
     """The largest number of one client, where it is small enough to save bytes: a bound that tells nothing."""
-    if not schema.classes:
+    if not schema.classes or plan.dp_leaf_epsilon is not None:
         return None
     bound = (2**31 - 1) // len(schema.n_rows)
     return bound if bound >= max(1 << SHARE_BITS, *schema.n_rows.values()) else None
@@ -222,6 +252,12 @@ class CollaborativeClient(HorizontalClient):
         Its part of the sums.
     min_leaf_rows : int
         Policy: it refuses to report what fewer rows have left in a leaf.
+    purse : Purse, optional
+        Where noise on counts is charged; needed only for a plan that orders it.
+    job : str
+        The job's name, for the record of charges.
+    dataset : str
+        What the client calls these rows and labels.
     """
 
     takes: ClassVar[Mapping[type[Message], State]] = {
@@ -242,10 +278,25 @@ class CollaborativeClient(HorizontalClient):
         secret: bytes = b"",
         plan: CollaborativePlan | None = None,
         n_jobs: int = 1,
+        purse: Purse | None = None,
+        job: str = "",
+        dataset: str = "",
     ) -> None:
         super().__init__(name, table, target, secret=secret, plan=plan, n_jobs=n_jobs)
         self._sums = sums
         self._min_leaf_rows = min_leaf_rows
+        self._epsilon = None if plan is None else plan.dp_leaf_epsilon
+        self._grid = None if plan is None else plan.grid
+        self._purse, self._job, self._dataset = purse, job, dataset
+
+    def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
+        ready = super()._on_UseSchema(message)
+        if self._grid is not None and self._whole_field is not None:
+            # splits are searched on the grid, and rows are sent down trees by their own values
+            snapped = snap_table(map_table(self.table, message), self._grid)
+            codes = encode(snapped, max_bins=message.max_bins, n_jobs=self.n_jobs)
+            self._whole_field = replace(self._whole_field, codes=codes)
+        return ready
 
     def _on_OpenSums(self, message: secure_sum.OpenSums) -> Message:
         return self._sums.handle(message)
@@ -275,8 +326,20 @@ class CollaborativeClient(HorizontalClient):
             )
         if not 0 <= message.fraction_bits <= _MOST_BITS:
             raise RemoteProtocolError(f"FillLeaves asks for {message.fraction_bits} bits after the point")
-        tally = self.tally(trees, message.average, message.min_rows, message.fraction_bits)
-        return self._sums.answer(message.order, tally[cells].ravel())
+        tally = self.tally(trees, message.average, message.min_rows, message.fraction_bits)[cells]
+        if self._epsilon is not None:
+            tally = self._noisy(message, tally, trees.structure.n_trees)
+        return self._sums.answer(message.order, tally.ravel())
+
+    def _noisy(self, message: msg.FillLeaves, tally: NDArray[np.int64], n_trees: int) -> NDArray[np.int64]:
+        """Counts with noise: a row is counted in one leaf of every tree."""
+        if self._epsilon is None or not isinstance(self.plan, CollaborativePlan):
+            raise RemoteProtocolError("no noise was ordered")
+        noise, purse, job = CountNoise(self._epsilon), needed(self._purse), self._job
+        if message.first_tree == 0:  # rather than to run out of it in the middle
+            purse.check(noise_charge(f"{job} leaves", noise.spend(self.plan.n_estimators), job))
+        release = release_name(job, "leaves", self._dataset.encode(), digest_of(message))
+        return tell_noisy(tally, noise, purse, release=release, job=job, queries=n_trees)
 
     def tally(
         self, trees: WholeTrees, average: msg.LeafAverage, min_rows: int, fraction_bits: int

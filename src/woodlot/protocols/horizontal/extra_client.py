@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.columns import CategoryColumn, Column, NumericColumn
+from woodlot.data.columns import CategoryColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
@@ -28,21 +28,23 @@ from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.agreement import secret_bytes
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
+from woodlot.protocols.horizontal.extra_columns import fit_column, kind_by_type, spread
 from woodlot.protocols.horizontal.extra_plan import QUANTILES, ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_tally import Tally, tally_of
+from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charge, release_name, tell_noisy
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, column_kind, map_classes
 from woodlot.protocols.horizontal.whole import trees_of
 from woodlot.protocols.messages import extra_trees as msg
 from woodlot.protocols.messages import horizontal, secure_sum
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.secure_sum import to_fixed
+from woodlot.trees.alone import prediction_column
 from woodlot.trees.extra import SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
 from woodlot.trees.kernels import extra as kernels
 from woodlot.trees.kernels.extra import Questions
 
 LABELS_PURPOSE = "extra-trees labels"
 _MOST_BITS = 52
-_COUNT_TYPE = np.dtype("<i8")
 
 
 class ExtraTreesClient(HorizontalClient):
@@ -99,7 +101,7 @@ class ExtraTreesClient(HorizontalClient):
         return msg.ColumnsDescribed(
             n_rows=0 if hides else self.table.n_rows,
             names=self.table.names,
-            kinds=tuple(_declared_kind(c) if hides else column_kind(c) for c in columns),
+            kinds=tuple(kind_by_type(c) if hides else column_kind(c) for c in columns),
             categories=tuple(() if hides or not isinstance(c, CategoryColumn) else c.categories for c in columns),
         )
 
@@ -114,7 +116,7 @@ class ExtraTreesClient(HorizontalClient):
                 "clients, or drop the rows"
             )
         pairs = [
-            _fit(self.table.column(name), categories, self._ordered.knots.get(name))
+            fit_column(self.table.column(name), categories, self._ordered.knots.get(name))
             for name, categories in zip(message.names, message.categories, strict=True)
         ]
         table = Table(message.names, tuple(column for column, _ in pairs), self.table.n_rows)
@@ -230,7 +232,7 @@ class ExtraTreesClient(HorizontalClient):
         questions = self._questions(message.feature, message.threshold, message.missing_left, message.sets)
         counts = self._count_splits(part, questions, width, message.fraction_bits)
         queries = width * len(np.unique(part.tree))
-        told = self._told(counts.reshape(-1, counts.shape[-1]), _digest(message), queries)
+        told = self._told(counts.reshape(-1, counts.shape[-1]), digest_of(message), queries)
         reply = self._sums.answer(message.order, told.ravel())
         self._commit(message, frontier)
         return reply
@@ -243,13 +245,13 @@ class ExtraTreesClient(HorizontalClient):
         if not 0 <= message.first_tree <= message.first_tree + structure.n_trees <= plan.n_estimators:
             raise RemoteProtocolError("CountLeaves has more trees than were ordered")
         self._check_length(message.order, structure.n_leaves * self._tally.node_cells)
-        columns = [_prediction_values(column) for column in self._columns]
+        columns = [prediction_column(column) for column in self._columns]
         ends = trees.leaves_of(columns, self.table.n_rows, self.n_jobs)
         counts = np.zeros((structure.n_leaves, self._tally.node_cells), np.int64)
         first = np.concatenate([[0], np.cumsum(structure.right < 0)])[structure.offset]
         for tree, (low, high) in enumerate(pairwise(first.tolist())):
             counts[low:high] = self._count_at(structure.leaf[ends[:, tree]] - low, high - low, 0)
-        told = self._told(counts, _digest(message), structure.n_trees)
+        told = self._told(counts, digest_of(message), structure.n_trees)
         return self._sums.answer(message.order, told.ravel())
 
     def _count_splits(self, part: Frontier, questions: Questions, width: int, fraction_bits: int) -> NDArray[np.int64]:
@@ -263,7 +265,7 @@ class ExtraTreesClient(HorizontalClient):
             left = rows.count(part, questions, width, tally.node_cells, kernels.count_classes, self._labels)
         if not tally.asks_leaves:
             return left
-        node, inside = _spread(part.start, part.end - part.start)
+        node, inside = spread(part.start, part.end - part.start)
         total = self._count_at(node, len(part), 0, rows.rows[inside])
         return np.concatenate([left, total[:, None] - left], axis=-1)
 
@@ -280,7 +282,7 @@ class ExtraTreesClient(HorizontalClient):
         cell = place * cells
         if isinstance(self._ordered.privacy, LocalDP):
             start, tokens = self._label_tokens()
-            of, token = _spread(start[rows], np.diff(start)[rows])
+            of, token = spread(start[rows], np.diff(start)[rows])
             cell = np.concatenate([cell, cell[of] + 1 + tokens[token]])
         else:
             cell = cell + self._labels[rows]
@@ -296,18 +298,11 @@ class ExtraTreesClient(HorizontalClient):
 
     @property
     def _purse(self) -> Purse:
-        if self._own.purse is None:
-            raise LocalProtocolError("a client without a purse cannot keep account of its privacy")
-        return self._own.purse
+        return needed(self._own.purse)
 
-    def _release(self, what: str, query: bytes) -> str:
-        """The name of a release that is drawn: the job, all that was asked before, and the question."""
-        text = pack(self._own.dataset.encode(), self._asked, query)
-        return f"{self._own.job} {what} {hashlib.sha256(text).hexdigest()[:32]}"
-
-    def _charge(self, release: str, spend: Spend, answer: bytes | None = None) -> Charge:
-        mechanism = "integer Laplace noise on counts of classes"
-        return Charge(release=release, mechanism=mechanism, spend=spend, job=self._own.job, answer=answer)
+    def _release(self, what: str, question: bytes) -> str:
+        """The name of a release that is drawn: of these labels, after all that was asked before."""
+        return release_name(self._own.job, what, self._own.dataset.encode(), self._asked, question)
 
     def _told(self, counts: NDArray[np.int64], query: bytes, queries: int = 1) -> NDArray[np.int64]:
         """What may be told of some counts, paid for."""
@@ -318,12 +313,11 @@ class ExtraTreesClient(HorizontalClient):
             return counts
         planned = self._ordered.queries(len(self.schema.names))
         noise = CountNoise(privacy.epsilon_of_a_query(planned), neighbours=privacy.neighbours)
+        job = self._own.job
         if self._asked == b"":  # rather than to run out of it in the middle
-            self._purse.check(self._charge(f"{self._own.job} counts", noise.spend(planned)))
-        drawn = noise.release(counts).released.astype(_COUNT_TYPE)
-        charge = self._charge(self._release("counts", query), noise.spend(queries), drawn.tobytes())
-        kept = self._purse.charge(charge)
-        return np.frombuffer(kept.answer or b"", _COUNT_TYPE).astype(np.int64).reshape(counts.shape)
+            self._purse.check(noise_charge(f"{job} counts", noise.spend(planned), job))
+        release = self._release("counts", query)
+        return tell_noisy(counts, noise, self._purse, release=release, job=job, queries=queries)
 
     def _told_bits(self, privacy: LocalDP, counts: NDArray[np.int64], query: bytes) -> NDArray[np.int64]:
         """Sums of permanent bits; with an instant response, told anew for each question."""
@@ -407,7 +401,7 @@ class ExtraTreesClient(HorizontalClient):
     def _commit(self, message: msg.LevelMessage, frontier: Frontier) -> None:
         if message.step != self._step:
             self._frontier, self._step = frontier, message.step
-        self._asked = hashlib.sha256(pack(self._asked, _digest(message))).digest()
+        self._asked = hashlib.sha256(pack(self._asked, digest_of(message))).digest()
 
     def _questions(
         self,
@@ -425,56 +419,3 @@ class ExtraTreesClient(HorizontalClient):
     def _check_length(order: secure_sum.SumOrder, length: int) -> None:
         if order.length != length:
             raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {length}")
-
-
-def _spread(start: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All places of some ranges, and the number of the range that each is of."""
-    of = np.repeat(np.arange(len(start)), length)
-    before = np.concatenate([[0], np.cumsum(length)])[:-1]
-    return of, (start - before)[of] + np.arange(len(of))
-
-
-def _declared_kind(column: Column) -> horizontal.Kind:
-    """A column's kind by its type, whatever is in it."""
-    return "category" if isinstance(column, CategoryColumn) else "number"
-
-
-def _fit(column: Column, categories: tuple[str, ...] | None, knots: tuple[float, ...] | None) -> tuple[Column, int]:
-    """The column on the common schema, and how many of its values that does not cover."""
-    if categories is None:
-        if isinstance(column, CategoryColumn):
-            if column.categories:
-                raise RemoteProtocolError("the schema calls a column of categories numbers")
-            return NumericColumn(np.full(len(column), np.nan, np.float32)), 0
-        outside = 0
-        if knots:
-            outside = int((column.values < min(knots)).sum() + (column.values > max(knots)).sum())
-        return column, outside
-    if list(categories) != sorted(set(categories)):
-        raise RemoteProtocolError("the categories of the schema are not in ascending order")
-    if not isinstance(column, CategoryColumn):
-        if not np.isnan(column.values).all():
-            raise RemoteProtocolError("the schema calls a column of numbers categories")
-        return CategoryColumn(np.full(len(column), -1, np.int32), categories), 0
-    place = {category: code for code, category in enumerate(categories)}
-    recode = np.array([*(place.get(name, -1) for name in column.categories), -1], np.int32)
-    codes = recode[column.codes]
-    return CategoryColumn(codes, categories), int(((codes < 0) & (column.codes >= 0)).sum())
-
-
-def _prediction_values(column: Column) -> NDArray[Any]:
-    if isinstance(column, CategoryColumn):
-        return np.where(column.codes < 0, np.int32(len(column.categories)), column.codes).astype(np.int32)
-    return column.values
-
-
-def _digest(message: Message) -> bytes:
-    """All that a message says, but for the order of its sum: an answer that is asked for again is the same."""
-    parts: list[bytes] = [type(message).__name__.encode()]
-    for name in message.__struct_fields__:
-        value = getattr(message, name)
-        if isinstance(value, np.ndarray):
-            parts.append(pack(value.dtype.str.encode(), np.ascontiguousarray(value).tobytes()))
-        elif not isinstance(value, secure_sum.SumOrder):
-            parts.append(repr(value).encode())
-    return hashlib.sha256(pack(*parts)).digest()

@@ -67,6 +67,9 @@ def _collaborative_client(plan: CollaborativePlan, own: Holdings) -> HorizontalC
         secret=own.bootstrap_secret,
         plan=plan,
         n_jobs=own.n_jobs,
+        purse=own.purse,
+        job=own.job,
+        dataset=own.dataset,
     )
 
 
