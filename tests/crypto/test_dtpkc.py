@@ -135,6 +135,22 @@ def test_sums_and_multiples(a: int, b: int, k: int) -> None:
     assert BOOK.signed(BOOK.decrypt(int(ALICE._secret), pair)) == a + b
 
 
+def test_the_twin_computes_the_same_elements() -> None:
+    secret, other = int(ALICE._secret), int(BOB._secret)
+    x = ALICE.public.encrypt(77, stream("twin"))
+    pair = (int(x.c1), int(x.c2))
+    r = 1 + stream("twin").below(N // 4)
+    assert BOOK.encrypt(int(ALICE.public.h), 77, r) == pair
+    for own, twin in (
+        (scale(x, 12345), BOOK.scale(pair, 12345)),
+        (scale(x, N - 1), BOOK.scale(pair, N - 1)),
+        (BOB.reencrypt(x), BOOK.reencrypt(other, pair)),
+        (ALICE.partial([x])[0], BOOK.partial(secret, pair)),
+    ):
+        assert (own.c1, own.c2) == twin
+    assert ALICE.decrypt([negate(x), scale(x, N - 1)]) == [-77, -77]
+
+
 def test_sums_across_keys() -> None:
     x, y = ALICE.public.encrypt(1000, stream("x")), BOB.public.encrypt(-1001, stream("y"))
     addition = CrossAddition(CS, stream("masks"))

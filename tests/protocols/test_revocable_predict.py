@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from alignments import OPERATOR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from revocable_world import HELPER, KEYS, World, plant, some_rows, stream
@@ -20,6 +22,7 @@ from woodlot.exceptions import (
     LocalProtocolError,
     PolicyError,
     RemoteProtocolError,
+    WoodlotError,
 )
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
@@ -190,6 +193,24 @@ def test_a_provider_refuses_a_requester() -> None:
     assert [(ticket.requester, ticket.rows) for ticket in gate.log] == [("alice", 2)]
 
 
+def test_requests_are_signed_where_there_are_identities(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    _, keys, _ = world
+    alice = OPERATOR.admit("alice")
+    gate = RequestGate(signer=OPERATOR.admit("bank"))
+    signed = encrypt_request(some_rows(0, 2), keys.group, requester="alice", signer=alice).ticket
+    gate.check(signed)
+    for wrong in (
+        request(keys, some_rows(0, 2)).ticket,
+        msgspec.structs.replace(signed, requester="bob"),
+        msgspec.structs.replace(signed, rows=1),
+        msgspec.structs.replace(signed, digest=bytes(32)),
+    ):
+        with pytest.raises(PolicyError, match="not signed by"):
+            gate.check(wrong)
+
+
 class Tampering:
     """A member whose messages somebody changes on the way."""
 
@@ -306,3 +327,40 @@ def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys
         with pytest.raises(RemoteProtocolError):
             made.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=sizes))
     assert KEYS in made.members
+
+
+def test_every_message_at_every_member_is_answered_or_refused(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    """Whatever comes to whomever, before or after an epoch has begun: only Woodlot's own errors leave a handler."""
+    made, keys, forest = world
+    seen = [message for messages in one_step(made, keys, forest).values() for message in messages]
+    seen += record_epoch(made.planted)
+    fresh, started = World(made.planted), World(made.planted)
+    started.begin()
+    for stage in (fresh, started):
+        for member in stage.members.values():
+            for message in seen:
+                with contextlib.suppress(WoodlotError):
+                    member.handle(message)
+    # none of it has brought the parties of the first one out of step
+    fresh = World(made.planted)
+    for message in seen:
+        for member in fresh.members.values():
+            if not isinstance(message, msg.OpenEpoch | msg.MeetMembers | msg.MakeGroup):
+                with pytest.raises(WoodlotError):
+                    member.handle(message)
+    fresh.begin()
+
+
+def record_epoch(planted: Any) -> list[Message]:
+    """The messages by which an epoch begins."""
+    world, seen = World(planted), []
+
+    def note(message: Message) -> Message:
+        seen.append(message)
+        return message
+
+    world.members = {name: Tampering(member, note) for name, member in world.members.items()}
+    world.begin()
+    return seen

@@ -32,10 +32,10 @@ from woodlot.runtime.audit import Disclosures, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.run import run
+from woodlot.service.agent import JOURNAL
 from woodlot.service.job_store import JobStore
 from woodlot.service.local import LocalFederation
 from woodlot.service.orders import TrainOrder, read_order
-from woodlot.service.party import JOURNAL
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import feature_key

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
@@ -15,15 +14,11 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.keys import Member as KeyMember
-from woodlot.runtime.drivers.grpc_line import PartyLine
-from woodlot.runtime.journal import Journal
-from woodlot.runtime.sessions import Sessions
-from woodlot.service.certificates import REVOKED
+from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
 from woodlot.service.orders import KeysOrder, MemberOrder, check_order
-from woodlot.service.party import JOURNAL
 from woodlot.service.party_home import verify_party
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.party_keys import KEYS_FOLDER, check_members, check_ticket
@@ -130,7 +125,7 @@ class MemberJob:
         return msg.JobForgotten()
 
 
-class MemberService:
+class MemberService(Agent):
     """One helper or key service.
 
     Parameters
@@ -148,71 +143,23 @@ class MemberService:
     """
 
     def __init__(self, config: MemberConfig, role: MemberRole) -> None:
-        identity = Identity.load(config.identity)
-        if identity.role != "party":
-            raise IdentityError(f"{config.identity} is the identity of a {identity.role}; a {role} has that of a party")
+        super().__init__(config, role)
         host = config.coordinator.host
         if role == "helper" and not config.allow_same_host and is_this_host(host):
             raise ConfigError(
                 f"the coordinator, {host}, is on this host, and its share of the strong key and the helper's together "
                 "open everything; run the helper elsewhere, or set allow_same_host = true for a trial"
             )
-        revoked = config.identity / REVOKED
-        self.identity = identity
-        self._trust = Trust(identity.authority, revoked if revoked.exists() else None)
         config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._journal = Journal(config.state / JOURNAL, durable=True)
         home = _Home(
             role=role,
-            identity=identity,
+            identity=self.identity,
             trust=self._trust,
             policy=config.policy,
             store=KeyStore(config.state / KEYS_FOLDER),
             n_jobs=effective_jobs(config.n_jobs),
         )
-        self._sessions = Sessions(
-            identity.name,
-            lambda job: MemberJob(home, job, self._sessions.end),
-            journal=self._journal,
-            limit=config.message_limit,
-        )
-        self._line = PartyLine(
-            str(config.coordinator),
-            identity.credentials,
-            self._sessions.answer,
-            on_greeting=self._learn_revocations,
-            message_limit=config.message_limit,
-        )
-
-    def _learn_revocations(self, data: bytes) -> None:
-        """The coordinator passes on the authority's list: it is signed, so it need not be trusted for that."""
-        if data:
-            try:
-                self._trust.update(data)
-            except IdentityError as error:
-                logger.warning("the coordinator sent a list of revocations that is not taken: %s", error)
-
-    def start(self) -> None:
-        """Dial, now and whenever the line is down."""
-        logger.info("member %s", self.identity.name)
-        self._line.start()
-
-    def wait_connected(self, timeout: float) -> bool:
-        """Whether the line is up within some seconds."""
-        return self._line.wait_connected(timeout)
-
-    def close(self) -> None:
-        """Hang up, when what is being worked on is done."""
-        self._line.stop()
-        self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
 
 
 def is_this_host(host: str) -> bool:

@@ -10,9 +10,9 @@ from woodlot.exceptions import ConfigError
 from woodlot.privacy.accounting import in_plain_words
 from woodlot.privacy.budget import Charge, Ledger
 from woodlot.runtime.journal import Journal
+from woodlot.service.agent import JOURNAL
 from woodlot.service.config import PartyConfig
 from woodlot.service.identity import Identity
-from woodlot.service.party import JOURNAL
 
 
 def privacy_accounts(settings: PartyConfig) -> list[dict[str, Any]]:

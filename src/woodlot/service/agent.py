@@ -1,0 +1,85 @@
+"""What the processes that dial the coordinator have in common: parties, helpers and key services."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from woodlot.exceptions import IdentityError
+from woodlot.runtime.drivers import Handler
+from woodlot.runtime.drivers.grpc_line import PartyLine
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.sessions import Sessions
+from woodlot.service.certificates import REVOKED
+from woodlot.service.config import MemberConfig, PartyConfig
+from woodlot.service.identity import Identity, Trust
+
+logger = logging.getLogger(__name__)
+
+JOURNAL = "journal.sqlite"
+
+
+class Agent:
+    """One member's process: an identity, a journal of all jobs, and a line to the coordinator.
+
+    Parameters
+    ----------
+    config : PartyConfig or MemberConfig
+        Whom to dial, and where everything is.
+    what : str
+        What errors and logs call it.
+
+    """
+
+    def __init__(self, config: PartyConfig | MemberConfig, what: str) -> None:
+        identity = Identity.load(config.identity)
+        if identity.role != "party":
+            raise IdentityError(f"{config.identity} is the identity of a {identity.role}; a {what} needs its own")
+        revoked = config.identity / REVOKED
+        self.identity = identity
+        self._what = what
+        self._trust = Trust(identity.authority, revoked if revoked.exists() else None)
+
+    def _connect(self, config: PartyConfig | MemberConfig, open_job: Callable[[str], Handler]) -> None:
+        """Open the journal, and prepare the line; the state folder must be there."""
+        self._journal = Journal(config.state / JOURNAL, durable=True)
+        self._sessions = Sessions(self.identity.name, open_job, journal=self._journal, limit=config.message_limit)
+        self._line = PartyLine(
+            str(config.coordinator),
+            self.identity.credentials,
+            self._sessions.answer,
+            on_greeting=self._learn_revocations,
+            message_limit=config.message_limit,
+        )
+
+    def _learn_revocations(self, data: bytes) -> None:
+        """The coordinator passes on the authority's list: it is signed, so it need not be trusted for that."""
+        if data:
+            try:
+                self._trust.update(data)
+            except IdentityError as error:
+                logger.warning("the coordinator sent a list of revocations that is not taken: %s", error)
+
+    def start(self) -> None:
+        """Dial, now and whenever the line is down."""
+        logger.info("%s %s", self._what, self.identity.name)
+        self._line.start()
+
+    def wait_connected(self, timeout: float) -> bool:
+        """Whether the line is up within some seconds."""
+        return self._line.wait_connected(timeout)
+
+    def close(self) -> None:
+        """Hang up, when what is being worked on is done."""
+        self._line.stop()
+        self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
