@@ -22,6 +22,7 @@ from woodlot.cli.models import models
 from woodlot.cli.mpi import mpi
 from woodlot.cli.parties import parties
 from woodlot.cli.party import party
+from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.reproduce import reproduce
 from woodlot.cli.train import train
@@ -72,6 +73,7 @@ for command in (
     demo,
     coordinator,
     party,
+    plan,
     train,
     predict,
     align,
