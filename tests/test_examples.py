@@ -8,12 +8,17 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from click.testing import Result
+from typer.testing import CliRunner
+from world import World, running
 
 from woodlot import FederatedForestClassifier
 from woodlot.cli import app
@@ -23,6 +28,8 @@ from woodlot.service.config import CoordinatorConfig, JobConfig, PartyConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 MACHINES = EXAMPLES / "three-machines"
+THREE = EXAMPLES / "three-hospitals"
+HOSPITALS = ("anna", "bern", "chur")
 PAGES = sorted(EXAMPLES.glob("*/README.md"))
 UNITS = sorted((EXAMPLES / "systemd").glob("*.service"))
 COMPOSE = (EXAMPLES / "container" / "compose.yaml").read_text(encoding="utf-8")
@@ -62,6 +69,51 @@ def test_the_tables_are_those_of_the_demonstration() -> None:
     assert list(tables["shop"]["customers"].columns or ()) == companies.shop_columns
     assert list(tables["bank"][TEST_TABLES["bank"]].columns or ()) == companies.bank_columns
     assert {table.id for held in tables.values() for table in held.values()} == {ID}
+
+
+# --- three hospitals ---
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The federation of the example on this machine, with the example's own settings and made-up patients."""
+    root = tmp_path_factory.mktemp("hospitals")
+    folders = [str(root / name) for name in HOSPITALS]
+    subprocess.run([sys.executable, str(THREE / "make_tables.py"), *folders], check=True)
+    world = World(root, {name: {} for name in HOSPITALS})
+    for name in HOSPITALS:
+        own = tomllib.loads((THREE / "hospital.toml").read_text(encoding="utf-8"))
+        del own["coordinator"]
+        world.settings[name] = own | {"n_jobs": 1}
+    with running(world) as started:
+        yield started
+
+
+def order(world: World, name: str) -> Result:
+    """What Alice's command does with a job file of the example."""
+    text = (THREE / name).read_text(encoding="utf-8").replace("coordinator.example:7443", world.address)
+    text = text.replace("n_estimators = 100", "n_estimators = 10")
+    folder = world.root / "alice"
+    (folder / name).write_text(text, encoding="utf-8")
+    return CliRunner().invoke(app, ["train", str(folder / name)])
+
+
+def test_the_hospitals_grow_both_forests_and_stay_within_their_budgets(hospitals: World) -> None:
+    for name, grown in (("job.toml", "readmissions"), ("private.toml", "readmissions-private")):
+        done = order(hospitals, name)
+        assert done.exit_code == 0, done.output
+        assert f"Forest {grown} has grown." in done.stdout
+    job = str(hospitals.root / "alice" / "job.toml")
+    line = ["predict", "--model", "readmissions", "--tables", "patients", "--score", "readmitted", "--job", job]
+    done = CliRunner().invoke(app, [*line, "--json"])
+    assert json.loads(done.stdout)["score"] > 0.75
+    config = hospitals.root / "anna" / "hospital.toml"
+    shutil.copy(THREE / "hospital.toml", config)
+    done = CliRunner().invoke(app, ["budget", "show", str(config), "--json"])
+    (patients,) = json.loads(done.stdout)["tables"]
+    assert patients["epsilon"] == pytest.approx(2.0)
+    assert "at most 89% sure" in patients["meaning"]
+    assert "at most 89%\nsure" in (THREE / "README.md").read_text(encoding="utf-8")
 
 
 # --- what the pages say ---
@@ -137,12 +189,18 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_python_on_the_page_names_what_there_is() -> None:
     import woodlot
 
-    (block,) = re.findall(r"^```python\n(.*?)^```$", (MACHINES / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    compile(block, "README.md", "exec")
-    names = re.findall(r"wl\.(\w+)", block)
-    assert {"connect", "FederatedForestClassifier"} == set(names)
-    assert all(hasattr(woodlot, name) for name in names)
-    assert f'y="{JOB.job.y}"' in block
+    used = {
+        MACHINES: {"connect", "FederatedForestClassifier"},
+        THREE: {"connect", "load", "HorizontalForestClassifier"},
+    }
+    for folder, expected in used.items():
+        page = (folder / "README.md").read_text(encoding="utf-8")
+        (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+        compile(block, "README.md", "exec")
+        names = re.findall(r"wl\.(\w+)", block)
+        assert expected == set(names)
+        assert all(hasattr(woodlot, name) for name in names)
+        assert f'y="{JobConfig.load(folder / "job.toml").job.y}"' in block
 
 
 # --- services and containers ---

@@ -64,6 +64,8 @@ def test_train_show_export_and_predict(world: World, tmp_path: Path) -> None:
     people = run("predict", "--model", "ward", "--tables", TABLE, "--score", LABEL, "--job", file).stdout
     assert re.search(r"scores +anna [\d.]+ % accuracy, bern", people)
     assert run("audit", done["job"], "--job", file).exit_code == 0
+    assert "scores" in run("jobs", "attach", done["job"], "--job", file).stdout
+    assert "Forest ward has grown." in run("jobs", "attach", done["model"], "--job", file).stdout
     refused = run("predict", "--model", "ward", "--tables", TABLE, "--out", "answers.csv", "--job", file)
     assert refused.exit_code == 1
     assert "woodlot models export ward FOLDER" in refused.stderr

@@ -20,8 +20,10 @@ from wire_search import captured, disguised, floats, integers, opened, search, t
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import DataError
 from woodlot.privacy.accounting import total_epsilon
+from woodlot.protocols.horizontal.methods import METHODS
 from woodlot.service.client import JobFailed
 from woodlot.service.orders import Part, PredictOrder
+from woodlot.service.policy import Policy
 
 KIND: dict[str, Any] = {
     "collaborative": wl.CollaborativeForestClassifier,
@@ -115,6 +117,10 @@ def test_regression_over_services(tmp_path: Path) -> None:
         assert min(done.scores.values()) > 0.9
 
 
+def test_every_method_can_be_allowed_by_its_name() -> None:
+    assert {plan.__struct_config__.tag for plan in METHODS} == set(Policy().methods)
+
+
 # --- differential privacy ---
 
 
@@ -185,8 +191,9 @@ def test_what_the_policy_forbids_is_refused(world: World) -> None:
         ({"policy": ROW_POLICY | {"min_rows": 61}}, "fewer rows than this party's policy asks for (min_rows = 61)"),
         ({"policy": ROW_POLICY | {"min_samples_leaf": 3}}, "train with min_samples_leaf=3 or more"),
         ({"privacy": {"required": True}}, "differentially private trainings only"),
+        ({"policy": ROW_POLICY | {"methods": ["lossless"]}}, "allows lossless"),
     ],
-    ids=["protocols", "rows", "leaf", "private"],
+    ids=["protocols", "rows", "leaf", "private", "methods"],
 )
 def test_a_stricter_party(world: World, settings: dict[str, Any], words: str) -> None:
     usual = world.settings["bern"]

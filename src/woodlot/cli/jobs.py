@@ -74,7 +74,7 @@ def listed(
             show.moment(facts.created, year=False),
             "" if facts.started is None or facts.ended is None else show.duration(facts.ended - facts.started),
             ", ".join(facts.parties),
-            facts.name or (facts.model[:SHORT] if facts.kind == "predict" else ""),
+            facts.name or (facts.model[:SHORT] if facts.kind.startswith("predict") else ""),
         )
         for facts in known
     ]
@@ -190,14 +190,16 @@ def show(
 def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out: Path | None) -> None:
     """The outcome of any kind of job."""
     from woodlot.cli.align import say_aligned
-    from woodlot.cli.predict import say_predicted
+    from woodlot.cli.predict import say_predicted, say_rows_predicted
     from woodlot.cli.train import say_trained
 
-    if facts.kind == "train":
+    if facts.kind in ("train", "train-rows"):
         say_trained(client, facts, access, as_json=as_json)
     elif facts.kind == "align":
         say_aligned(facts, access, as_json=as_json)
     elif facts.kind == "predict":
         say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
+    elif facts.kind == "predict-rows":
+        say_rows_predicted(client, facts, access, as_json=as_json)
     else:
         finish(facts, access, as_json=as_json)

@@ -156,13 +156,16 @@ def _predict_rows(
         detached(facts, access, as_json=as_json)
         return
     facts = follow(client, facts, access, as_json=as_json)
-    if finish(facts, access, as_json=as_json, more={}):
-        _print_rows(facts, bool(forest.classes))
+    say_rows_predicted(client, facts, access, as_json=as_json)
 
 
-def _print_rows(facts: JobFacts, classes: bool) -> None:
+def say_rows_predicted(client: Client, facts: JobFacts, access: Access, *, as_json: bool) -> None:
+    """The outcome of a prediction in which every party has answered for its own rows."""
+    if not finish(facts, access, as_json=as_json):
+        return
     from woodlot.cli import _show as show
 
+    classes = any(model.classes for model in client.models() if model.model == facts.model)
     console = show.stdout()
     console.print(
         show.facts_grid(

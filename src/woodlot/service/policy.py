@@ -20,6 +20,9 @@ from woodlot.exceptions import JournalError, PolicyError
 Order = Literal["align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"]
 """What a user can order."""
 
+RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
+"""How a forest over rows can be grown: the tags of `woodlot.protocols.horizontal.methods`."""
+
 EVERYBODY = "*"
 """Stands for every user whose certificate the federation has signed."""
 
@@ -44,6 +47,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         The fewest common rows that this party takes part with; where rows are its own, the fewest of these.
     min_samples_leaf : int
         The smallest leaf that a training may ask for.
+    methods : tuple of {"local", "collaborative", "extra-trees", "lossless"}
+        How forests over rows may be grown.
     plain_sums : bool
         Whether a training over rows may show the coordinator this party's numbers where only a sum is needed.
     allow_two : bool
@@ -67,6 +72,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
     min_samples_leaf: _AtLeastOne = 1
+    methods: tuple[RowMethod, ...] = get_args(RowMethod)
     plain_sums: bool = False
     allow_two: bool = False
     labels: Literal["shared", "encrypted"] = "shared"
@@ -147,6 +153,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise PolicyError(
                 f"leaves of {min_samples_leaf} rows are too small for this party's policy; "
                 f"train with min_samples_leaf={self.min_samples_leaf} or more"
+            )
+
+    def check_method(self, method: str) -> None:
+        """Refuse a way of growing forests over rows."""
+        if method not in self.methods:
+            raise PolicyError(
+                f"this party does not grow forests by the method {method!r}; the setting methods in the section "
+                f"[policy] of its configuration allows {', '.join(self.methods) or 'none'}"
             )
 
     def check_sums(self, *, plain: bool, two: bool) -> None:

@@ -62,6 +62,11 @@ class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # What policies ask of every plan; a method that does otherwise says so.
 
     @property
+    def method(self) -> str:
+        """The method's name."""
+        return str(type(self).__struct_config__.tag)
+
+    @property
     def fewest_rows(self) -> int:
         """The fewest rows of a client that anything it tells may be of."""
         return self.min_samples_leaf

@@ -26,8 +26,8 @@ class OpenJob(Message):
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
-        "who ordered what, and with whom: kind of job, parties, settings; sealed to this party alone: which of its "
-        "tables and which label",
+        "who ordered what, and with whom: kind of job, parties, settings, over rows also what was declared of columns "
+        "and classes; sealed to this party alone: which of its tables and which label",
         "clear",
     )
     order: bytes
@@ -135,7 +135,8 @@ class SubmitJob(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_USER,
-        "kind of job, parties and settings; names of tables and columns are sealed to their parties",
+        "kind of job, parties and settings, over rows also what was declared of columns and classes; names of tables "
+        "and labels are sealed to their parties",
         "clear",
     )
     order: bytes
