@@ -83,7 +83,10 @@ def test_private_training_and_the_budget(world: World) -> None:
         "privacy": {"kind": "local", "epsilon": 2.0},
         "declared": {"age": [0, 100], "dose": [0, 1], "ward": ["east", "north", "south"]},
     }
-    told("train", job_file(world, forest))
+    trained = told("train", job_file(world, forest))
+    assert trained["forest"]["privacy"]["epsilon"] == pytest.approx(2.0)
+    shown = run("models", "show", trained["model"], "--job", world.root / "job.toml").stdout
+    assert re.search(r"privacy +the label of one row: an attacker who is 50% sure becomes at most 89% sure", shown)
     (after,) = told("budget", "show", config)["tables"]
     assert after["epsilon"] == pytest.approx(2.0)
     assert after["meaning"] == "an attacker who is 50% sure becomes at most 89% sure"

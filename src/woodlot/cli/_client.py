@@ -232,7 +232,7 @@ def plain(facts: JobFacts | ModelFacts) -> dict[str, Any]:
     import msgspec
 
     known: dict[str, Any] = msgspec.to_builtins(facts)
-    for name in ("settings", "disclosure", "cost"):  # of models: JSON within JSON
+    for name in ("settings", "disclosure", "cost", "privacy"):  # of models: JSON within JSON
         if name in known:
             known[name] = json.loads(known[name] or "null")
     return known

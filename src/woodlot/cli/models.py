@@ -134,6 +134,7 @@ def _print(model: ModelFacts) -> None:
                 if model.oob_score is None
                 else f"{_show.score(model.oob_score, bool(model.classes))}, out of bag",
                 "whole model": whole,
+                "privacy": _privacy(model),
             }
         )
     )
@@ -152,6 +153,14 @@ def _print(model: ModelFacts) -> None:
     console.print("[bold]Who saw what while it grew[/bold]\n")
     console.print(_show.who_saw(account.disclosure))
     console.print(f"\nMessage by message, and what each tells: woodlot audit {model.model[:SHORT]}", markup=False)
+
+
+def _privacy(model: ModelFacts) -> str:
+    """What a forest over rows claims, in one line."""
+    from woodlot.privacy.claims import PrivacyClaim
+
+    claim = json.loads(model.privacy)
+    return "" if claim is None else PrivacyClaim.from_dict(claim).in_words
 
 
 def _chosen(settings: dict[str, Any]) -> dict[str, Any]:

@@ -208,6 +208,7 @@ def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, accoun
         oob_score=outcome.oob_score,
         settings=order.settings,
         layout="columns",
+        privacy="null",
         **account,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.methods import protocol_of
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import jobs as msg
@@ -84,6 +86,7 @@ def keep_training(kept: Kept, outcome: tuple[CoordinatorForest, PartyForest]) ->
         oob_score=None,
         settings=order.settings,
         layout="rows",
+        privacy=json.dumps(claim_of(order.plan, len(forest.feature_keys)).to_dict()),
         **kept.account,
     )
     kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}), None, np.empty(0))

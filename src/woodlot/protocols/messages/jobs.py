@@ -270,6 +270,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Who saw what while it grew, as JSON.
     cost : str
         What it cost, as JSON.
+    privacy : str
+        What a forest over rows may claim of differential privacy, as JSON.
 
     """
 
@@ -292,6 +294,7 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     disclosure: str
     cost: str
     layout: Literal["columns", "rows"] = "columns"
+    privacy: str = "null"
 
 
 class ModelList(Message):
