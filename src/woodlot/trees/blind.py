@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.grow import Grower, GrowthRules
-from woodlot.trees.kernels.blind import node_places
+from woodlot.trees.kernels.hashing import places
 from woodlot.trees.sampling import Bootstrap
 
 Shuffle = Callable[[int], NDArray[np.uint64]]
@@ -250,11 +250,10 @@ class BlindGrower(Grower):
 
     def _splitting_columns(self, node: int, n_candidates: int) -> tuple[dict[int, _Column], int]:
         """The candidates that can split a node, or the first other feature that can; and which of both."""
-        places = np.empty(len(self.feature_keys), np.uint64)
         whole_tree = self.rules.whole_tree
-        node_places((self.skeleton.root_key if whole_tree else self.skeleton.key)[node], self.feature_keys, places)
+        order = self._places((self.skeleton.root_key if whole_tree else self.skeleton.key)[node])
         found: dict[int, _Column] = {}
-        for i, f in enumerate(np.argsort(places).tolist()):
+        for i, f in enumerate(np.argsort(order).tolist()):
             if i >= n_candidates and (found or whole_tree):
                 break
             column = self._column(f, int(self.start[node]), int(self.end[node]))
@@ -263,6 +262,12 @@ class BlindGrower(Grower):
                 if i >= n_candidates:
                     return found, 2
         return found, 1 if found else 0
+
+    def _places(self, key: np.uint64) -> NDArray[np.uint64]:
+        """Place of every feature in the order of a node."""
+        found = np.empty(len(self.feature_keys), np.uint64)
+        places(np.full(len(found), key), self.feature_keys, found)
+        return found
 
     def _column(self, f: int, start: int, end: int) -> _Column:
         codes = self.table.fine[f, self.rows[start:end]]
@@ -383,12 +388,11 @@ class BlindGrower(Grower):
         node = np.repeat(np.arange(len(n_ties)), n_ties)
         cut = self._slot_of[self._first_slot[node] + ties]
         self._chosen_from(self._slot_of, self.n_cuts())
-        places = np.empty(len(self.feature_keys), np.uint64)
         ends = np.cumsum(n_ties)
         for k in np.flatnonzero(n_ties).tolist():
             tied = cut[ends[k] - n_ties[k] : ends[k]]
-            node_places(self.skeleton.key[k], self.feature_keys, places)
+            order = self._places(self.skeleton.key[k])
             # the feature first in the node's order; missing values rather to the right; the lowest code
-            best = tied[np.lexsort((code[tied], missing_left[tied], places[feature[tied]]))[0]]
+            best = tied[np.lexsort((code[tied], missing_left[tied], order[feature[tied]]))[0]]
             self._feature[k], self._cut[k], self._missing_left[k] = feature[best], code[best], missing_left[best]
         return self._feature

@@ -46,7 +46,7 @@ from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, rules_o
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.grow import entropy_scale
-from woodlot.trees.kernels.hashing import are_candidates, candidate_limits, choose_offers
+from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import derive_seed, tree_keys
@@ -250,7 +250,9 @@ class Batch:
         if len(offers.feature):
             keys = (self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key)[is_open]
             feature = self.features.keys[self.features.first[self.holder] + offers.feature.astype(np.int64) - 1]
-            counts = are_candidates(keys, feature, limits[is_open]) & (offers.feature > 0)
+            at = np.empty(len(keys), np.uint64)
+            places(keys, feature, at)
+            counts = (at <= limits[is_open]) & (offers.feature > 0)
             best[counts] = offers.score[counts]
         return best
 

@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.hashing import place
 from woodlot.trees.kernels.wide import fixed_xlogx
 
 I64: Any = np.int64
 F64: Any = np.float64
-
-
-@kernel
-def node_places(key: Any, feature_keys: Any, places: Any) -> None:
-    """Place of every feature in the order of one node."""
-    for f in range(len(feature_keys)):
-        places[f] = place(key, feature_keys[f])
 
 
 @kernel

@@ -116,15 +116,6 @@ def candidate_limits(keys: Any, wanted: Any, feature_keys: Any, owners: Any, m: 
 
 
 @kernel
-def are_candidates(keys: Any, feature_keys: Any, limits: Any) -> Any:
-    """Which nodes have the feature beside them among their candidates."""
-    found = np.empty(len(keys), np.bool_)
-    for node in range(len(keys)):
-        found[node] = place(keys[node], feature_keys[node]) <= limits[node]
-    return found
-
-
-@kernel
 def choose_offers(
     select_key: Any,
     order_key: Any,
