@@ -112,6 +112,8 @@ def test_a_federation_of_two_in_a_row_and_bins_by_default() -> None:
     seen = {row.kind for row in encrypted.disclosure_ if row.receiver == "b" and row.sender == "coordinator"}
     assert seen.isdisjoint({"StartForest", "EncodedLabels", "SumScores"})
     assert {"TakeLabels", "StartBlind", "PlantBlind", "GrowBlind"} <= seen
+    with pytest.raises(DataError, match="grow it again without the party that leaves"):
+        encrypted.revoke("b", data=fed)
 
 
 # --- what is not taken ---
@@ -199,6 +201,8 @@ def malformed(message: Message) -> Iterator[tuple[str, Message]]:
             yield "the other task", change(message, task="targets" if message.task == "classes" else "classes")
             for bits in (0, -1, BITS - 2, BITS + 1, 1 << 20):
                 yield f"{bits} bits", change(message, key_bits=bits)
+            for samples in (1 << 31, 1e300):
+                yield f"{samples} samples", change(message, max_samples=samples)
         case msg.TakeLabels():
             for name in ("modulus", "noise", "ciphertexts"):
                 yield f"longer {name}", change(message, **{name: plain.longer(getattr(message, name))})

@@ -25,6 +25,11 @@ class EncryptLabels(Message):
     max_samples: int | float | None
     others: bool
 
+    def check(self) -> None:
+        """Trees draw at least one row."""
+        if self.max_samples is not None and not 0 < self.max_samples < float("inf"):
+            raise ValueError("max_samples must be a positive number")
+
 
 class EncryptedLabels(Message):
     """One ciphertext (with very many classes several) per row, under a key that only the label holder has."""

@@ -27,7 +27,7 @@ from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.plan import check_growth, n_draws, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower
 from woodlot.trees.grow import Grower, entropy_scale
-from woodlot.trees.sampling import Bootstrap
+from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap
 
 BLIND_TAKES: dict[type[Message], frozenset[State]] = {
     kind: states for kind, states in TAKES.items() if kind not in (ShareLabels, StartForest)
@@ -79,6 +79,8 @@ class BlindParty(VerticalParty):
         _need_library()
         weights, factor = target.integer_weights(False, ())
         draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
+        if not 0 < draws < 2**WEIGHT_BITS:
+            raise RemoteProtocolError(f"EncryptLabels speaks of trees that draw {draws} rows")
         tree_weight = Bootstrap(0 if message.bootstrap else None, draws, weights).tree_weight(self.table.n_rows)
         coded, unit = self._coded(target, weights, message.seed)
         stream = SecretStream.derived(self._job_secret, "labels", self._history, coded.tobytes())
