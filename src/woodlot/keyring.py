@@ -13,8 +13,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from woodlot.crypto.dtpkc import DEFAULT_BITS, MasterKey, Setting
+from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
+from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError
 from woodlot.protocols.agreement import KEY_BYTES

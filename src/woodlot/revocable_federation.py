@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.crypto.dtpkc import MasterKey, Setting
+from woodlot.crypto.dtpkc import Setting
+from woodlot.crypto.master import MasterKey
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from woodlot.crypto.dtpkc import MasterKey
+from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 
 PRIMES = (

@@ -17,6 +17,7 @@ from woodlot.crypto import dealer, packed
 from woodlot.crypto.comparison import Blinded, Comparer, decide
 from woodlot.crypto.dtpkc import StrongShare, WeakKey
 from woodlot.crypto.encoding import decode, encode
+from woodlot.crypto.pools import Pool
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, DataError, LocalProtocolError, RemoteProtocolError
 
@@ -42,6 +43,18 @@ def test_holt_on_all_pairs(coin: int) -> None:
     asked = [one(comparer, x, s, coin) for x, s in SMALL + EDGES]
     told = decide(CC, [a.c1 for a in asked], [a.half for a in asked])
     assert [Comparer.answer(a, t) for a, t in zip(asked, told, strict=True)] == [x <= s for x, s in SMALL + EDGES]
+
+
+def test_holt_from_a_pool() -> None:
+    comparer = Comparer(CS, stream())
+    pool = Pool(comparer.key)
+    pool.fill(2)
+    value = comparer.prepare_values([ALICE.public.encrypt(3, stream())])[0]
+    splits = comparer.prepare_splits([BOB.public.encrypt(s, stream(s)) for s in (2, 3, 4)])
+    asked = [comparer.ask(value, split, pool=pool) for split in splits]  # one more than were prepared
+    told = decide(CC, [a.c1 for a in asked], [a.half for a in asked])
+    assert [Comparer.answer(a, t) for a, t in zip(asked, told, strict=True)] == [False, True, True]
+    assert len(pool) == 0
 
 
 def test_mutants_of_holt_fail() -> None:

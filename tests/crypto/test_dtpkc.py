@@ -14,19 +14,9 @@ from small_keys import PRIMES, ROOT, master, stream
 from textbook import Book, Textbook
 
 from woodlot.crypto import _libraries
-from woodlot.crypto.dtpkc import (
-    Ciphertext,
-    CrossAddition,
-    Group,
-    MasterKey,
-    PublicKey,
-    StrongShare,
-    WeakKey,
-    add,
-    negate,
-    refresh,
-    scale,
-)
+from woodlot.crypto.cross_addition import CrossAddition
+from woodlot.crypto.dtpkc import Ciphertext, Group, PublicKey, StrongShare, WeakKey, add, negate, refresh, scale
+from woodlot.crypto.master import MasterKey
 from woodlot.crypto.pools import Pool
 from woodlot.crypto.powers import FixedBase, powers_of, spread_powers
 from woodlot.crypto.primes import is_safe_prime, safe_prime

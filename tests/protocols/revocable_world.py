@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crypto"))
 
 from small_keys import PRIMES, ROOT
 
-from woodlot.crypto.dtpkc import MasterKey
+from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
+from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
-from woodlot.protocols.revocable.keys import CoordinatorKeys, EpochKeys, begin_epoch
+from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.provider import Provider, RequestGate
 from woodlot.protocols.revocable.rotate import encrypt_splits

@@ -23,8 +23,9 @@ from woodlot.exceptions import (
 )
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number
 from woodlot.protocols.revocable.helper import Helper
-from woodlot.protocols.revocable.keys import EpochKeys, begin_epoch, bytes_number, revoke_key
+from woodlot.protocols.revocable.keys import begin_epoch, revoke_key
 from woodlot.protocols.revocable.predict import encrypt_request, predict_encrypted, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from woodlot.crypto._libraries import gmp
-from woodlot.crypto.dtpkc import Ciphertext, Group, StrongShare
+from woodlot.crypto.dtpkc import Ciphertext, Group, PublicKey, Randomness, StrongShare
 from woodlot.crypto.encoding import CODE_BITS
-from woodlot.crypto.powers import FixedBase
 from woodlot.crypto.streams import SecretStream
 
 BLIND_BITS = 256
@@ -49,7 +48,12 @@ class Comparer:
     share : StrongShare
         The coordinator's.
     stream : SecretStream
-        For coins, blinding and re-randomisation.
+        For coins, blinding and, where no pool is used, re-randomisation.
+
+    Attributes
+    ----------
+    key : PublicKey
+        What a pool for re-randomisation is filled for.
 
     """
 
@@ -57,9 +61,9 @@ class Comparer:
         self.group: Group = share.group
         self._share = share
         self._stream = stream
-        bits = self.group.N.bit_length()
-        self._blind_bits = min(BLIND_BITS, bits - CODE_BITS - 4)
-        self._half_of_g = FixedBase(share.power([self.group.g])[0], self.group.N2, bits)
+        self._blind_bits = min(BLIND_BITS, self.group.N.bit_length() - CODE_BITS - 4)
+        # its randomness is g^r and the coordinator's half of that
+        self.key = PublicKey(self.group, share.power([self.group.g])[0])
 
     def prepare_values(self, values: Sequence[Ciphertext], *, threads: int = 1) -> list[Prepared]:
         """Numbers of a request, each once however often it is compared."""
@@ -75,10 +79,20 @@ class Comparer:
         halves = self._share.power(elements, threads=threads)
         return [Prepared(c1, half) for c1, half in zip(elements, halves, strict=True)]
 
-    def ask(self, value: Prepared, split: Prepared, *, coin: int | None = None) -> Blinded:
+    def ask(
+        self, value: Prepared, split: Prepared, *, pool: Randomness | None = None, coin: int | None = None
+    ) -> Blinded:
         """What goes to the helper to know whether value <= split.
 
-        `coin` is for tests; it is drawn otherwise.
+        Parameters
+        ----------
+        value, split : Prepared
+            The two numbers.
+        pool : Pool, optional
+            Of `key`, filled beforehand.
+        coin : int, optional
+            For tests; drawn otherwise.
+
         """
         group, powmod, stream = self.group, gmp().powmod, self._stream
         modulus, n = group.N2, group.N
@@ -91,8 +105,8 @@ class Comparer:
         if not coin:
             c1, half = gmp().invert(c1, modulus), gmp().invert(half, modulus)
         # a fresh power of g, which the strong key erases: the helper cannot recognise what it opened before
-        r = group.draw(stream)
-        return Blinded(coin, c1 * group.tables.power(group.g, r) % modulus, half * self._half_of_g.power(r) % modulus)
+        half_blind, blind = self.key.randomness(stream) if pool is None else pool.take(self.key)
+        return Blinded(coin, c1 * blind % modulus, half * half_blind % modulus)
 
     @staticmethod
     def answer(asked: Blinded, told: int) -> bool:

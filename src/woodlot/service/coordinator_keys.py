@@ -23,15 +23,8 @@ from woodlot.protocols.messages.revocable_keys import (
     Ticket,
     UseForest,
 )
-from woodlot.protocols.revocable.keys import (
-    CoordinatorKeys,
-    begin_epoch,
-    bytes_number,
-    number_bytes,
-    public_group,
-    read_group,
-    read_key,
-)
+from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
+from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, read_key
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits

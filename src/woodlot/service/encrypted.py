@@ -12,7 +12,7 @@ from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.exceptions import DataError
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.protocols.messages.revocable_keys import AskKeys, KeysOfModel
-from woodlot.protocols.revocable.keys import read_group
+from woodlot.protocols.revocable.epoch_keys import read_group
 from woodlot.protocols.revocable.predict import encrypt_request
 from woodlot.service.client import Client
 from woodlot.service.orders import KeysOrder, Part, PredictEncryptedOrder

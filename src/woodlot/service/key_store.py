@@ -10,7 +10,7 @@ import msgspec
 from woodlot.data.sources import read_private
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.agreement import KEY_BYTES, derive
-from woodlot.protocols.revocable.keys import EpochKeys
+from woodlot.protocols.revocable.epoch_keys import EpochKeys
 
 _TAG = "woodlot key store 1"
 

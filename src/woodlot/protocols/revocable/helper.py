@@ -20,17 +20,9 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, bytes_number, check_tag, tag_of, unseal
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream
-from woodlot.protocols.revocable.keys import (
-    TAG,
-    EpochKeys,
-    Member,
-    bytes_number,
-    check_tag,
-    read_key,
-    tag_of,
-    unseal,
-)
+from woodlot.protocols.revocable.keys import Member, read_key
 
 _Place = tuple[bytes, int, int]  # request, block, step
 

@@ -13,13 +13,15 @@ import msgspec
 import numpy as np
 
 from woodlot.crypto import dealer
-from woodlot.crypto.dtpkc import MasterKey, check_bits
+from woodlot.crypto.dtpkc import check_bits
+from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive, secret_bytes
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.keys import PURPOSE, TAG, EpochKeys, Member, number_bytes, public_group, seal, tag_of
+from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, number_bytes, public_group, seal, tag_of
+from woodlot.protocols.revocable.keys import PURPOSE, Member
 
 MAX_COMPARISONS = 1 << 20
 """The most comparisons that are dealt in one message."""

@@ -17,17 +17,9 @@ from woodlot.exceptions import CiphertextError, IdentityError, PolicyError, Remo
 from woodlot.protocols.agreement import Signer, derive, secret_bytes
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, bytes_number, check_tag, number_bytes, tag_of
 from woodlot.protocols.revocable.helper import answer_facts, answer_room
-from woodlot.protocols.revocable.keys import (
-    PURPOSE,
-    TAG,
-    EpochKeys,
-    Member,
-    bytes_number,
-    check_tag,
-    number_bytes,
-    tag_of,
-)
+from woodlot.protocols.revocable.keys import PURPOSE, Member
 from woodlot.trees.forest import Splits
 
 REQUEST_PURPOSE = "prediction request"

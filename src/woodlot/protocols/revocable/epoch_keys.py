@@ -1,0 +1,124 @@
+"""What a member has of an epoch, and how numbers, proofs and sealed messages of it travel."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from woodlot.crypto.dtpkc import Group, Setting
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.agreement import derive
+from woodlot.protocols.messages import revocable_keys as msg
+
+TAG = "woodlot revocable keys 1"
+"""The protocol and its version; in everything that is signed, tagged or made a key of."""
+
+_NONCE = bytes(12)  # every sealed message has a key of its own
+
+
+class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All that one member has of one epoch. It is secret, and its erasure ends the epoch for the member.
+
+    Attributes
+    ----------
+    epoch : int
+        Which one.
+    group : PublicGroup
+        Modulus and generator.
+    setting : str
+        The shortest modulus that the member takes.
+    helper, key_service : str
+        Who they are.
+    peers : dict of str to bytes
+        What it has in common with each other member.
+    secret : bytes
+        A party's weak key, the helper's share of the strong key, a seed of the key service.
+    public : dict of str to bytes
+        At the helper: the parties' public keys.
+    revoked : tuple of str
+        Who has left since the epoch began; at helper and key service.
+
+    """
+
+    epoch: int
+    group: msg.PublicGroup
+    setting: Setting
+    helper: str
+    key_service: str
+    peers: dict[str, bytes]
+    secret: bytes
+    public: dict[str, bytes] = {}
+    revoked: tuple[str, ...] = ()
+
+    def read_group(self) -> Group:
+        """The group that ciphertexts of this epoch live in."""
+        return read_group(self.group, self.setting)
+
+    def key_with(self, peer: str, *purpose: object) -> bytes:
+        """A key in common with another member, for one purpose."""
+        if peer not in self.peers:
+            raise RemoteProtocolError(f"{peer!r} is no member of epoch {self.epoch}")
+        return derive(TAG, self.peers[peer], self.epoch, *purpose)
+
+
+def number_bytes(number: Any) -> bytes:
+    """A number of any length, little-endian."""
+    return int(number).to_bytes((int(number).bit_length() + 7) // 8, "little")
+
+
+def bytes_number(data: bytes) -> int:
+    """What `number_bytes` wrote."""
+    return int.from_bytes(data, "little")
+
+
+def public_group(group: Group) -> msg.PublicGroup:
+    """A group as it travels."""
+    return msg.PublicGroup(epoch=group.epoch, modulus=number_bytes(group.N), generator=number_bytes(group.g))
+
+
+def read_group(public: msg.PublicGroup, setting: Setting) -> Group:
+    """A group that was received; it is checked.
+
+    Raises
+    ------
+    CiphertextError
+        If the modulus is too short for the setting, or the generator none.
+
+    """
+    return Group(bytes_number(public.modulus), bytes_number(public.generator), epoch=public.epoch, setting=setting)
+
+
+def tag_of(key: bytes, *told: object) -> bytes:
+    """Proof that who has the key has told this."""
+    return hmac.new(key, msgspec.msgpack.encode(told), hashlib.sha256).digest()
+
+
+def check_tag(key: bytes, tag: bytes, wrong: str, *told: object) -> None:
+    """Refuse what was not told by who has the key; `wrong` says so."""
+    if not hmac.compare_digest(tag, tag_of(key, *told)):
+        raise RemoteProtocolError(wrong)
+
+
+def seal(key: bytes, data: bytes) -> bytes:
+    """Encrypt one message with a key that is used for it alone."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, data, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """What `seal` made.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If it is something else, or was changed.
+
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except InvalidTag:
+        raise RemoteProtocolError("a sealed message was changed, or is not for this member") from None
