@@ -100,6 +100,14 @@ def test_every_kind_of_table_gives_the_same_forest(rows: tuple[NDArray[Any], NDA
         )
 
 
+@pytest.mark.parametrize("parties", [1, 2])
+def test_a_party_may_have_more_columns_than_a_byte_counts(parties: int) -> None:
+    X = np.zeros((40, 600), np.float32)
+    X[:, 599] = np.arange(40)
+    model = wl.FederatedForestClassifier(3, parties=parties, random_state=0).fit(X, np.arange(40) >= 20)
+    assert model.feature_importances_.argmax() == 599
+
+
 def test_position_counts_where_names_are_not_known(rows: tuple[NDArray[Any], NDArray[Any]]) -> None:
     X, y = rows
     frame = pd.DataFrame(X, columns=COLUMNS)

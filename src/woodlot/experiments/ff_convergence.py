@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from woodlot.experiments.data import DataSource
 from woodlot.experiments.experiment import (
     Cell,
@@ -21,7 +19,7 @@ from woodlot.experiments.experiment import (
     Table,
     judge,
 )
-from woodlot.experiments.forests import Split, central, federated, halves, split
+from woodlot.experiments.forests import central, federated, growing, halves, split
 from woodlot.experiments.statistics import distinct, mean, paired_z, pm, select, spread, values
 
 DEPTH = 6
@@ -43,16 +41,12 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
     rows = split(data.load(params["set"]), seed)
     options: dict[str, Any] = {"n_estimators": params["trees"], "max_depth": DEPTH}
     if params["forest"] == "FF":
-        trees = federated(rows, halves(rows.train.shape[1], seed), seed, **options).estimators_
-        return _growing(trees, rows, params["trees"])
-    model, fair = central(rows, seed, **options)
-    return _growing(model.estimators_, fair, params["trees"])
-
-
-def _growing(trees: Sequence[Any], rows: Split, n_trees: int) -> list[Row]:
-    each = np.stack([tree.predict_proba(rows.test) for tree in trees])
-    so_far = np.cumsum(each, axis=0).argmax(axis=2)  # y has the numbers of the classes
-    return [{"n": n, "score": float((so_far[n - 1] == rows.y_test).mean())} for n in STEPS if n <= n_trees]
+        model = federated(rows, halves(rows.train.shape[1], seed), seed, **options)
+    else:
+        model, rows = central(rows, seed, **options)
+    steps = [n for n in STEPS if n <= params["trees"]]
+    scores = growing(model.estimators_, rows, steps)
+    return [{"n": n, "score": score} for n, score in zip(steps, scores, strict=True)]
 
 
 def report(rows: Sequence[Row], setting: Setting) -> Report:

@@ -91,6 +91,21 @@ def fair_for_sklearn(rows: Split) -> Split:
     return Split(train, test, rows.y_train, rows.y_test, rows.classes)
 
 
+def filled(rows: Split) -> Split:
+    """Missing values as -1, for what cannot do without a value."""
+    train, test = (np.nan_to_num(X, nan=-1.0) for X in (rows.train, rows.test))
+    return Split(train, test, rows.y_train, rows.y_test, rows.classes)
+
+
+def growing(trees: Sequence[Any], rows: Split, steps: Sequence[int]) -> list[float]:
+    """Accuracy, or mean squared error, of the first trees of a forest, for each number of them."""
+    if rows.classes:  # y has the numbers of the classes
+        so_far = np.cumsum([tree.predict_proba(rows.test) for tree in trees], axis=0)
+        return [float((so_far[n - 1].argmax(axis=1) == rows.y_test).mean()) for n in steps]
+    sums = np.cumsum([tree.predict(rows.test) for tree in trees], axis=0)
+    return [float(mean_squared_error(rows.y_test, sums[n - 1] / n)) for n in steps]
+
+
 def quality(model: Any, rows: Split) -> float:
     """Accuracy, or root of the mean squared error, on the test rows."""
     predicted = model.predict(rows.test)

@@ -171,7 +171,7 @@ class BlindParty(VerticalParty):
         return self._sums(self._side, self._grower, message.candidates)
 
     def _sums(self, side: BlindSide, grower: BlindGrower, candidates: NDArray[Any]) -> msg.BlindSums:
-        counts = np.minimum(candidates[grower.is_open], len(self.feature_keys))
+        counts = self._own_candidates(candidates, grower.is_open)
         return side.sums(grower, self._trees, counts, self._history)
 
     def _on_GrowBlind(self, message: msg.GrowBlind) -> msg.BlindSums:

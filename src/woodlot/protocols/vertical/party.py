@@ -253,9 +253,13 @@ class VerticalParty:
         )
         return self._grower
 
+    def _own_candidates(self, candidates: NDArray[Any], is_open: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many of this party's features are candidates at each open node; it may have more than fit the message."""
+        return np.minimum(candidates[is_open].astype(np.int64), len(self.feature_keys))
+
     def _offers(self, grower: Grower, candidates: NDArray[Any], sizes: NDArray[np.int64]) -> Message:
         """The best splits of this party at the nodes that are open now."""
-        offers = grower.find(np.minimum(candidates[grower.is_open], len(self.feature_keys)), self._searched)
+        offers = grower.find(self._own_candidates(candidates, grower.is_open), self._searched)
         score, feature = offers.score, smallest_unsigned(offers.feature + 1)
         if len(self.feature_keys) == 0:
             score, feature = score[:0], feature[:0]
