@@ -153,6 +153,19 @@ def test_a_budget_that_runs_out_ends_the_job_before_anything_is_told(tmp_path: P
         extra_trees(wl.GlobalDP(epsilon=0.9)).fit(federation, y=LABEL)  # what is left is enough for this
 
 
+def test_a_budget_that_runs_out_in_the_middle_of_a_job(tmp_path: Path) -> None:
+    """Trees have grown by the time leaves are asked for; they are kept nowhere, and nothing is paid."""
+    options: dict[str, Any] = {"n_estimators": 4, "leaf_average": "rows", "dp_leaf_epsilon": 0.5, "random_state": 0}
+    with running(hospitals(tmp_path, privacy={"epsilon": 3.0})) as world, rows_of(world) as federation:
+        wl.CollaborativeForestClassifier(**options).fit(federation, y=LABEL)
+        assert "privacy budget does not allow it" in failure(
+            world, wl.CollaborativeForestClassifier(**options).make_plan()
+        )
+        assert federation.client.jobs()[0].phase == "adjust"
+        for party in HOSPITALS:
+            assert total_epsilon(c.spend for c in charges_of(world, party)) == pytest.approx(2.0)
+
+
 def test_values_beyond_what_was_declared_are_counted(world: World) -> None:
     narrow = extra_trees().set_params(declared={"age": (40, 60), "dose": (0, 1)})
     with rows_of(world) as federation, pytest.warns(UserWarning, match="not within what was declared"):

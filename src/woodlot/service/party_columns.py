@@ -31,7 +31,7 @@ from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.target import Target
 from woodlot.service.orders import AlignedOrder, PredictOrder, TrainOrder
-from woodlot.service.party_home import TakenOrder, private_errors
+from woodlot.service.party_home import TakenOrder, private_errors, score_of
 
 D = TypeVar("D", bound=AlignedOrder)
 
@@ -267,8 +267,4 @@ class ColumnsWork:
         if (rows < 0).any():
             raise DataError(f"{int((rows < 0).sum())} rows have no label here; use join='inner'")
         labels = natural_type(self._taken.loaded.values(label)[rows])
-        everything = np.ones(len(rows), bool)
-        if not message.classes:
-            return Target.of_values(check_targets(labels)).score(message.outputs[:, 0], everything)[0]
-        said = np.array(message.classes, dtype=object)[message.outputs.argmax(axis=1)]
-        return float((said == check_classes(labels).astype(object)).mean())
+        return score_of(labels, message.outputs, message.classes)

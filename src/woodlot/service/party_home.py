@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.sources import LoadedTable, TableSource
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.till import Till
 from woodlot.service.config import PrivacyConfig
 from woodlot.service.identity import Identity, Trust
@@ -136,3 +141,12 @@ def private_errors(where: str, told: str) -> Iterator[None]:
     except (DataError, ConfigError, ModelFileError, ValueError, TypeError) as error:
         logger.error("%s: %s", where, error)
         raise DataError(f"{told}; its own log says why") from None
+
+
+def score_of(labels: NDArray[Any], outputs: NDArray[np.float64], classes: Sequence[Any]) -> float:
+    """Accuracy of answers, or R2 where there are no classes."""
+    if not classes:
+        everything = np.ones(len(labels), bool)
+        return Target.of_values(check_targets(labels)).score(outputs[:, 0], everything)[0]
+    said = np.array(classes, dtype=object)[outputs.argmax(axis=1)]
+    return float((said == check_classes(labels).astype(object)).mean())

@@ -7,10 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
-from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.protocols.horizontal.client import Holdings
@@ -22,9 +20,8 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
-from woodlot.protocols.vertical.target import Target
 from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
-from woodlot.service.party_home import TakenOrder, private_errors
+from woodlot.service.party_home import TakenOrder, private_errors, score_of
 from woodlot.trees.predict import Predictor
 
 
@@ -113,7 +110,7 @@ class PredictRowsWork:
         score = None
         if taken.part.label is not None:
             with private_errors(f"job {taken.job}", "its labels cannot be used"):
-                score = _score(natural_type(table.values(taken.part.label)), outputs, forest)
+                score = score_of(natural_type(table.values(taken.part.label)), outputs, forest.classes)
         home.store.keep_answers(taken.job, table, np.arange(table.n_rows), outputs, forest.classes)
         return msg.RowsPredicted(n_rows=table.n_rows, score=score)
 
@@ -126,12 +123,3 @@ def _read_forest(message: msg.PredictRows) -> tuple[CoordinatorForest, PartyFore
             return stored.coordinator, stored.shared[HOLDER]
         except (ModelFileError, KeyError):
             raise RemoteProtocolError("what the coordinator has sent is no whole forest") from None
-
-
-def _score(labels: NDArray[np.generic], outputs: NDArray[np.float64], forest: CoordinatorForest) -> float:
-    """Accuracy or R2."""
-    if not forest.classes:
-        known = np.ones(len(labels), bool)
-        return Target.of_values(check_targets(labels)).score(outputs[:, 0], known)[0]
-    said = np.array(forest.classes, dtype=object)[outputs.argmax(axis=1)]
-    return float((said == check_classes(labels).astype(object)).mean())

@@ -1,0 +1,121 @@
+"""A client that knows what was ordered does nothing else, whatever the coordinator asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec import json, structs
+
+from woodlot.data.tables import read_table
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.horizontal.methods import METHODS, HorizontalPlan, client_of
+from woodlot.protocols.horizontal.whole import fields_of
+from woodlot.protocols.messages import horizontal as msg
+from woodlot.protocols.messages import secure_sum
+from woodlot.protocols.vertical.target import Target
+from woodlot.trees.alone import WholeTrees
+
+SECRET = bytes(range(32))
+GROWTH: dict[str, Any] = {
+    "task": "classes", "n_estimators": 4, "criterion": "gini", "max_depth": 3, "min_samples_split": 4,
+    "min_samples_leaf": 2, "max_features": "sqrt", "bootstrap": True, "max_samples": None, "max_bins": None, "seed": 7,
+}  # fmt: skip
+COLLABORATIVE = CollaborativePlan(**GROWTH, min_leaf_rows=2)
+LOCAL = LocalPlan(**GROWTH)
+
+
+def client(plan: HorizontalPlan) -> HorizontalClient:
+    rng = np.random.default_rng(0)
+    table = read_table(pd.DataFrame(rng.normal(size=(30, 2)), columns=["age", "dose"]))
+    own = Holdings(
+        name="anna",
+        table=table,
+        target=Target.of_classes(np.array(["no", "yes", "yes"] * 10)),
+        entropy=lambda purpose: SECRET,
+        lasting=lambda purpose: SECRET,
+        shared_secret=SECRET,
+    )
+    return client_of(plan, own)
+
+
+def schema(**changes: Any) -> msg.UseSchema:
+    usual: dict[str, Any] = {
+        "names": ("age", "dose"), "categories": (None, None), "classes": ("no", "yes"), "magnitude": 0,
+        "max_bins": None,
+    }  # fmt: skip
+    return msg.UseSchema(**(usual | changes))
+
+
+def ready(plan: HorizontalPlan) -> HorizontalClient:
+    made = client(plan)
+    made.handle(msg.DescribeRows(task="classes"))
+    made.handle(schema())
+    return made
+
+
+def grow_on(plan: CollaborativePlan) -> msg.GrowOn:
+    return msg.GrowOn(settings=plan.settings(2), **fields_of(WholeTrees.single_leaves(2), 0))
+
+
+def test_the_schema_is_of_what_was_ordered() -> None:
+    made = client(LOCAL)
+    with pytest.raises(RemoteProtocolError, match="not what was ordered: another task"):
+        made.handle(msg.DescribeRows(task="targets"))
+    made.handle(msg.DescribeRows(task="classes"))
+    with pytest.raises(RemoteProtocolError, match="not what was ordered: another max_bins"):
+        made.handle(schema(max_bins=2))
+    assert made.state == State.described
+    made.handle(schema())
+
+
+@pytest.mark.parametrize("changes", [{"min_samples_leaf": 1}, {"max_depth": 30}, {"seed": 8}, {"bootstrap": False}])
+def test_trees_grow_as_was_ordered(changes: dict[str, Any]) -> None:
+    made = ready(COLLABORATIVE)
+    with pytest.raises(RemoteProtocolError, match="not those that were ordered"):
+        made.handle(grow_on(structs.replace(COLLABORATIVE, **changes)))
+    assert isinstance(made.handle(grow_on(COLLABORATIVE)), msg.GrownTrees)
+    alone = ready(LOCAL)
+    other = structs.replace(LOCAL, **changes).settings(2)
+    with pytest.raises(RemoteProtocolError, match="not those that were ordered"):
+        alone.handle(msg.GrowAlone(settings=other, first_tree=0, n_trees=1))
+
+
+def test_no_more_trees_than_were_ordered() -> None:
+    with pytest.raises(RemoteProtocolError, match="more trees than were ordered"):
+        ready(LOCAL).handle(msg.GrowAlone(settings=LOCAL.settings(2), first_tree=3, n_trees=2))
+
+
+@pytest.mark.parametrize(("changes", "words"), [({"average": "rows"}, "leaf_average"), ({"min_rows": 1}, "min_leaf")])
+def test_leaves_are_filled_as_was_ordered(changes: dict[str, Any], words: str) -> None:
+    made = ready(COLLABORATIVE)
+    order = secure_sum.SumOrder(round=0, clients=("anna", "bern", "chur"), length=6, bound=100)
+    usual: dict[str, Any] = {"order": order, "average": "plain", "min_rows": 2, "fraction_bits": 0}
+    with pytest.raises(RemoteProtocolError, match=f"another {words}"):
+        made.handle(msg.FillLeaves(**fields_of(WholeTrees.single_leaves(2), 0), **(usual | changes)))
+
+
+def test_sums_are_as_was_ordered() -> None:
+    clients = ("anna", "bern")
+    with pytest.raises(PolicyError, match="secure ones only"):
+        ready(COLLABORATIVE).handle(secure_sum.OpenSums(clients=("anna", "bern", "chur"), mode="plain"))
+    with pytest.raises(PolicyError, match="over 3 or more"):
+        ready(COLLABORATIVE).handle(secure_sum.OpenSums(clients=clients, mode="secure"))
+    two = structs.replace(COLLABORATIVE, allow_two=True)
+    ready(two).handle(secure_sum.OpenSums(clients=clients, mode="secure"))
+
+
+def test_plans_travel_by_their_method() -> None:
+    for plan in (COLLABORATIVE, LOCAL):
+        assert json.decode(json.encode(plan), type=HorizontalPlan) == plan
+        assert json.decode(json.encode(plan))["method"] == plan.method
+    assert len({method.__struct_config__.tag for method in METHODS}) == len(METHODS)
+    for wrong in ({"n_estimators": 0}, {"min_samples_leaf": -1}, {"method": "magic"}, {"surprise": 1}):
+        data = json.decode(json.encode(LOCAL)) | wrong
+        with pytest.raises(ValueError, match=r"."):
+            json.decode(json.encode(data), type=HorizontalPlan)
