@@ -288,20 +288,28 @@ def test_a_pool_gives_nothing_twice() -> None:
         BOB.public.encrypt(1, pool)
 
 
-def test_a_forked_child_does_not_use_its_parents_pool() -> None:
-    pool = Pool(ALICE.public)
+def test_a_forked_child_has_randomness_of_its_own() -> None:
+    pool, fresh = Pool(ALICE.public), SecretStream.fresh()
     pool.fill(1)
     reading, writing = os.pipe()
-    child = os.fork()
+    with pool._lock:  # as another thread may hold it at that moment
+        child = os.fork()
     if child == 0:  # no test framework in the child: it answers and is gone
-        os.write(writing, b"%d %d" % (len(pool), int(ALICE.public.encrypt(1, pool).c2)))
+        try:
+            fresh.bytes(1)
+            refused = b"no"
+        except LocalProtocolError:
+            refused = b"yes"
+        os.write(writing, b"%s %d %d" % (refused, len(pool), int(ALICE.public.encrypt(1, pool).c2)))
         os._exit(0)
     os.waitpid(child, 0)
-    ready, theirs = os.read(reading, 1 << 16).split()
+    refused, ready, theirs = os.read(reading, 1 << 16).split()
     os.close(reading)
     os.close(writing)
+    assert refused == b"yes"
     assert int(ready) == 0
     assert int(theirs) != int(ALICE.public.encrypt(1, pool).c2)
+    assert len(fresh.bytes(3)) == 3
 
 
 def test_streams() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import msgspec
@@ -23,11 +24,12 @@ from woodlot.exceptions import (
 )
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number
+from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number, number_bytes
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.keys import begin_epoch, revoke_key
 from woodlot.protocols.revocable.predict import encrypt_request, predict_encrypted, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
+from woodlot.runtime.codec import encode as encode_message
 
 
 def test_shares_and_keys_belong_together() -> None:
@@ -69,6 +71,40 @@ def test_a_later_job_goes_on_with_kept_keys() -> None:
     asked = encrypt_request(rows, keys.group, requester="alice")
     found = later.run(walk_encrypted(forest, keys, asked, stream=stream()))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
+
+
+class Wire:
+    """A member, and the bytes of everything that it gets and sends: all of it goes through the coordinator."""
+
+    def __init__(self, member: Any, seen: list[bytes]) -> None:
+        self._member, self._seen = member, seen
+
+    def handle(self, message: Message) -> Message:
+        reply: Message = self._member.handle(message)
+        self._seen += [encode_message(message), encode_message(reply)]
+        return reply
+
+
+def test_what_goes_through_the_coordinator_holds_no_secret() -> None:
+    world, seen = World(plant(0)), []
+    world.members = {name: Wire(member, seen) for name, member in world.members.items()}
+    keys, forest = world.begin()
+    rows = some_rows(0, 2) + 1234.5678
+    asked = encrypt_request(rows, keys.group, requester="alice")
+    world.run(predict_encrypted(forest, keys, asked, stream=stream()))
+    everything = b"".join(seen) + asked.values.tobytes()
+    assert keys.public["bank"].h in (bytes_number(kept.public["bank"]) for kept in world.kept[HELPER] if kept.public)
+    for name, kept in world.kept.items():
+        assert kept[-1].secret not in everything, name
+        assert all(secret not in everything for secret in kept[-1].peers.values()), name
+    for value in {*rows.ravel().tolist(), *world.planted.threshold[~np.isnan(world.planted.threshold)].tolist()} - {
+        0.0
+    }:
+        code = int(encode([value])[0])
+        for form in (struct.pack("<d", value), code.to_bytes(8, "little", signed=True)):
+            assert form not in everything
+    # what is looked for is found where it is: the coordinator's own share travels to it
+    assert number_bytes(keys.share.exponent) in everything
 
 
 # --- members that are told lies ---

@@ -27,31 +27,29 @@ class Pool:
 
     def __init__(self, key: PublicKey) -> None:
         self._key = key
-        self._lock = threading.Lock()
-        self._ready: deque[tuple[Any, Any]] = deque()
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._ready: deque[tuple[Any, Any]] = deque()
         self._stream = SecretStream.fresh()
-        self._ready.clear()
 
-    def _own(self) -> None:
-        """What a child has inherited is its parent's."""
+    def _own(self) -> threading.Lock:
+        """The lock of this process. What a child has inherited is its parent's, the lock too: it may be held."""
         if self._process != os.getpid():
             self._start_anew()
+        return self._lock
 
     def __len__(self) -> int:
         """How many encryptions are prepared."""
-        with self._lock:
-            self._own()
+        with self._own():
             return len(self._ready)
 
     def fill(self, count: int) -> None:
         """Prepare this many more encryptions."""
         for _ in range(count):
-            with self._lock:
-                self._own()
+            with self._own():
                 self._ready.append(self._key.randomness(self._stream))
 
     def take(self, key: PublicKey) -> tuple[Any, Any]:
@@ -65,6 +63,5 @@ class Pool:
         """
         if key is not self._key and (key.h != self._key.h or key.group != self._key.group):
             raise LocalProtocolError("this pool was filled for another key")
-        with self._lock:
-            self._own()
+        with self._own():
             return self._ready.popleft() if self._ready else self._key.randomness(self._stream)

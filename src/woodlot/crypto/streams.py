@@ -7,6 +7,7 @@ two things.
 
 from __future__ import annotations
 
+import os
 import secrets
 from typing import Self
 
@@ -40,11 +41,17 @@ class SecretStream:
         if len(key) != KEY_BYTES:
             raise LocalProtocolError(f"the key of a stream has {KEY_BYTES} bytes, not {len(key)}")
         self._cipher = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+        self._process: int | None = None
 
     @classmethod
     def fresh(cls) -> Self:
-        """A stream that nobody can repeat: its key is the operating system's."""
-        return cls(secrets.token_bytes(KEY_BYTES))
+        """A stream that nobody can repeat: its key is the operating system's.
+
+        It belongs to this process. A child that is forked would draw the same numbers, so there it is refused.
+        """
+        stream = cls(secrets.token_bytes(KEY_BYTES))
+        stream._process = os.getpid()
+        return stream
 
     @classmethod
     def derived(cls, secret: bytes, *purpose: object) -> Self:
@@ -53,7 +60,16 @@ class SecretStream:
         return cls(HKDF(SHA256(), KEY_BYTES, None, info).derive(secret))
 
     def bytes(self, count: int) -> bytes:
-        """The next bytes."""
+        """The next bytes.
+
+        Raises
+        ------
+        LocalProtocolError
+            If a fresh stream is used in another process than it was made in.
+
+        """
+        if self._process is not None and self._process != os.getpid():
+            raise LocalProtocolError("this stream is another process's, which draws the same numbers; make a fresh one")
         return self._cipher.update(b"\0" * count)
 
     def bits(self, count: int) -> int:
