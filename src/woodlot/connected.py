@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route, html_of
+from woodlot.protocols.linear.files import load_linear
+from woodlot.protocols.linear.model import FittedLinear, LinearPlan
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.bits import unpack
@@ -25,7 +28,14 @@ from woodlot.trees.predict import Vote
 if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts, ModelPart
     from woodlot.service.client import Client
-    from woodlot.service.orders import AlignOrder, AnyOrder, PredictOrder, TrainOrder
+    from woodlot.service.orders import (
+        AlignOrder,
+        AnyOrder,
+        PredictLinearOrder,
+        PredictOrder,
+        TrainLinearOrder,
+        TrainOrder,
+    )
 
 
 def connect(
@@ -194,11 +204,14 @@ class ConnectedFederation:
         """An order to grow a forest."""
         from woodlot.service.orders import TrainOrder
 
-        if self._fields["join"] != "inner":
-            raise DataError("training needs every row at every party: connect with join='inner'")
+        self._require_inner()
         return TrainOrder(
             **self._common(labels), holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name
         )
+
+    def _require_inner(self) -> None:
+        if self._fields["join"] != "inner":
+            raise DataError("training needs every row at every party: connect with join='inner'")
 
     def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
         """An order to predict; ``label``, ``"party.column"``: its party scores the answers."""
@@ -250,6 +263,10 @@ class ConnectedFederation:
     ) -> tuple[Answer, Account]:
         """Have rows predicted; used by the estimators."""
         order = self.predict_order(_model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
+        return self._answers(order)
+
+    def _answers(self, order: AnyOrder) -> tuple[Answer, Account]:
+        """Order a prediction and wait for its answers."""
         self.client.finish(self.client.submit(order).job)
         reply = self.client.predictions(order.job)
         uncertain: NDArray[np.bool_] = unpack(reply.uncertain, len(reply.outputs), "uncertain rows").astype(bool)
@@ -258,15 +275,72 @@ class ConnectedFederation:
     def score(self, forest: GrownForest, label: str, vote: Vote, shuffled: tuple[int, int] | None, how: Route) -> float:
         """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
         order = self.predict_order(_model_of(forest), label, how=how, vote=vote, shuffled=shuffled, give_answers=False)
+        return self._told_score(order)
+
+    def _told_score(self, order: AnyOrder) -> float:
         facts = self.client.finish(self.client.submit(order).job)
         return float("nan") if facts.score is None else facts.score
+
+    # --- linear models ---
+
+    def train_linear_order(
+        self, plan: LinearPlan, labels: Labels, settings: Mapping[str, Any], name: str = ""
+    ) -> TrainLinearOrder:
+        """An order to fit a linear model."""
+        from woodlot.service.orders import TrainLinearOrder
+
+        self._require_inner()
+        return TrainLinearOrder(
+            **self._common(labels), holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name
+        )
+
+    def predict_linear_order(self, model: str, label: str | None = None, **options: Any) -> PredictLinearOrder:
+        """An order to predict with a linear model; ``label``, ``"party.column"``: its party scores the answers."""
+        from woodlot.service.orders import PredictLinearOrder
+
+        labels = None if label is None else self.find_labels(label, None)
+        score_at = None if labels is None else labels.holder
+        return PredictLinearOrder(**self._common(labels), model=model, score_at=score_at, **options)
+
+    def fit_linear(
+        self,
+        plan: LinearPlan,
+        labels: Labels,
+        settings: Mapping[str, Any],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> tuple[FittedLinear, Account]:
+        """Have a linear model fitted; used by the estimators."""
+        return fitted_linear(self._have_grown(self.train_linear_order(plan, labels, settings), on_progress))
+
+    def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
+        """Have rows predicted: probabilities of classes, or targets; used by the estimators."""
+        return self._answers(self.predict_linear_order(_model_of(fitted)))
+
+    def score_linear(self, fitted: FittedLinear, label: str) -> float:
+        """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
+        return self._told_score(self.predict_linear_order(_model_of(fitted), label, give_answers=False))
+
+
+@contextmanager
+def files_of(part: ModelPart) -> Iterator[Path]:
+    """The coordinator's part of a model in a folder, for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        write_files(folder, {name: data.tobytes() for name, data in part.files.items()})
+        yield folder
+
+
+def fitted_linear(part: ModelPart) -> tuple[FittedLinear, Account]:
+    """The coordinator's part of a linear model as the estimators have it, and the account of its fitting."""
+    with files_of(part) as folder:
+        stored = load_linear(folder)
+    account = Account.from_json(part.facts.disclosure, part.facts.cost)
+    return FittedLinear(stored.coordinator, model=part.facts.model), account
 
 
 def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
     """The coordinator's part of a model as the estimators have it, and the account of its growth."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        write_files(folder, {name: data.tobytes() for name, data in part.files.items()})
+    with files_of(part) as folder:
         stored = load_parts(folder)
     facts = part.facts
     forest = GrownForest(
@@ -282,7 +356,7 @@ def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
     return forest, Account.from_json(facts.disclosure, facts.cost)
 
 
-def _model_of(forest: GrownForest) -> str:
+def _model_of(forest: GrownForest | FittedLinear) -> str:
     if forest.model is None:
         raise DataError("this model was not grown on a connected federation: its parties keep no part of it")
     return forest.model

@@ -230,8 +230,8 @@ def test_answers_go_to_whom_the_order_names(recorded: Recorded) -> None:
         (PredictOrder(**fields, deliver_to="shop"), {}, "does not give the answers to this party"),
         (PredictOrder(**fields, deliver_to="bank"), {"score": True}, "does not give the answers to this party"),
         (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n - 1, 2), 0.5)}, "do not fit the rows"),
-        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n, 3), 0.5)}, "not those of a forest"),
-        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n, 2), np.nan)}, "not those of a forest"),
+        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n, 3), 0.5)}, "not those of a model"),
+        (PredictOrder(**fields, deliver_to="bank"), {"outputs": np.full((n, 2), np.nan)}, "not those of a model"),
     ):
         with pytest.raises(RemoteProtocolError, match=words):
             opened(bench, order).handle(msgspec.structs.replace(answers, **changes))

@@ -11,20 +11,23 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_classes, check_targets, check_weights
-from woodlot.estimators.base import UncertainPredictionWarning
+from woodlot.estimators.base import AnyFederation, UncertainPredictionWarning
 from woodlot.estimators.checks import is_int, is_real, require
 from woodlot.estimators.dealing import deal_columns
 from woodlot.estimators.labels import class_array, name_class_weights
 from woodlot.estimators.origin import Origin, find_labels, forget_fit
 from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
+from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
 from woodlot.linear_federation import fit_here, predict_here
 from woodlot.protocols.linear.files import StoredLinear, save_linear
@@ -68,7 +71,7 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
         self._check_parameters()
         fitted = copy.copy(self)
         forget_fit(fitted)
-        if isinstance(X, Federation):
+        if isinstance(X, AnyFederation):
             fitted._fit_federation(X, y, sample_weight)
         else:
             fitted._fit_table(X, y, sample_weight)
@@ -95,16 +98,20 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
         self._origin = Origin(table.names, dealing, None, "")
         self._descend(Federation.dealt(table, dealing), Labels(next(iter(dealing)), target=target))
 
-    def _fit_federation(self, federation: Federation, y: Any, sample_weight: Any) -> None:
+    def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
         labels = find_labels(federation, y, sample_weight)
-        labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
+        if isinstance(federation, Federation):
+            labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
         self._origin = Origin((), None, y, "")
         self._descend(federation, labels)
 
-    def _descend(self, federation: Federation, labels: Labels) -> None:
+    def _descend(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
         with progress_bar(self.verbose, "descending") as show:
-            fitted, account = fit_here(federation, plan, labels, show)
+            if isinstance(federation, ConnectedFederation):
+                fitted, account = federation.fit_linear(plan, labels, settings_of(self), show)
+            else:
+                fitted, account = fit_here(federation, plan, labels, show)
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_fitted(fitted)
@@ -126,8 +133,12 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> tuple[Matrix, NDArray[np.bool_]]:
         """One score per row, or per row and class, and which rows are uncertain; for methods that the user calls."""
         check_is_fitted(self, "linear_")
-        if isinstance(X, Federation):
-            (scores, uncertain), account = predict_here(X, self.linear_)
+        if isinstance(X, AnyFederation):
+            if isinstance(X, ConnectedFederation):
+                (outputs, uncertain), account = X.predict_linear(self.linear_)
+                scores = _scores_of(outputs) if self.linear_.coordinator.classes else outputs
+            else:
+                (scores, uncertain), account = predict_here(X, self.linear_)
             self.prediction_cost_: Cost = account.cost
             self.prediction_disclosure_: Disclosures = account.disclosure
         elif self._origin.dealing is None:
@@ -149,6 +160,10 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         check_is_fitted(self, "linear_")
+        if isinstance(X, ConnectedFederation):
+            if sample_weight is not None:
+                raise DataError("weights of rows are not known outside their party; score without sample_weight")
+            return X.score_linear(self.linear_, self._origin.label_column(y))
         labels = self._origin.labels_of(X, y)
         if isinstance(X, Federation) and isinstance(sample_weight, str):
             sample_weight = X.weight_values(sample_weight)
@@ -335,7 +350,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of every class; X as for ``decision_function``."""
-        return _probabilities(self._scores(X)[0])
+        check_is_fitted(self, "linear_")
+        return self.linear_.coordinator.probabilities(self._scores(X)[0])
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Logarithm of the probability of every class; X as for ``decision_function``."""
@@ -375,11 +391,10 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         return float(accuracy_score(y, self._classes_of(scores), sample_weight=sample_weight))
 
 
-def _probabilities(scores: Matrix) -> NDArray[np.float64]:
-    if scores.shape[1] == 1:
-        second = expit(scores)
-        return np.asarray(np.column_stack([1 - second, second]))
-    return np.asarray(softmax(scores, axis=1))
+def _scores_of(probabilities: Matrix) -> Matrix:
+    """The scores behind probabilities, those of several classes up to what they have in common."""
+    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return logs[:, 1:] - logs[:, :1] if logs.shape[1] == 2 else logs - logs.mean(axis=1, keepdims=True)
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignore[misc]

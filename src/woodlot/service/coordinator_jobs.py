@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.align import align
+from woodlot.exceptions import DataError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
@@ -24,29 +23,23 @@ from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
 from woodlot.service import coordinator_keys as keys
+from woodlot.service import coordinator_linear as linear
 from woodlot.service import coordinator_rows as rows
+from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import (
-    AlignedOrder,
     AlignOrder,
     AnyOrder,
     KeysOrder,
     PredictEncryptedOrder,
+    PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
+    TrainLinearOrder,
     TrainOrder,
     TrainRowsOrder,
 )
 from woodlot.trees.parallel import effective_jobs
-
-
-@dataclass(frozen=True)
-class CommonRows:
-    """What the coordinator knows of an alignment: how many rows are common, and how many each party has."""
-
-    n_rows: int
-    rows: dict[str, int] = field(default_factory=dict)
-    common: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,29 +66,19 @@ class Trained:
     residuals: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Predicted:
-    """The outcome of a prediction."""
-
-    aligned: CommonRows
-    outputs: NDArray[np.float64]
-    uncertain: NDArray[np.bool_]
-    score: float | None
-
-
 Rounds: TypeAlias = Generator[Round, dict[str, Message], object]
 
 
 def align_job(order: AlignOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
     """Find the common rows, and have every party keep them."""
-    aligned = yield from _open(order, opening)
+    aligned = yield from open_rows(order, opening)
     yield Round("align", dict.fromkeys(order.parties, msg.KeepAlignment()))
     return aligned
 
 
 def train_job(order: TrainOrder, opening: msg.OpenJob, n_jobs: int) -> Generator[Round, dict[str, Message], Trained]:
     """Align, grow, score out of bag, share where all agree, and have every party keep its part."""
-    aligned = yield from _open(order, opening)
+    aligned = yield from open_rows(order, opening)
     forest = yield from train(order.plan, order.parties, order.holder, n_jobs)
     outputs, score, residuals = None, None, np.empty(0)
     if order.plan.out_of_bag is not None:
@@ -114,7 +97,7 @@ def predict_job(
     order: PredictOrder, opening: msg.OpenJob, forest: CoordinatorForest, n_jobs: int
 ) -> Generator[Round, dict[str, Message], Predicted]:
     """Align, ask the parties that have a part of the forest, and bring the answers to the parties that get them."""
-    aligned = yield from _open(order, opening)
+    aligned = yield from open_rows(order, opening)
     n = aligned.n_rows
     present = [p for p in splitting_parties(forest) if p in order.parties and p not in order.absent]
     use = msg.UseModel(model=order.model, forest=forest_id_of(forest), n_rows=n)
@@ -128,42 +111,15 @@ def predict_job(
         outputs, uncertain = yield from predict_in_one_round(
             forest, present, n, order.wire, order.vote, n_jobs, order.shuffled
         )
-    takers: dict[str, Message] = {
-        p: msg.TakeAnswers(
-            outputs=np.ascontiguousarray(outputs),
-            classes=forest.classes,
-            keep=p == order.deliver_to,
-            score=p == order.score_at,
-        )
-        for p in order.parties
-        if p in (order.deliver_to, order.score_at)
-    }
-    score = None
-    if takers:
-        replies = yield Round("deliver", takers)
-        if order.score_at is not None:
-            score = reply_of(replies[order.score_at], msg.AnswersTaken, order.score_at).score
+    score = yield from deliver(order, outputs, forest.classes)
     return Predicted(aligned, outputs, uncertain, score)
-
-
-def _open(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
-    """Bring the order to every party, and find the common rows unless they are known."""
-    replies = yield Round("open", dict.fromkeys(order.parties, opening))
-    known = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
-    if order.alignment is None and len(order.parties) > 1:
-        alignment = yield from align(order.parties, method=order.method, join=order.join)
-        return CommonRows(alignment.n_rows, dict(alignment.rows), dict(alignment.common))
-    counts = set(known.values())
-    if len(counts) != 1 or None in counts:
-        raise RemoteProtocolError(f"the parties do not agree on the number of common rows: {known}")
-    return CommonRows(int(counts.pop() or 0))
 
 
 # --- what stays behind ---
 
 
 def _keep_alignment(kept: Kept, outcome: CommonRows) -> dict[str, Any]:
-    return _row_facts(outcome)
+    return row_facts(outcome)
 
 
 def _keep_training(kept: Kept, outcome: Trained) -> dict[str, Any]:
@@ -172,18 +128,14 @@ def _keep_training(kept: Kept, outcome: Trained) -> dict[str, Any]:
     kept.store.keep_model(
         model_facts(order, kept.facts, outcome, kept.account), forest, outcome.oob_outputs, outcome.residuals
     )
-    return _row_facts(outcome.aligned) | {"model": order.job, "name": order.name, "score": outcome.oob_score}
+    return row_facts(outcome.aligned) | {"model": order.job, "name": order.name, "score": outcome.oob_score}
 
 
 def _keep_prediction(kept: Kept, outcome: Predicted) -> dict[str, Any]:
     order: PredictOrder = kept.order
     if order.give_answers:
         kept.store.keep_answers(order.job, outcome.outputs, outcome.uncertain, kept.account)
-    return _row_facts(outcome.aligned) | {"model": order.model, "score": outcome.score}
-
-
-def _row_facts(aligned: CommonRows) -> dict[str, Any]:
-    return {"n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common}
+    return row_facts(outcome.aligned) | {"model": order.model, "score": outcome.score}
 
 
 def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
@@ -215,6 +167,8 @@ def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, accoun
 
 def _check_prediction(store: JobStore, order: PredictOrder) -> None:
     facts = store.model_facts(order.model)
+    if store.is_linear(order.model):
+        raise DataError("this is a linear model, not a forest: order predict-linear")
     if facts.layout == "rows":
         raise DataError("this model is whole, and every party can predict its own rows with it: order predict-rows")
     if not set(order.parties) & set(facts.parties):
@@ -276,6 +230,12 @@ KINDS: dict[type[AnyOrder], Kind] = {
         _check_prediction,
     ),
     TrainRowsOrder: Kind(lambda order, opening, store: rows.train_rows_job(order, opening), rows.keep_training),
+    TrainLinearOrder: Kind(lambda order, opening, store: linear.train_job(order, opening), linear.keep_training),
+    PredictLinearOrder: Kind(
+        lambda order, opening, store: linear.predict_job(order, opening, store.linear(order.model).coordinator),
+        linear.keep_prediction,
+        linear.check_prediction,
+    ),
     PredictRowsOrder: Kind(
         lambda order, opening, store: rows.predict_rows_job(order, opening, store.model_files(order.model)[0]),
         rows.keep_prediction,

@@ -19,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, JournalError
+from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
+from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.protocols.part_files import format_of
 from woodlot.protocols.vertical.files import StoredForest, load_parts, save_parts
 
 UNFINISHED = ("queued", "running")
@@ -194,14 +197,17 @@ class JobStore:
     def keep_model(
         self,
         facts: ModelFacts,
-        forest: StoredForest,
+        forest: StoredForest | StoredLinear,
         oob_outputs: NDArray[np.float64] | None,
         residuals: NDArray[np.float64],
     ) -> None:
         """Store the coordinator's part of a model; what an interrupted run has left there is replaced."""
 
         def fill(folder: Path) -> None:
-            save_parts(folder / "forest", forest)
+            if isinstance(forest, StoredLinear):
+                save_linear(folder / "forest", forest)
+            else:
+                save_parts(folder / "forest", forest)
             outputs = np.empty((0, 0)) if oob_outputs is None else oob_outputs
             np.savez(folder / "out_of_bag.npz", residuals=residuals, outputs=outputs)
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
@@ -225,6 +231,16 @@ class JobStore:
         """The coordinator's part of a model."""
         self.model_facts(model)
         return load_parts(self._model(model) / "forest" / "coordinator")
+
+    def is_linear(self, model: str) -> bool:
+        """Whether a model is a linear one, and no forest."""
+        self.model_facts(model)
+        return format_of(self._model(model) / "forest" / "coordinator") == LINEAR_FORMAT
+
+    def linear(self, model: str) -> StoredLinear:
+        """The coordinator's part of a linear model."""
+        self.model_facts(model)
+        return load_linear(self._model(model) / "forest" / "coordinator")
 
     def model_files(self, model: str) -> tuple[dict[str, bytes], NDArray[np.float64] | None, NDArray[np.float64]]:
         """The files of the coordinator's part, the out-of-bag answers, and the residuals."""

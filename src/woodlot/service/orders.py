@@ -19,6 +19,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
+from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.identity import Identity, Trust
@@ -151,6 +152,40 @@ class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
     absent: tuple[str, ...] = ()
 
 
+class TrainLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="train-linear"):
+    """Fit a linear model.
+
+    Attributes
+    ----------
+    plan : LinearPlan
+        What to fit.
+    holder, settings, name
+        As for `TrainOrder`.
+
+    """
+
+    holder: str
+    plan: LinearPlan
+    settings: str
+    name: str = ""
+
+
+class PredictLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="predict-linear"):
+    """Predict with a linear model that was fitted before.
+
+    Attributes
+    ----------
+    model, score_at, deliver_to, give_answers
+        As for `PredictOrder`.
+
+    """
+
+    model: JobId
+    score_at: str | None = None
+    deliver_to: str | None = None
+    give_answers: bool = True
+
+
 class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
     """Grow a whole forest over the rows of parties that have the same columns.
 
@@ -238,7 +273,15 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
 
 
 AnyOrder: TypeAlias = (
-    AlignOrder | TrainOrder | PredictOrder | TrainRowsOrder | PredictRowsOrder | KeysOrder | PredictEncryptedOrder
+    AlignOrder
+    | TrainOrder
+    | PredictOrder
+    | TrainLinearOrder
+    | PredictLinearOrder
+    | TrainRowsOrder
+    | PredictRowsOrder
+    | KeysOrder
+    | PredictEncryptedOrder
 )
 
 
@@ -276,13 +319,15 @@ def read_order(data: bytes) -> AnyOrder:
     named = {
         "train": ("holder",),
         "predict": ("score_at", "deliver_to"),
+        "train-linear": ("holder",),
+        "predict-linear": ("score_at", "deliver_to"),
         "keys": members,
         "predict-encrypted": members,
     }.get(order.kind, ())
     for field in named:
         if (party := getattr(order, field)) is not None and party not in order.parties:
             raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
-    if isinstance(order, TrainOrder) and order.join != "inner":
+    if isinstance(order, TrainOrder | TrainLinearOrder) and order.join != "inner":
         raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
     return order
 

@@ -30,7 +30,7 @@ from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.target import Target
-from woodlot.service.orders import AlignedOrder, PredictOrder, TrainOrder
+from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainLinearOrder, TrainOrder
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
 
 D = TypeVar("D", bound=AlignedOrder)
@@ -142,7 +142,7 @@ class ColumnsWork:
                 )
         return self._forest.handle(message)
 
-    def _target(self, order: TrainOrder, rows: NDArray[np.int64]) -> Target | None:
+    def _target(self, order: TrainOrder | TrainLinearOrder, rows: NDArray[np.int64]) -> Target | None:
         part, loaded = self._taken.part, self._taken.loaded
         if order.holder != self.home.identity.name:
             return None
@@ -245,13 +245,15 @@ class ColumnsWork:
         return self._forest
 
     def _on_TakeAnswers(self, message: msg.TakeAnswers) -> msg.AnswersTaken:
-        order, name, rows = self._due(PredictOrder), self.home.identity.name, self._common_rows()
+        order, name, rows = self._order, self.home.identity.name, self._common_rows()
+        if not isinstance(order, PredictOrder | PredictLinearOrder):
+            raise RemoteProtocolError("the order does not ask for that")
         if len(message.outputs) != len(rows):
             raise RemoteProtocolError("the answers do not fit the rows of this job")
         if (message.keep and order.deliver_to != name) or (message.score and order.score_at != name):
             raise RemoteProtocolError("the order does not give the answers to this party")
         if message.outputs.shape[1] != max(1, len(message.classes)) or not np.isfinite(message.outputs).all():
-            raise RemoteProtocolError("the answers are not those of a forest")
+            raise RemoteProtocolError("the answers are not those of a model")
         score = None
         if message.score:
             with private_errors(f"job {self.job}", "its labels cannot be used"):

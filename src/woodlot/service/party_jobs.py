@@ -24,8 +24,10 @@ from woodlot.service.orders import (
     AnyOrder,
     MemberOrder,
     Part,
+    PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
+    TrainLinearOrder,
     TrainOrder,
     TrainRowsOrder,
     check_order,
@@ -34,6 +36,7 @@ from woodlot.service.orders import (
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
 from woodlot.service.party_keys import ProviderWork
+from woodlot.service.party_linear import LinearWork
 from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,8 @@ WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
     AlignOrder: ColumnsWork,
     TrainOrder: ColumnsWork,
     PredictOrder: ColumnsWork,
+    TrainLinearOrder: LinearWork,
+    PredictLinearOrder: LinearWork,
     TrainRowsOrder: TrainRowsWork,
     PredictRowsOrder: PredictRowsWork,
 }

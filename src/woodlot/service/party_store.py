@@ -7,20 +7,24 @@ import hmac
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.sources import LoadedTable, read_private
 from woodlot.exceptions import DataError, JournalError, ModelFileError
+from woodlot.protocols.linear.files import load_own_linear, save_own_linear
+from woodlot.protocols.linear.model import PartyLinear
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.policy import PredictionBudget
+
+P = TypeVar("P")
 
 SECRET_BYTES = 32
 
@@ -81,11 +85,23 @@ class PartyStore:
 
     def model(self, job: str, forest: str) -> PartyForest:
         """The party's part of a forest."""
+        return self._part(job, lambda folder: load_own_part(folder, self.party, forest))
+
+    def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
+        """Store the party's part of a linear model; returns its fingerprint."""
+        with _on_disk("its part of the model"):
+            return save_own_linear(self.folder / "models" / job, self.party, model, part)
+
+    def linear(self, job: str, model: str) -> PartyLinear:
+        """The party's part of a linear model."""
+        return self._part(job, lambda folder: load_own_linear(folder, self.party, model))
+
+    def _part(self, job: str, load: Callable[[Path], P]) -> P:
         folder = self.folder / "models" / job
         if not folder.is_dir():
             raise DataError("it does not know this model; was it trained with another state folder?")
         try:
-            return load_own_part(folder, self.party, forest)
+            return load(folder)
         except ModelFileError as error:
             raise DataError(f"its part of the model cannot be used: {str(error).replace(str(folder), 'it')}") from None
 

@@ -17,7 +17,17 @@ import msgspec
 
 from woodlot.exceptions import JournalError, PolicyError
 
-Order = Literal["align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"]
+Order = Literal[
+    "align",
+    "train",
+    "predict",
+    "train-linear",
+    "predict-linear",
+    "train-rows",
+    "predict-rows",
+    "keys",
+    "predict-encrypted",
+]
 """What a user can order."""
 
 RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
@@ -37,9 +47,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes
     ----------
-    protocols : tuple of {"align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"}
+    protocols : tuple of {"align", "train", "predict", "train-linear", "predict-linear", "train-rows", ...}
         What may be ordered at all. By default not what makes whole models of this party's rows ("train-rows"): their
-        thresholds are everybody's to see.
+        thresholds are everybody's to see; nor linear models ("train-linear"), which show sums of its columns, or
+        labels by their residuals.
     train, predict : tuple of str
         Users who may order it, of rows too; ``"*"`` is everybody. Whoever may do one of them may also align; who may
         train may also have keys made.
@@ -86,8 +97,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
         Parameters
         ----------
-        kind : {"align", "train", "predict", "train-rows", "predict-rows", "keys", "predict-encrypted"}
-            What is ordered.
+        kind : str
+            What is ordered: one of `Order`.
         user : str
             The name in the certificate of whoever gave the order.
 
@@ -104,7 +115,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
-        setting = kind.removesuffix("-rows").removesuffix("-encrypted").replace("keys", "train")
+        setting = kind.removesuffix("-rows").removesuffix("-linear").removesuffix("-encrypted").replace("keys", "train")
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
         if user in allowed or EVERYBODY in allowed:
             return

@@ -129,7 +129,7 @@ class UserDesk:
 
     def _on_AskPredictions(self, user: Peer, request: msg.AskPredictions) -> Message:
         stored = self._own(user, request.job)
-        if stored.facts.state != "done" or stored.facts.kind not in ("predict", "predict-encrypted"):
+        if stored.facts.state != "done" or stored.facts.kind not in ("predict", "predict-linear", "predict-encrypted"):
             raise DataError(f"job {request.job} is {stored.facts.state}: it has no answers")
         facts = self._coordinator.store.model_facts(stored.facts.model)
         outputs, uncertain, account = self._coordinator.store.answers(request.job)

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, softmax
 
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
@@ -208,6 +209,13 @@ class CoordinatorLinear:
     def decide(self, scores: Matrix) -> Matrix:
         """What comes of the sum of all shares: one score per row, or per row and class."""
         return np.asarray(scores * self.unit + self.intercept)
+
+    def probabilities(self, scores: Matrix) -> Matrix:
+        """Of every class, from what `decide` returns."""
+        if scores.shape[1] == 1:
+            second = expit(scores)
+            return np.asarray(np.column_stack([1 - second, second]))
+        return np.asarray(softmax(scores, axis=1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,77 @@
+"""What the coordinator does in every job over columns: the common rows first, and answers to the parties at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.align import align
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.vertical.model import ClassName
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder
+
+
+@dataclass(frozen=True)
+class CommonRows:
+    """What the coordinator knows of an alignment: how many rows are common, and how many each party has."""
+
+    n_rows: int
+    rows: dict[str, int] = field(default_factory=dict)
+    common: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """The outcome of a prediction."""
+
+    aligned: CommonRows
+    outputs: NDArray[np.float64]
+    uncertain: NDArray[np.bool_]
+    score: float | None
+
+
+def open_rows(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
+    """Bring the order to every party, and find the common rows unless they are known."""
+    replies = yield Round("open", dict.fromkeys(order.parties, opening))
+    known = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
+    if order.alignment is None and len(order.parties) > 1:
+        alignment = yield from align(order.parties, method=order.method, join=order.join)
+        return CommonRows(alignment.n_rows, dict(alignment.rows), dict(alignment.common))
+    counts = set(known.values())
+    if len(counts) != 1 or None in counts:
+        raise RemoteProtocolError(f"the parties do not agree on the number of common rows: {known}")
+    return CommonRows(int(counts.pop() or 0))
+
+
+def deliver(
+    order: PredictOrder | PredictLinearOrder, outputs: NDArray[np.float64], classes: tuple[ClassName, ...]
+) -> Generator[Round, dict[str, Message], float | None]:
+    """Bring the answers to the parties that keep or score them; returns the score, if one was asked for."""
+    takers: dict[str, Message] = {
+        p: msg.TakeAnswers(
+            outputs=np.ascontiguousarray(outputs),
+            classes=classes,
+            keep=p == order.deliver_to,
+            score=p == order.score_at,
+        )
+        for p in order.parties
+        if p in (order.deliver_to, order.score_at)
+    }
+    score = None
+    if takers:
+        replies = yield Round("deliver", takers)
+        if order.score_at is not None:
+            score = reply_of(replies[order.score_at], msg.AnswersTaken, order.score_at).score
+    return score
+
+
+def row_facts(aligned: CommonRows) -> dict[str, Any]:
+    """What is told of the common rows."""
+    return {"n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common}

@@ -1,0 +1,109 @@
+"""What the coordinator does for linear models."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from woodlot.exceptions import DataError
+from woodlot.protocols.linear.files import StoredLinear, linear_id_of
+from woodlot.protocols.linear.model import CoordinatorLinear
+from woodlot.protocols.linear.train import fit_linear, predict_linear
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
+from woodlot.service.job_store import JobStore
+from woodlot.service.orders import PredictLinearOrder, TrainLinearOrder
+
+if TYPE_CHECKING:
+    from woodlot.service.coordinator_jobs import Kept
+
+
+@dataclass(frozen=True, eq=False)
+class FittedJob:
+    """The outcome of a training."""
+
+    aligned: CommonRows
+    model: CoordinatorLinear
+
+
+def train_job(order: TrainLinearOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], FittedJob]:
+    """Align, fit, and have every party keep its part."""
+    aligned = yield from open_rows(order, opening)
+    model = yield from fit_linear(order.plan, order.parties, order.holder)
+    keep = msg.KeepModel(forest=linear_id_of(model))
+    if model.asked:
+        replies = yield Round("keep", dict.fromkeys(model.asked, keep))
+        for party in model.asked:
+            reply_of(replies[party], msg.ModelKept, party)
+    return FittedJob(aligned, model)
+
+
+def predict_job(
+    order: PredictLinearOrder, opening: msg.OpenJob, model: CoordinatorLinear
+) -> Generator[Round, dict[str, Message], Predicted]:
+    """Align, ask the parties that have weights, and bring the answers to the parties that get them.
+
+    The answers of classes are probabilities.
+    """
+    aligned = yield from open_rows(order, opening)
+    present = [party for party in model.asked if party in order.parties]
+    if present:
+        use = msg.UseModel(model=order.model, forest=linear_id_of(model), n_rows=aligned.n_rows)
+        yield Round("predict", dict.fromkeys(present, use))
+    scores, uncertain = yield from predict_linear(model, present, aligned.n_rows)
+    outputs = model.probabilities(scores) if model.classes else scores
+    score = yield from deliver(order, outputs, model.classes)
+    return Predicted(aligned, outputs, uncertain, score)
+
+
+# --- what stays behind ---
+
+
+def keep_training(kept: Kept, outcome: FittedJob) -> dict[str, Any]:
+    """Store the coordinator's part."""
+    order: TrainLinearOrder = kept.order
+    model = outcome.model
+    facts = msg.ModelFacts(
+        model=order.job,
+        name=order.name,
+        user=kept.facts.user,
+        created=kept.facts.created,
+        forest=linear_id_of(model),
+        parties=model.parties,
+        holder=order.holder,
+        n_rows=model.n_rows,
+        n_trees=0,
+        n_nodes=0,
+        splits={},
+        classes=model.classes,
+        complete=False,
+        unwilling=model.asked,
+        oob_score=None,
+        settings=order.settings,
+        layout="columns",
+        **kept.account,
+    )
+    kept.store.keep_model(facts, StoredLinear(model, {}, {}), None, np.empty(0))
+    return row_facts(outcome.aligned) | {"model": order.job, "name": order.name}
+
+
+def keep_prediction(kept: Kept, outcome: Predicted) -> dict[str, Any]:
+    """Store the answers, where the user gets them."""
+    order: PredictLinearOrder = kept.order
+    if order.give_answers:
+        kept.store.keep_answers(order.job, outcome.outputs, outcome.uncertain, kept.account)
+    return row_facts(outcome.aligned) | {"model": order.model, "score": outcome.score}
+
+
+def check_prediction(store: JobStore, order: PredictLinearOrder) -> None:
+    """Refuse a model that is no linear one, or of none of these parties."""
+    facts = store.model_facts(order.model)
+    if not store.is_linear(order.model):
+        raise DataError("this model is a forest: order predict")
+    if not set(order.parties) & set(facts.parties):
+        raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")

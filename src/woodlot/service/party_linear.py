@@ -1,0 +1,83 @@
+"""Jobs of linear models between parties with different columns of the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+
+import numpy as np
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.linear.party import TAKES, LinearParty, State
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import linear
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
+from woodlot.service.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
+from woodlot.service.party_columns import ColumnsWork
+from woodlot.service.party_home import TakenOrder, private_errors
+
+
+class LinearWork(ColumnsWork):
+    """What a party does for an order to fit a linear model, or to predict with one; rows are aligned as ever."""
+
+    def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
+        super().__init__(taken)
+        self._linear: LinearParty | None = None
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        kind = type(message)
+        if kind in FOREST_TAKES:
+            raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
+        if kind not in TAKES or isinstance(message, linear.OpenLinear):
+            return super().handle(message)
+        if self._linear is None:
+            raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")
+        return self._linear.handle(message)
+
+    def _on_OpenLinear(self, message: linear.OpenLinear) -> Message:
+        order = self._due(TrainLinearOrder)
+        plan = order.plan
+        if (message.centred, message.standardised) != (plan.fit_intercept, plan.standardize):
+            raise RemoteProtocolError("the order does not ask for such a model")
+        if self._linear is not None:
+            raise RemoteProtocolError("a training is open here already")
+        rows = self._common_rows()
+        with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+            table = self._taken.loaded.table().take(rows)
+            hidden = (self._taken.part.label, self._taken.part.weight)
+            self._linear = LinearParty(
+                self.home.identity.name,
+                table.select([name for name in table.names if name not in hidden]),
+                target=self._target(order, rows),
+            )
+        return self._linear.handle(message)
+
+    def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
+        self._due(TrainLinearOrder)
+        if self._linear is None or self._linear.state != State.fitted:
+            raise RemoteProtocolError("KeepModel is not due before the model is fitted")
+        digest = self.home.store.keep_linear(self.job, message.forest, self._linear.fitted_part())
+        secret = self.home.store.secret_for("linear", "fingerprint")
+        return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
+
+    def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
+        order, home = self._due(PredictLinearOrder), self.home
+        if order.model != message.model:
+            raise RemoteProtocolError("the order is for another model")
+        rows = self._common_rows()
+        if message.n_rows != len(rows):
+            raise RemoteProtocolError(f"the coordinator speaks of {message.n_rows} rows, there are {len(rows)} here")
+        part = home.store.linear(message.model, message.forest)
+        with private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with"):
+            fitted = LinearParty(
+                home.identity.name,
+                self._taken.loaded.table().take_or_missing(rows),
+                model=part,
+                known=None if (rows >= 0).all() else rows >= 0,
+            )
+        home.store.spend_predictions(self.job, self._taken.user, int(np.sum(rows >= 0)), datetime.now(UTC))
+        self._linear = fitted
+        return msg.ModelReady()
