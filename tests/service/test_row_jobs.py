@@ -263,17 +263,19 @@ def test_orders_that_make_no_sense_are_declined(world: World) -> None:
 
 def test_nothing_travels_that_messages_do_not_declare(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
+    names = ["id", "age", "dose", "ward", "final diagnosis"]
     held = {
-        p: patients(k + 1).set_column(0, "id", pa.array(rng.integers(10**8, 10**9, 60)))
+        p: patients(k + 1).set_column(0, "id", pa.array(rng.integers(10**8, 10**9, 60))).rename_columns(names)
         for k, p in enumerate(HOSPITALS)
     }
     with captured() as messages, running(hospitals(tmp_path, held)) as world, rows_of(world) as federation:
-        model = wl.CollaborativeForestClassifier(10, random_state=0).fit(federation, y=LABEL)
-        federation.predict_rows(model.forest_.model, LABEL)
+        model = wl.CollaborativeForestClassifier(10, random_state=0).fit(federation, y=names[-1])
+        federation.predict_rows(model.forest_.model, names[-1])
     secrets = {
         "values": list(floats(np.concatenate([t[c].to_numpy() for t in held.values() for c in ("age", "dose")]))),
         "ids": list(disguised(integers(np.concatenate([t["id"].to_numpy() for t in held.values()]).tolist()))),
         "names of tables": list(disguised(texts([TABLE]))),
+        "names of labels": list(disguised(texts(names[-1:]))),
     }
     items = [item for data in messages for item in opened(data)]
     assert {"GrownTrees", "MaskedVector", "PredictRows", "ModelPart"} <= {name for name, _ in items}

@@ -41,7 +41,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
             yield Stage(running, user, pool, train_order, lambda job: fingerprint(world.root, job))
 
 
-@pytest.mark.parametrize(("victim", "step"), [(COORDINATOR, 4), ("bern", 1)])
+@pytest.mark.parametrize(("victim", "step"), [(COORDINATOR, 6), ("bern", 1)])
 def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows, victim: str, step: int) -> None:
     total = stage.replies(victim, stage.undisturbed)
     assert total > 8

@@ -22,6 +22,7 @@ import math
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -307,6 +308,7 @@ class LedgerFile:
         ledger.path = Path(":memory:")
         ledger._lock = threading.Lock()
         ledger._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(ledger, ledger._db.close)  # nobody closes what lives as long as it is used
         return ledger
 
     def _set_up(self, db: sqlite3.Connection) -> None:
