@@ -16,8 +16,12 @@ MODULES = {
     "fet-accuracy": "fet_accuracy",
     "fet-settings": "fet_settings",
     "rev-revocations": "rev_revocations",
+    "rev-cost": "rev_cost",
+    "rev-rebuilding": "rev_rebuilding",
+    "rev-convergence": "rev_convergence",
     "collaborative-accuracy": "collaborative_accuracy",
     "privacy-accuracy": "privacy_accuracy",
+    "protection-cost": "protection_cost",
     "cost-scaling": "cost_scaling",
     "revocation-cost": "revocation_cost",
 }
