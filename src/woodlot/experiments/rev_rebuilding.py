@@ -93,8 +93,8 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                   (means[0] < 0.5 and means == sorted(means) and means[-1] < 1, means[0] < 1),
                   f"one leaver {means[0]:.2f} of building anew, {numbers[-1]} one after the other {means[-1]:.2f} "
                   f"(paper {PAPER[1][1] / PAPER_ANEW[1]:.2f} and {PAPER[5][1] / PAPER_ANEW[1]:.2f}); in "
-                  "theory one of 14 at depth 10 is 0.32 where all are chosen alike: the paper's expected d n nodes counts "
-                  "paths, not what lies under them"),
+                  "theory one of 14 at depth 10 is 0.32 where all are chosen alike: the paper's expected d n nodes "
+                  "counts paths, not what lies under them"),
         ],
     )  # fmt: skip
 
