@@ -155,6 +155,17 @@ def test_what_a_job_has_paid_is_not_asked_for_twice(house: House) -> None:
         purse.charge(Charge(release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
 
 
+def test_one_message_may_release_the_same_twice(house: House) -> None:
+    purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
+    first = purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.6), answer=b"first"))
+    again = purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.6), answer=b"second"))
+    assert (first.answer, again.answer) == (b"first", b"first")
+    with pytest.raises(PolicyError, match="privacy budget"):  # what waits counts as spent
+        purse.charge(Charge(release="s", mechanism="noise", spend=Spend(0.6)))
+    with pytest.raises(LocalProtocolError, match="other terms"):
+        purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.5)))
+
+
 def test_a_party_without_a_journal_cannot_pay() -> None:
     with pytest.raises(LocalProtocolError, match="journal"):
         Sessions("bank", lambda job: Noisy(None, job)).till(JOB).purse("bank", "loans", None)  # type: ignore[arg-type]

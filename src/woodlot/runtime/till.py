@@ -49,9 +49,13 @@ class Till:
         """Whether nothing waits to be written."""
         return not self._waiting
 
-    def add(self, account: Account, charge: Charge) -> Charge:
-        """Take a charge, unless one of its name waits already."""
-        return self._waiting.setdefault((account, charge.release), charge)
+    def add(self, account: Account, charge: Charge) -> None:
+        """Take a charge."""
+        self._waiting[account, charge.release] = charge
+
+    def find(self, account: Account, release: str) -> Charge | None:
+        """Return the charge of this name that waits, if one does."""
+        return self._waiting.get((account, release))
 
     def waiting(self, account: Account) -> list[Charge]:
         """Return the charges to an account that are not written yet."""
@@ -97,7 +101,8 @@ class TillPurse:
             return before
         due = [waiting.spend for waiting in self._till.waiting(self._account)]
         self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, charge.spend))
-        return self._till.add(self._account, charge)
+        self._till.add(self._account, charge)
+        return charge
 
     def check(self, *charges: Charge) -> None:
         """Refuse what would exceed the budget; see `woodlot.privacy.purse.Purse`."""
@@ -106,5 +111,11 @@ class TillPurse:
         self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, without_job=job))
 
     def _earlier(self, charge: Charge) -> Charge | None:
+        """The same release, as it is recorded or waits to be."""
         client, dataset, _ = self._account
-        return self._journal.consult(lambda db: Ledger(db).earlier(client, dataset, charge))
+        waiting = self._till.find(self._account, charge.release)
+        if waiting is None:
+            return self._journal.consult(lambda db: Ledger(db).earlier(client, dataset, charge))
+        if (waiting.mechanism, waiting.spend) != (charge.mechanism, charge.spend):
+            raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
+        return waiting
