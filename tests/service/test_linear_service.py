@@ -11,9 +11,11 @@ import pytest
 from party_bench import Bench
 from processes import small_tables
 from small_jobs import PARTIES, user_of
+from typer.testing import CliRunner
 from world import World, running
 
 import woodlot as wl
+from woodlot.cli import app
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages import linear, vertical
@@ -156,3 +158,34 @@ def test_orders_name_their_own_parties(bench: Bench) -> None:
     assert read_order(sign_order(order, bench.users["alice"])[0]) == order
     assert not isinstance(order, TrainOrder)
     assert msgspec.json.decode(msgspec.json.encode(PLAN), type=LinearPlan) == PLAN
+
+
+def test_from_the_command_line(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    who = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
+
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(app, [*words, *who])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    train = ["train", "--tables", "customers", "--y", "bank.late", "--task", "classification", "--name", "line"]
+    assert "Model line is fitted." in run(*train, "--set", "kind=linear", "--set", "C=0.5")
+    assert "accuracy" in run("predict", "--model", "line", "--tables", "customers", "--score", "bank.late")
+    assert "line" in run("models", "list")
+    run("models", "show", "line")
+    run("models", "export", "line", "folder")
+    with user_of(world) as federation:
+        model = wl.load("folder")
+        assert isinstance(model, wl.FederatedLogisticRegression)
+        assert model.C == 0.5
+        assert model.score(federation, "bank.late") > 0.7
+    for words, told in (
+        ([*train, "--set", "kind=tree"], "forest.kind is 'linear' or left out"),
+        ([*train, "--set", "kind=linear", "--set", "max_depth=3"], "no setting forest.max_depth"),
+        ([*train, "--set", "kind=linear", "--set", "C=-1"], "'C' parameter must be a positive number"),
+        (["predict", "--model", "line", "--tables", "customers", "--method", "sealed"], "--method and --wire are for"),
+    ):
+        result = CliRunner().invoke(app, [*words, *who])
+        assert result.exit_code == 1
+        assert told in result.output

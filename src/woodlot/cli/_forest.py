@@ -11,9 +11,14 @@ from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+    from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.whole import WholeForest
     from woodlot.protocols.horizontal.methods import HorizontalPlan
+    from woodlot.protocols.linear.model import LinearPlan
+    from woodlot.protocols.messages.jobs import ModelFacts
     from woodlot.protocols.vertical.plan import ForestPlan
+
+    Linear = FederatedLogisticRegression | FederatedLinearRegression
 
     Forest = FederatedForestClassifier | FederatedForestRegressor
 
@@ -27,6 +32,10 @@ ROW_KINDS = {
 }
 """What ``kind`` in the section ``[forest]`` may be for parties with the same columns, and how its estimators begin."""
 DEFAULT_ROW_KIND = "collaborative"
+
+LINEAR_KIND = "linear"
+"""Names a linear model in place of a forest, where parties have different columns."""
+LINEAR_ESTIMATORS = ("FederatedLogisticRegression", "FederatedLinearRegression")
 
 ELSEWHERE = {"parties": "[job] says who takes part", "verbose": "progress is always shown"}
 """Parameters of the estimators that a job says otherwise."""
@@ -75,9 +84,35 @@ def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Fores
     from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 
     if "kind" in settings:
-        raise ConfigError(f"{origin}: forest.kind is for parties with the same columns: [job] layout = 'rows'")
+        raise ConfigError(
+            f"{origin}: forest.kind is {LINEAR_KIND!r} or left out, where parties have different columns; others are "
+            "for parties with the same columns: [job] layout = 'rows'"
+        )
     kind = FederatedForestClassifier if task == "classification" else FederatedForestRegressor
     return _with_settings(kind, task, settings, origin)
+
+
+def make_linear_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Linear:
+    """The linear model of a task; parameters as for `make_estimator`."""
+    from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
+
+    chosen = {name: value for name, value in settings.items() if name != "kind"}
+    if task == "classification":
+        return _with_settings(FederatedLogisticRegression, task, chosen, origin)
+    return _with_settings(FederatedLinearRegression, task, chosen, origin)
+
+
+def linear_plan_for(estimator: Linear, origin: str) -> LinearPlan:
+    """What is to be fitted; a parameter with a value that it cannot have is an error."""
+    try:
+        return estimator.make_plan()
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{origin}: [forest]: {error}") from None
+
+
+def is_linear(model: ModelFacts) -> bool:
+    """Whether a model is a linear one, and no forest."""
+    return str(json.loads(model.settings).get("estimator")) in LINEAR_ESTIMATORS
 
 
 def make_row_estimator(task: str, settings: Mapping[str, Any], origin: str) -> WholeForest:

@@ -23,6 +23,7 @@ from woodlot.cli._client import (
     refuse_options_before,
     reporting,
 )
+from woodlot.cli._forest import is_linear
 from woodlot.exceptions import ModelFileError
 
 if TYPE_CHECKING:
@@ -194,12 +195,16 @@ def export(
         with reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
             known = find_model(client, model)
             part = client.model(known.model)
-        from woodlot.connected import grown_forest
+        from woodlot.connected import fitted_linear, grown_forest
         from woodlot.connected_rows import whole_grown_forest
-        from woodlot.estimators.loading import fitted, from_settings
+        from woodlot.estimators.loading import fitted, from_settings, linear_model
 
-        forest, account = whole_grown_forest(part) if known.layout == "rows" else grown_forest(part)
-        fitted(from_settings(json.loads(known.settings)), forest, account, None).save(folder)
+        settings = json.loads(known.settings)
+        if is_linear(known):
+            linear_model(settings, *fitted_linear(part)).save(folder)
+        else:
+            forest, account = whole_grown_forest(part) if known.layout == "rows" else grown_forest(part)
+            fitted(from_settings(settings), forest, account, None).save(folder)
     if as_json:
         print_json({"model": known.model, "name": known.name, "folder": str(folder), "complete": known.complete})
         return

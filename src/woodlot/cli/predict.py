@@ -27,6 +27,7 @@ from woodlot.cli._client import (
     reach,
     reporting,
 )
+from woodlot.cli._forest import is_linear
 from woodlot.cli.align import Join, JoinOption
 from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError, DataError
@@ -34,6 +35,7 @@ from woodlot.exceptions import ConfigError, DataError
 if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, Predictions
     from woodlot.service.client import Client
+    from woodlot.service.orders import PredictLinearOrder, PredictOrder
 
 ENDINGS = (".csv", ".parquet")
 _SHOWN = 10
@@ -112,15 +114,20 @@ def predict(
             federation = ConnectedFederation(client, named, rows_by, join.value)
             if deliver is not None and deliver not in named:
                 raise DataError(f"--deliver names {deliver!r}, who takes no part; the parties are {', '.join(named)}")
-            order = federation.predict_order(
-                forest.model,
-                score,
-                how=method.value,
-                wire=wire.value,
-                vote="majority" if json.loads(forest.settings)["params"].get("voting") == "majority" else "soft",
-                deliver_to=deliver,
-                give_answers=out is not None or (score is None and deliver is None),
-            )
+            options: dict[str, Any] = {
+                "deliver_to": deliver,
+                "give_answers": out is not None or (score is None and deliver is None),
+            }
+            order: PredictOrder | PredictLinearOrder
+            if is_linear(forest):
+                if method is not Method.one_round or wire is not WireForm.decisions:
+                    raise ConfigError("--method and --wire are for forests; a linear model is asked in one round")
+                order = federation.predict_linear_order(forest.model, score, **options)
+            else:
+                voting = json.loads(forest.settings)["params"].get("voting")
+                vote = "majority" if voting == "majority" else "soft"
+                options |= {"how": method.value, "wire": wire.value, "vote": vote}
+                order = federation.predict_order(forest.model, score, **options)
             facts = client.submit(order)
             if detach:
                 detached(facts, access, as_json=as_json)

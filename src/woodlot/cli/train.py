@@ -27,7 +27,7 @@ from woodlot.cli._client import (
     quiet_logs,
     reporting,
 )
-from woodlot.cli._forest import parse_settings
+from woodlot.cli._forest import is_linear, parse_settings
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -193,10 +193,16 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
 
 def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
     """Check the parameters now; the order is made when the parties are known."""
-    from woodlot.cli._forest import make_estimator, plan_for
+    from woodlot.cli._forest import LINEAR_KIND, linear_plan_for, make_estimator, make_linear_estimator, plan_for
     from woodlot.estimators.settings import settings_of
 
     job = config.job
+    if config.forest.get("kind") == LINEAR_KIND:
+        linear = make_linear_estimator(job.task, config.forest, origin)
+        fit = linear_plan_for(linear, origin)
+        return lambda federation: federation.train_linear_order(
+            fit, federation.find_labels(job.y, job.sample_weight), settings_of(linear), job.name or ""
+        )
     estimator = make_estimator(job.task, config.forest, origin)
     plan = plan_for(estimator, origin)
 
@@ -240,7 +246,8 @@ def _print_forest(facts: JobFacts, model: ModelFacts, access: Access, config: Jo
 
     name = model.name or model.model[: len(facts.job) // 4]
     console = show.stdout()
-    console.print(Text.assemble(("Forest ", "bold"), (name, "bold green"), (" has grown.", "bold")), end="\n\n")
+    what, done = ("Model ", " is fitted.") if is_linear(model) else ("Forest ", " has grown.")
+    console.print(Text.assemble((what, "bold"), (name, "bold green"), (done, "bold")), end="\n\n")
     console.print(show.facts_grid(grown_facts(facts, model)))
     tables = ["--tables", "TABLE"]
     label = "COLUMN" if model.layout == "rows" else f"{model.holder}.COLUMN"
@@ -270,7 +277,7 @@ def grown_facts(facts: JobFacts, model: ModelFacts) -> dict[str, str]:
     return {
         "model": model.model,
         "name": model.name,
-        "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
+        "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes" if model.n_trees else "",
         "rows": rows,
         "score": "" if model.oob_score is None else f"{show.score(model.oob_score, bool(model.classes))}, out of bag",
         "splits": show.by_party(model.splits, lambda n: f"{n:,} ({show.share(n, total)})"),

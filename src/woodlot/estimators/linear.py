@@ -79,6 +79,11 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
         self.__dict__.update(fitted.__dict__)
         return self
 
+    def make_plan(self) -> LinearPlan:
+        """What is to be fitted, of labels that only their holder sees; all parameters are checked."""
+        self._check_parameters()
+        return self._plan(None)
+
     def _check_parameters(self) -> None:
         parties = self.parties
         require(

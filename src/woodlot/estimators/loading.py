@@ -175,6 +175,20 @@ def _restore_common(model: FederatedForest | FederatedLinear, notes: Mapping[str
     model.cost_ = Cost(**notes["cost"])
 
 
+def linear_model(
+    settings: Mapping[str, Any], parts: FittedLinear, account: Account
+) -> FederatedLogisticRegression | FederatedLinearRegression:
+    """The estimator that ``settings_of`` has described, made the one that has fitted this model on a federation."""
+    name = str(settings.get("estimator"))
+    if name not in LINEAR:
+        raise ModelFileError(f"this Woodlot knows no linear model {name!r}")
+    model = LINEAR[name](**from_json(settings["params"]))
+    model._origin = Origin((), None, None, "")
+    model.disclosure_, model.cost_ = account.disclosure, account.cost
+    model._set_fitted(parts)
+    return model
+
+
 def _restore_linear(folder: str | os.PathLike[str]) -> FederatedLogisticRegression | FederatedLinearRegression:
     stored = load_linear(folder)
     notes = stored.extra
