@@ -167,6 +167,9 @@ def test_noise_on_counts() -> None:
     assert rows.score(X, y) > 0.6
     assert rows.privacy_.epsilon <= rows.privacy_.plain_epsilon == pytest.approx(8.0)
     assert rows.privacy_.unit == "one row of a client"
+    rows.set_params(ranges="private-quantiles", quantile_epsilon=2.0).fit(X, y)
+    assert rows.privacy_.plain_epsilon == pytest.approx(10.0)
+    rows.set_params(ranges="declared").fit(X, y)
     assert rows.cost_.rounds == 5
 
 

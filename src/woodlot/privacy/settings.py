@@ -57,7 +57,7 @@ class LocalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Examples
     --------
     >>> LocalDP.preset("label-dp").total_epsilon(["no", "yes"])
-    1.945910149055313...
+    1.9459101490553135
     """
 
     epsilon: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from woodlot.privacy.accounting import plain_epsilon, total_epsilon
+from woodlot.privacy.accounting import Spend, plain_epsilon, total_epsilon
 from woodlot.privacy.claims import PrivacyClaim, no_privacy
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -55,6 +55,9 @@ def claim_of(plan: GrowthPlan, n_features: int) -> PrivacyClaim:
         privacy, queries = plan.privacy, plan.queries(n_features)
         noise = CountNoise(privacy.epsilon_of_a_query(queries), neighbours=privacy.neighbours)
         spends = [noise.spend(queries)]
+        if plan.ranges == "private-quantiles":
+            spends.append(Spend(plan.quantile_epsilon))
+            ranges = ()
         composed, plain = total_epsilon(spends, privacy.delta), plain_epsilon(spends)
         better = composed < plain
         what = "leaves of trees that do not look at the data" if privacy.leaves_only else "every candidate and leaf"
@@ -80,7 +83,5 @@ def _ranges(plan: ExtraTreesPlan) -> tuple[str, ...]:
     if plan.ranges == "proposals":
         return ("values of columns: clients propose thresholds between their smallest and largest value in a node",)
     if plan.ranges == "private-quantiles":
-        return (
-            f"quantiles of columns beyond an epsilon of {plan.quantile_epsilon:g} for one row, which adds to the above",
-        )
+        return (f"quantiles of columns, beyond an epsilon of {plan.quantile_epsilon:g} for one row's values",)
     return ("the declared ranges: they must be public knowledge, not come from the rows",)

@@ -252,7 +252,9 @@ class ExtraTreesClient(HorizontalClient):
         for tree, (low, high) in enumerate(pairwise(first.tolist())):
             counts[low:high] = self._count_at(structure.leaf[ends[:, tree]] - low, high - low, 0)
         told = self._told(counts, digest_of(message), structure.n_trees)
-        return self._sums.answer(message.order, told.ravel())
+        reply = self._sums.answer(message.order, told.ravel())
+        self._note(message)
+        return reply
 
     def _count_splits(self, part: Frontier, questions: Questions, width: int, fraction_bits: int) -> NDArray[np.int64]:
         """What each candidate sends left and, where both sides have noise of their own, right."""
@@ -401,6 +403,10 @@ class ExtraTreesClient(HorizontalClient):
     def _commit(self, message: msg.LevelMessage, frontier: Frontier) -> None:
         if message.step != self._step:
             self._frontier, self._step = frontier, message.step
+        self._note(message)
+
+    def _note(self, message: Message) -> None:
+        """Remember what was asked: what is drawn for later questions is named by it."""
         self._asked = hashlib.sha256(pack(self._asked, digest_of(message))).digest()
 
     def _questions(
