@@ -227,8 +227,7 @@ def _bound(plan: CollaborativePlan, schema: Schema) -> int | None:
     """The largest number of one client, where it is small enough to save bytes: a bound that tells nothing."""
     if not schema.classes or plan.dp_leaf_epsilon is not None:
         return None
-    bound = (2**31 - 1) // len(schema.n_rows)
-    return bound if bound >= max(1 << SHARE_BITS, *schema.n_rows.values()) else None
+    return schema.count_bound(1 << SHARE_BITS)
 
 
 def _fraction_bits(schema: Schema) -> int:

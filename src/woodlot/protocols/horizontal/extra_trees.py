@@ -93,9 +93,7 @@ class _Growth:
         self.trees = GrowingTrees(axes, plan.n_estimators, seed, keeps_facts=plan.ranges != "proposals")
         self.width = plan.width(len(schema.names))
         self.fraction_bits = _fraction_bits(schema)
-        bound = (2**31 - 1) // len(session.clients)
-        is_small = self.tally.rows_are_exact and bound >= max(schema.n_rows.values())
-        self.bound = bound if schema.classes and is_small else None
+        self.bound = schema.count_bound() if schema.classes and self.tally.rows_are_exact else None
         self.step = 0
         self._total: Raw = np.empty((0, 0), np.int64)
         self._leaves: list[tuple[NDArray[np.int64], Raw]] = []

@@ -66,6 +66,17 @@ class Schema:
     def total_rows(self) -> int:
         return sum(self.n_rows.values())
 
+    def count_bound(self, least: int = 1) -> int | None:
+        """A bound of one client's counts that halves their bytes and tells nothing; None where they may be larger.
+
+        Parameters
+        ----------
+        least : int
+            What the bound must reach, besides the number of any client's rows.
+        """
+        bound = (2**31 - 1) // len(self.n_rows)
+        return bound if bound >= max(least, *self.n_rows.values()) else None
+
 
 # --- coordinator ---
 

@@ -108,12 +108,6 @@ def common_bins(
     )
 
 
-def _bound(schema: Schema) -> int | None:
-    """The largest count of one client, where it is small enough to save bytes: a bound that tells nothing."""
-    bound = (2**31 - 1) // len(schema.n_rows)
-    return bound if bound >= max(schema.n_rows.values()) else None
-
-
 def _count_all(
     session: SumSession, schema: Schema, numeric: Sequence[int], max_bins: int, limit: int
 ) -> Generator[Round, dict[str, Message], tuple[dict[int, PooledColumn], NDArray[np.int64]] | None]:
@@ -121,7 +115,7 @@ def _count_all(
     clients = session.clients
     pooled = {f: PooledColumn(max_bins) for f in numeric}
     missing: NDArray[np.int64] = np.zeros(0, np.int64)
-    bound = _bound(schema)
+    bound = schema.count_bound()
     for known_bits in range(0, VALUE_BITS, DIGIT_BITS):
         asked = [(f, prefix) for f, column in pooled.items() for prefix in column.due()]
         columns = np.array([f for f, _ in asked], np.int64)
