@@ -24,6 +24,7 @@ from woodlot.experiments.data import DataSource
 from woodlot.federation import GrownForest
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.revocable_federation import Encryption
 from woodlot.runtime.audit import readable_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,20 +52,19 @@ def in_feature_order(grown: GrownForest, names: Sequence[str], X: NDArray[Any]) 
 def agreement(source: DataSource, name: str, trees: int, depth: int) -> tuple[str, int]:
     """A line of the table, and how many rows disagree."""
     data = source.load(name)
-    names = [f"x{i}" for i in range(data.X.shape[1])]
-    X = np.nan_to_num(data.X.astype(np.float32))
-    model = wl.FederatedForestClassifier(trees, parties=min(PARTIES, len(names)), max_depth=depth, random_state=0)
-    model.fit(_frame(X, names), data.y)
-    clear = model.predict_proba(_frame(X, names))
-    grown = model.forest_
-    rows = in_feature_order(grown, names, X)
+    rows = np.nan_to_num(data.X.astype(np.float32))
+    model = wl.RevocableForestClassifier(
+        trees,
+        parties=min(PARTIES, rows.shape[1]),
+        max_depth=depth,
+        encryption=Encryption(SHORT_BITS, "test"),
+        random_state=0,
+    ).fit(rows, data.y)
     start, wrong = time.process_time(), 0
-    with ring_for(grown, bits=SHORT_BITS, setting="test") as ring:
-        forest = RevocableForest(grown.coordinator, ring.encrypt(grown.coordinator))
-        for first in range(0, len(rows), ROWS_AT_A_TIME):
-            part = slice(first, first + ROWS_AT_A_TIME)
-            found = ring.predict(forest, ring.request(rows[part], "benchmark"))
-            wrong += int((np.abs(found - clear[part]) > 1e-12).any(axis=1).sum())
+    for first in range(0, len(rows), ROWS_AT_A_TIME):
+        part = rows[first : first + ROWS_AT_A_TIME]
+        found = model.predict_encrypted(part)
+        wrong += int((np.abs(found - model.predict_proba(part)) > 1e-12).any(axis=1).sum())
     spent = time.process_time() - start
     n = len(rows)
     return f"| {name} | {n:,} | {trees} of depth {depth} | {n - wrong:,} | {1000 * spent / n:.1f} |", wrong
