@@ -26,7 +26,7 @@ from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number, number_bytes
 from woodlot.protocols.revocable.helper import Helper
-from woodlot.protocols.revocable.keys import begin_epoch, revoke_key
+from woodlot.protocols.revocable.keys import begin_epoch, commit_epoch, prepare_epoch, revoke_key
 from woodlot.protocols.revocable.predict import encrypt_request, predict_encrypted, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
 from woodlot.runtime.codec import encode as encode_message
@@ -231,6 +231,50 @@ def rotated(world: World) -> tuple[Any, Any, Any, Any]:
     world.planted = regrown
     fresh, splits = world.run(rotate(regrown.coordinator, keys, leaver="shop", **TEST))
     return keys, forest, fresh, world.encrypted(splits)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("tax", msg.EncryptSplits), (HELPER, msg.TakeShare), (KEYS, msg.MakeGroup), (HELPER, msg.KnowKeys)],
+)
+def test_a_rotation_that_fails_leaves_the_old_epoch_in_use(name: str, kind: type[Message]) -> None:
+    world, rows = World(plant(0)), some_rows(2, 2)
+    keys, forest = world.begin()
+    member = world.members[name]
+    world.members[name] = Failing(member, kind)
+    with pytest.raises(RemoteProtocolError, match="failed: MemoryError"):
+        world.run(rotate(world.planted.coordinator, keys, **TEST))
+    asked = encrypt_request(rows, keys.group, requester="alice")
+    found = world.run(walk_encrypted(forest, keys, asked, stream=stream()))
+    np.testing.assert_array_equal(found, world.planted.leaves(rows))
+    assert {kept[-1].epoch for kept in world.kept.values()} == {1}
+    # the next attempt succeeds, and so does one whose last message got lost on its way back
+    world.members[name] = member
+    world.members["tax"] = Failing(world.members["tax"], msg.CommitEpoch)
+    with pytest.raises(RemoteProtocolError, match="failed: MemoryError"):
+        world.run(rotate(world.planted.coordinator, keys, **TEST))
+    protocol = prepare_epoch(PARTIES, helper=HELPER, key_service=KEYS, epoch=3, **TEST)
+    world.members["tax"] = world.members["tax"].member
+    fresh = world.run(protocol)
+    splits = world.run(encrypt_splits(world.planted.coordinator, fresh))
+    for _ in range(2):
+        world.run(commit_epoch(fresh))
+    asked = encrypt_request(rows, fresh.group, requester="alice")
+    found = world.run(walk_encrypted(world.encrypted(splits), fresh, asked, stream=stream()))
+    np.testing.assert_array_equal(found, world.planted.leaves(rows))
+
+
+class Failing:
+    """A member that breaks down over one kind of message."""
+
+    def __init__(self, member: Any, kind: type[Message]) -> None:
+        self.member, self._kind = member, kind
+
+    def handle(self, message: Message) -> Message:
+        if isinstance(message, self._kind):
+            raise MemoryError
+        reply: Message = self.member.handle(message)
+        return reply
 
 
 def test_after_rotation_the_new_epoch_works_and_the_old_one_is_over() -> None:

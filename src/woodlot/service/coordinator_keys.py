@@ -24,7 +24,7 @@ from woodlot.protocols.messages.revocable_keys import (
     UseForest,
 )
 from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
-from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, read_key
+from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch, read_key
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
@@ -135,7 +135,7 @@ def keys_job(order: KeysOrder, opening: msg.OpenJob, store: JobStore) -> Generat
     former = store.keys(order.model)
     epoch = 1 if former is None else _read(store, order.model).group.epoch + 1
     yield from _open(order, opening)
-    keys = yield from begin_epoch(
+    keys = yield from prepare_epoch(
         tuple(party for party in order.parties if party not in (order.helper, order.key_service)),
         helper=order.helper,
         key_service=order.key_service,
@@ -144,7 +144,9 @@ def keys_job(order: KeysOrder, opening: msg.OpenJob, store: JobStore) -> Generat
         setting=order.setting,
     )
     yield from _use(forest)
-    return Epoch(keys, (yield from encrypt_splits(forest, keys)))
+    splits = yield from encrypt_splits(forest, keys)
+    yield from commit_epoch(keys)
+    return Epoch(keys, splits)
 
 
 def keep_keys(kept: Kept, outcome: Epoch) -> dict[str, Any]:

@@ -84,7 +84,9 @@ class ProviderWork:
             return self._on_UseForest(message)
         if isinstance(message, msg.TestRows):
             raise RemoteProtocolError("the order does not ask for a test of this party's rows")
-        opening = isinstance(message, msg.OpenEpoch | msg.MeetMembers | msg.TakeGroup | msg.EncryptSplits)
+        opening = isinstance(
+            message, msg.OpenEpoch | msg.MeetMembers | msg.TakeGroup | msg.EncryptSplits | msg.CommitEpoch
+        )
         if opening != isinstance(self._order, KeysOrder):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
         if isinstance(message, msg.OpenEpoch):

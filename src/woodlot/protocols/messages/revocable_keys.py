@@ -134,7 +134,7 @@ class GroupMade(Message):
 
 
 class TakeGroup(Message):
-    """Brings a party the modulus: it draws its own key, and forgets the one before it."""
+    """Brings a party the modulus: it draws its own key, to be used once the epoch is complete."""
 
     discloses: ClassVar = Disclosure(*_TO_MEMBER, "the modulus and generator", "clear")
     group: PublicGroup
@@ -150,7 +150,7 @@ class KeyDrawn(Message):
 
 
 class TakeShare(Message):
-    """Brings the helper its share of the strong key: it erases the one before it."""
+    """Brings the helper its share of the strong key, to be used once the epoch is complete."""
 
     discloses: ClassVar = Disclosure(*_TO_HELPER, "the modulus, generator, and the helper's share", "encrypted")
     group: PublicGroup
@@ -159,9 +159,9 @@ class TakeShare(Message):
 
 
 class ShareTaken(Message):
-    """The helper has its share, and none of an earlier epoch."""
+    """The helper has its share."""
 
-    discloses: ClassVar = Disclosure(*_FROM_HELPER, "that earlier shares are erased", "clear")
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
 
 
 class KnowKeys(Message):
@@ -174,9 +174,22 @@ class KnowKeys(Message):
 
 
 class KeysKnown(Message):
-    """The helper answers for these parties from now on."""
+    """The helper will answer for these parties."""
 
     discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
+
+
+class CommitEpoch(Message):
+    """Tells every member that the new epoch is complete: it uses the new keys, and erases those before."""
+
+    discloses: ClassVar = Disclosure(*_TO_MEMBER, "that all members are ready", "clear")
+    epoch: int
+
+
+class EpochCommitted(Message):
+    """The member has no keys of an earlier epoch any more, and refuses it."""
+
+    discloses: ClassVar = Disclosure(*_FROM_MEMBER, "nothing but that", "clear")
 
 
 class RevokeKey(Message, abstract=True):

@@ -70,14 +70,19 @@ class Helper(Member):
             raise RemoteProtocolError(f"the helper of this epoch is {opening.helper!r}")
         self._checked_group(message.group, message.tag)
         share = unseal(derive(TAG, peers[opening.key_service], "strong share"), message.sealed)
-        self._replace(self._new_keys(message.group, share))
-        # nothing of the old epoch stays behind
-        self._share = None
-        self._opened.clear()
+        self._stage(self._new_keys(message.group, share))
         return msg.ShareTaken()
 
+    def _check_complete(self, keys: EpochKeys) -> None:
+        if not keys.public:
+            raise RemoteProtocolError("the helper does not know the parties' keys yet")
+
+    def _forget(self) -> None:
+        self._share = None
+        self._opened.clear()
+
     def _on_KnowKeys(self, message: msg.KnowKeys) -> msg.KeysKnown:
-        keys = self._present(message.epoch)
+        keys = self._staged_keys(message.epoch)
         parties = set(keys.peers) - {keys.key_service}
         if keys.public or set(message.keys) != parties or set(message.tags) != parties:
             raise RemoteProtocolError("these are not the keys of the parties of this epoch, or they are known")
@@ -91,7 +96,7 @@ class Helper(Member):
                 public,
             )
             read_key(group, public)
-        self._replace(msgspec.structs.replace(keys, public=dict(message.keys)))
+        self._stage(msgspec.structs.replace(keys, public=dict(message.keys)))
         return msg.KeysKnown()
 
     def _on_RevokeAtHelper(self, message: msg.RevokeAtHelper) -> msg.RevokedAtHelper:

@@ -72,7 +72,7 @@ class KeyService(Member):
         public = public_group(master.group)
         tags = {name: tag_of(derive(TAG, peer, "group"), public) for name, peer in peers.items()}
         sealed = seal(derive(TAG, peers[opening.helper], "strong share"), number_bytes(helper.exponent))
-        self._replace(self._new_keys(public, derive(TAG, secret, "dealing")))
+        self._stage(self._new_keys(public, derive(TAG, secret, "dealing")))
         return msg.GroupMade(group=public, share=number_bytes(coordinator.exponent), sealed=sealed, tags=tags)
 
     def _on_RevokeAtService(self, message: msg.RevokeAtService) -> msg.RevokedAtService:

@@ -80,7 +80,7 @@ class Member:
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = frozenset({msg.OpenEpoch, msg.MeetMembers})
+    takes: ClassVar[frozenset[type[Message]]] = frozenset({msg.OpenEpoch, msg.MeetMembers, msg.CommitEpoch})
     """The messages that such a member answers."""
 
     def __init__(
@@ -107,6 +107,7 @@ class Member:
         self._setting: Setting = setting
         self._keep = keep
         self._opening: _Opening | None = None
+        self._staged: EpochKeys | None = None  # of the epoch that is being prepared; the present one goes on meanwhile
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that is not due, or not in order, is refused and changes nothing."""
@@ -137,7 +138,7 @@ class Member:
             configured=self._shared_secret is not None, share=agreement.share, certificate=agreement.certificate
         )
         introduction = agreement.sign(message, unsigned)
-        self._opening = _Opening(message, agreement, introduction)
+        self._opening, self._staged = _Opening(message, agreement, introduction), None
         return msg.MemberIntroduced(introduction=introduction)
 
     def _on_MeetMembers(self, message: msg.MeetMembers) -> msg.MembersMet:
@@ -180,11 +181,34 @@ class Member:
         check_tag(key, tag, "the modulus is not the one that the key service has made", public)
         return read_group(public, self._setting)
 
+    def _stage(self, keys: EpochKeys) -> None:
+        self._staged = keys
+        self._opening = None
+
+    def _staged_keys(self, epoch: int) -> EpochKeys:
+        """The keys of the epoch that is being prepared."""
+        if self._staged is None or self._staged.epoch != epoch:
+            raise EpochError(f"epoch {epoch} is not being prepared here")
+        return self._staged
+
+    def _on_CommitEpoch(self, message: msg.CommitEpoch) -> msg.EpochCommitted:
+        if self._staged is not None or self.epoch != message.epoch:  # once more changes nothing
+            self._check_complete(self._staged_keys(message.epoch))
+            self._replace(self._staged_keys(message.epoch))
+            self._staged = None
+            self._forget()
+        return msg.EpochCommitted()
+
+    def _check_complete(self, keys: EpochKeys) -> None:
+        """Refuse to begin an epoch that lacks something; for roles."""
+
+    def _forget(self) -> None:
+        """Forget what was made of earlier keys; for roles."""
+
     def _replace(self, keys: EpochKeys) -> None:
         if self._keep is not None:
             self._keep(keys)
         self.keys = keys
-        self._opening = None
 
     def _present(self, epoch: int) -> EpochKeys:
         """The keys, if this is their epoch."""
@@ -239,9 +263,37 @@ def begin_epoch(
     bits: int = DEFAULT_BITS,
     setting: Setting = "standard",
 ) -> Generator[Round, dict[str, Message], CoordinatorKeys]:
+    """At the coordinator: prepare an epoch, and commit it at once. Parameters as for `prepare_epoch`."""
+    keys = yield from prepare_epoch(
+        parties, helper=helper, key_service=key_service, epoch=epoch, bits=bits, setting=setting
+    )
+    yield from commit_epoch(keys)
+    return keys
+
+
+def commit_epoch(keys: CoordinatorKeys) -> Generator[Round, dict[str, Message], None]:
+    """At the coordinator: have every member use the keys of a prepared epoch, and erase those before.
+
+    It may be repeated: who has done so already does nothing.
+    """
+    members = (*keys.parties, keys.key_service, keys.helper)
+    replies = yield Round(PHASE, dict.fromkeys(members, msg.CommitEpoch(epoch=keys.epoch)))
+    for name in members:
+        reply_of(replies[name], msg.EpochCommitted, name)
+
+
+def prepare_epoch(
+    parties: Sequence[str],
+    *,
+    helper: str,
+    key_service: str,
+    epoch: int = 1,
+    bits: int = DEFAULT_BITS,
+    setting: Setting = "standard",
+) -> Generator[Round, dict[str, Message], CoordinatorKeys]:
     """At the coordinator: have a modulus made, its strong key split, and a weak key drawn by every party.
 
-    Whoever was in an earlier epoch leaves it: the helper erases its share, the parties their keys.
+    An earlier epoch goes on until the new one is committed, so that whatever fails before leaves everything in use.
 
     Parameters
     ----------

@@ -33,6 +33,7 @@ from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyErr
 from woodlot.protocols.agreement import Signer, named
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.revocable.key_service import MAX_COMPARISONS
 from woodlot.protocols.revocable.keys import CoordinatorKeys
 from woodlot.protocols.revocable.model import RevocableForest, depths
 from woodlot.protocols.revocable.provider import REQUEST_PURPOSE, ticket_bytes
@@ -228,7 +229,8 @@ def walk_encrypted(
         columns = np.arange(request.ticket.features)
     walk = _Walk(forest, keys, request.ticket, values, columns, stream, threads)
     n_rows = request.ticket.rows
-    size = max(1, BLOCK_COMPARISONS // max(1, forest.forest.structure.n_trees))
+    most = min(BLOCK_COMPARISONS, MAX_COMPARISONS // max(1, walk.steps))  # of one step, and dealt for all steps
+    size = max(1, most // max(1, forest.forest.structure.n_trees))
     found = []
     for block, start in enumerate(range(0, n_rows, size)):
         rows = np.arange(start, min(start + size, n_rows))
@@ -320,10 +322,11 @@ class _Walk:
         tree = np.repeat(np.arange(structure.n_trees), np.diff(structure.offset))
         self._tree_depth = np.zeros(structure.n_trees, np.int64)
         np.maximum.at(self._tree_depth, tree, depth)
+        self.steps = int(self._tree_depth.max(initial=0))
 
     def block(self, block: int, rows: NDArray[np.int64]) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
         """Some rows, from the roots to the leaves."""
-        structure, steps = self._forest.forest.structure, int(self._tree_depth.max(initial=0))
+        structure, steps = self._forest.forest.structure, self.steps
         at = np.tile(structure.offset[:-1], (len(rows), 1))
         if steps:
             sizes = tuple(int((self._tree_depth > step).sum()) * len(rows) for step in range(steps))

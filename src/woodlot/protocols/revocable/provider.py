@@ -146,19 +146,23 @@ class Provider(Member):
         keys = self._new_keys(message.group, number_bytes(exponent))
         public = number_bytes(weak.public.h)
         tag = tag_of(keys.key_with(opening.helper, "public key"), self.name, public)
-        self._replace(keys)
-        self._weak = weak
-        self._admitted.clear()
-        self._answered.clear()
+        self._stage(keys)
         return msg.KeyDrawn(public=public, tag=tag)
 
+    def _forget(self) -> None:
+        self._admitted.clear()
+        self._answered.clear()
+
     def _key(self, keys: EpochKeys) -> WeakKey:
-        if self._weak is None:
+        if self._weak is None or self._weak.group.epoch != keys.epoch:
             self._weak = WeakKey(keys.read_group(), bytes_number(keys.secret))
         return self._weak
 
     def _on_EncryptSplits(self, message: msg.EncryptSplits) -> msg.SplitsEncrypted:
-        keys = self._present(message.epoch)
+        if self._staged is not None and self._staged.epoch == message.epoch:
+            keys = self._staged
+        else:
+            keys = self._present(message.epoch)
         codes = self._codes(self._places(message.node))
         key, secret = self._key(keys), derive(TAG, keys.secret, "splits")
         found: list[Ciphertext] = []

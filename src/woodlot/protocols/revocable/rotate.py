@@ -18,7 +18,7 @@ from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteP
 from woodlot.protocols.agreement import named
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch
+from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch
 from woodlot.protocols.revocable.model import EncryptedSplits
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.replies import reply_of
@@ -92,6 +92,8 @@ def rotate(
 ) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
     """At the coordinator: begin the next epoch without `leaver`, and have all splits encrypted anew.
 
+    Until all is ready the old epoch goes on, and the old forest can be used.
+
     Parameters
     ----------
     forest : CoordinatorForest
@@ -112,7 +114,7 @@ def rotate(
 
     """
     staying = tuple(name for name in keys.parties if name != leaver)
-    fresh = yield from begin_epoch(
+    fresh = yield from prepare_epoch(
         staying,
         helper=keys.helper,
         key_service=keys.key_service,
@@ -121,4 +123,5 @@ def rotate(
         setting=setting,
     )
     splits = yield from encrypt_splits(forest, fresh)
+    yield from commit_epoch(fresh)
     return fresh, splits
