@@ -84,6 +84,23 @@ class RowFederation(Federation):
         """The tables of all clients, where they are simulated in one process."""
         return [member.table for member in self._members.values()]
 
+    def use_purses(self, purses: Mapping[str, Purse]) -> None:
+        """Have clients pay from these purses for what they release under differential privacy.
+
+        Without, what they release is only added up, for as long as the federation lives. Between organisations each
+        party's own configuration decides.
+
+        Parameters
+        ----------
+        purses : mapping of str to Purse
+            By client, such as ``{"bank": LedgerPurse("bank", "loans", Budget(4.0), LedgerFile("privacy.sqlite"))}``;
+            others keep theirs.
+        """
+        unknown = sorted(set(purses) - set(self._purses))
+        if unknown:
+            raise DataError(f"{unknown} are no clients of this federation; its clients are {list(self.parties)}")
+        self._purses |= purses
+
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Refuse to be split by columns."""
         raise DataError(
@@ -115,7 +132,6 @@ class RowFederation(Federation):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
-        purses: Mapping[str, Purse] | None = None,
         n_jobs: int = 1,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> tuple[GrownForest, Account]:
@@ -129,9 +145,6 @@ class RowFederation(Federation):
             Every client's labels, which only the client sees.
         label : str, optional
             Their column, which is not learnt from.
-        purses : mapping of str to Purse, optional
-            Where each client's differentially private releases are charged; by default they are only added up, for as
-            long as the federation lives.
         n_jobs : int
             Threads.
         on_progress : callable, optional
@@ -152,7 +165,7 @@ class RowFederation(Federation):
                 target=targets[name],
                 entropy=fresh_entropy(),
                 lasting=self._lasting[name],
-                purse=(purses or self._purses)[name],
+                purse=self._purses[name],
                 row_ids=self._row_ids.get(name),
                 dataset=label or "",
                 shared_secret=common,

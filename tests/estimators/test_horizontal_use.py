@@ -15,7 +15,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 
 import woodlot as wl
 from woodlot.data.partition import deal_alpha_chunks
-from woodlot.exceptions import DataError
+from woodlot.exceptions import DataError, PolicyError
+from woodlot.privacy.budget import Budget, LedgerFile
+from woodlot.privacy.purse import LedgerPurse
+from woodlot.row_federation import RowFederation
 
 ALL = [
     wl.LocalForestsClassifier,
@@ -303,3 +306,23 @@ def test_thresholds_on_a_public_grid(kind: Any) -> None:
     np.testing.assert_array_equal(again.combine().splits.threshold, splits.threshold)
     with pytest.raises(DataError, match=r"lacks \['income'\], and has \['height'\]"):
         model_of(kind, grid=dict.fromkeys(("age", "visits", "basket", "height"), (0, 1))).fit(X, y)
+
+
+def test_clients_in_process_pay_from_the_purses_they_are_given(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tables = {
+        name: pd.DataFrame({"id": np.arange(40), "x": rng.uniform(size=40), "y": rng.choice(["a", "b"], 40)})
+        for name in ("anna", "bern", "chur")
+    }
+    federation = wl.Federation.local(tables, id="id", layout="rows")
+    assert isinstance(federation, RowFederation)
+    options: dict[str, Any] = {"declared": {"x": (0, 1)}, "classes": ["a", "b"], "max_depth": 2, "random_state": 0}
+    with LedgerFile(tmp_path / "privacy.sqlite") as file:
+        federation.use_purses({"bern": LedgerPurse("bern", "patients", Budget(3.0), file)})
+        wl.FederatedExtraTreesClassifier(3, privacy=wl.LocalDP(epsilon=2.0), **options).fit(federation, y="y")
+        with pytest.raises(PolicyError, match="privacy budget"):
+            wl.FederatedExtraTreesClassifier(3, privacy=wl.LocalDP(epsilon=1.5), **options).fit(federation, y="y")
+        with file.transaction() as ledger:
+            assert ledger.spent("bern", "patients") == pytest.approx(2.0)
+    with pytest.raises(DataError, match="no clients of this federation"):
+        federation.use_purses({"zug": LedgerPurse("zug")})
