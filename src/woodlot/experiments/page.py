@@ -11,7 +11,8 @@ from typing import Any
 from woodlot.experiments.experiment import Figure, Table, Verdict
 from woodlot.experiments.figures import draw
 from woodlot.experiments.papers import ITEMS
-from woodlot.experiments.runner import Outcome
+from woodlot.experiments.runner import LOAD, Outcome
+from woodlot.experiments.statistics import mean, values
 from woodlot.experiments.store import machine
 
 
@@ -83,10 +84,12 @@ def _setting(outcome: Outcome) -> list[str]:
 def _how(outcome: Outcome, command: str, about: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     repeats = len({row["repeat"] for row in outcome.rows})
+    loads = values(outcome.rows, LOAD)
+    busy = f" While times were measured, the machine's load average was {mean(loads):.1f}." if loads else ""
     return (
         f"`{command}`\n\n"
         f"Up to {repeats} repeat{'s' * (repeats != 1)} of each cell. {about['processor']}, {about['cores']} cores, "
-        f"{about['system']}; Python {about['python']}; {versions}. All measurements: "
+        f"{about['system']}; Python {about['python']}; {versions}.{busy} All measurements: "
         f"[{outcome.experiment.name}.parquet]({outcome.experiment.name}.parquet); tables and figures as numbers: "
         f"[{outcome.experiment.name}.json]({outcome.experiment.name}.json)."
     )

@@ -15,6 +15,8 @@ from woodlot.experiments.data import DataSource, MissingDataError
 from woodlot.experiments.experiment import Cell, Experiment, Params, Report, Row, Setting
 from woodlot.experiments.store import Store
 
+LOAD = "load"
+"""The column with the machine's load average when times had been measured: others may have used it too."""
 Tell = Callable[[str, int, int, str], None]
 """Told of progress: experiment, finished and all measurements, what was finished last."""
 
@@ -118,7 +120,8 @@ class Runner:
         self.tell(experiment.name, done, len(todo), "")
         for key, rows in self._results(experiment, waiting):
             params, repeat = waiting[key]
-            store.keep(key, [{**params, "repeat": repeat, **row} for row in rows])
+            load = {} if experiment.parallel else {LOAD: os.getloadavg()[0]}
+            store.keep(key, [{**params, "repeat": repeat, **row, **load} for row in rows])
             done += 1
             self.tell(experiment.name, done, len(todo), describe(params, repeat))
         store.close()
