@@ -21,21 +21,24 @@ from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.files import load_parts, write_files
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.vertical.plan import ForestPlan, Task
+from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelPart
+    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
     from woodlot.service.client import Client
     from woodlot.service.orders import (
         AlignOrder,
         AnyOrder,
         PredictLinearOrder,
         PredictOrder,
+        RevokeOrder,
         TrainLinearOrder,
         TrainOrder,
     )
+    from woodlot.service.receipts import Receipt
 
 
 def connect(
@@ -180,7 +183,7 @@ class ConnectedFederation:
 
     # --- orders ---
 
-    def _common(self, labels: Labels | None = None) -> dict[str, Any]:
+    def _common(self, labels: Labels | None = None, tables: Mapping[str, str] | None = None) -> dict[str, Any]:
         from woodlot.service.orders import Part
 
         parts = {
@@ -189,7 +192,7 @@ class ConnectedFederation:
                 label=labels.column if labels is not None and labels.holder == party else None,
                 weight=labels.weight if labels is not None and labels.holder == party else None,
             )
-            for party, table in self._tables.items()
+            for party, table in (self._tables if tables is None else tables).items()
         }
         alignment = None if self._alignment is None else self._alignment.job
         return self.client.order_fields(parts) | self._fields | {"alignment": alignment}
@@ -212,6 +215,19 @@ class ConnectedFederation:
     def _require_inner(self) -> None:
         if self._fields["join"] != "inner":
             raise DataError("training needs every row at every party: connect with join='inner'")
+
+    def revoke_order(self, model: ModelFacts, leaver: str, level: int, labels: Labels) -> RevokeOrder:
+        """An order to take a party out of a model; the others regrow it on the training's rows."""
+        from woodlot.service.orders import RevokeOrder
+
+        check_leaver(model.parties, model.holder, leaver)
+        staying = {p: table for p, table in self._tables.items() if p in model.parties and p != leaver}
+        absent = [p for p in model.parties if p != leaver and p not in staying]
+        if absent:
+            raise DataError(f"name the tables of {absent} too: all parties that stay regrow the forest")
+        fields = self._common(labels, staying) | {"alignment": model.model, "join": "inner"}
+        task: Task = "classes" if model.classes else "targets"
+        return RevokeOrder(**fields, model=model.model, leaver=leaver, task=task, level=3 if level == 3 else 1)
 
     def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
         """An order to predict; ``label``, ``"party.column"``: its party scores the answers."""
@@ -246,6 +262,12 @@ class ConnectedFederation:
 
         self.client.finish(self.client.submit(order).job, show)
         return self.client.model(order.job)
+
+    def revoke(self, forest: GrownForest, label: Labels, leaver: str, level: int) -> tuple[GrownForest, Receipt]:
+        """Have a party leave a forest; used by the estimators."""
+        facts = self.client.model(_model_of(forest)).facts
+        done = self.client.finish(self.client.submit(self.revoke_order(facts, leaver, level, label)).job)
+        return grown_forest(self.client.model(done.job))[0], self.client.receipt(done.job)
 
     def present(self, forest: GrownForest) -> list[str]:
         """The parties here that have a part of the forest."""

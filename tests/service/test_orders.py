@@ -147,7 +147,7 @@ def test_an_order_must_make_sense(federation: Federation) -> None:
         (align, {"sealed": {}}, "sealed part for each"),
         (align, {"method": "md5"}, "method"),
         (align, {"alignment": "x"}, "alignment"),
-        (align, {"kind": "revoke"}, "kind|Invalid"),
+        (align, {"kind": "resign"}, "kind|Invalid"),
         (align, {"surprise": 1}, "surprise"),
         (train, {"holder": "post"}, "'post', who is not among its parties"),
         (train, {"join": "outer"}, "join must be 'inner'"),

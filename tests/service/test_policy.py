@@ -66,7 +66,7 @@ class TestOrders:
         with pytest.raises(PolicyError, match=r"the setting protocols .* does not list 'train'"):
             policy.check_order("train", "alice")
 
-    @pytest.mark.parametrize("kind", ["", "revoke", "TRAIN", "*"])
+    @pytest.mark.parametrize("kind", ["", "resign", "TRAIN", "*"])
     def test_an_unknown_order_is_refused(self, kind: str) -> None:
         with pytest.raises(PolicyError, match="this party knows no order"):
             Policy(train=("*",), predict=("*",)).check_order(kind, "alice")
@@ -97,7 +97,7 @@ class TestLimits:
 
     def test_defaults(self) -> None:
         policy = Policy()
-        assert policy.protocols == ("align", "train", "predict")
+        assert policy.protocols == ("align", "train", "predict", "revoke")
         assert not policy.share_model
         assert policy.predictions_per_day is None
         policy.check_rows(1)

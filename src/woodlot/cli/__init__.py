@@ -25,6 +25,7 @@ from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.reproduce import reproduce
+from woodlot.cli.revoke import revoke
 from woodlot.cli.train import train
 from woodlot.exceptions import WoodlotError
 
@@ -76,6 +77,7 @@ for command in (
     plan,
     train,
     predict,
+    revoke,
     align,
     parties,
     audit,

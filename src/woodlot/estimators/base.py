@@ -125,8 +125,7 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_forest(forest)
-        if isinstance(federation, Federation):
-            forest.memo.training = Training(federation, labels)
+        forest.memo.training = Training(federation, labels)
         if forest.oob_outputs is not None and np.isnan(forest.oob_outputs).any():
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
@@ -431,7 +430,10 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         plan = self.forest_.plan
         if plan is None:
             raise DataError("this model was saved by a Woodlot that did not note how it was grown; fit it again")
-        return training.federation.revoke(
+        federation = training.federation
+        if isinstance(federation, ConnectedFederation):
+            raise TypeError("elsewhere the coordinator regrows")
+        return federation.revoke(
             self.forest_, plan, training.labels, party, 1 if level == 1 else 3,
             n_jobs=effective_jobs(self.n_jobs), on_progress=show,
         )  # fmt: skip

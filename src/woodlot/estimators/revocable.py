@@ -138,8 +138,11 @@ class RevocableForest(FederatedForest):
     def _regrow(
         self, training: Training, party: str, level: int, show: Callable[[Progress], None] | None
     ) -> tuple[GrownForest, Change, Account]:
+        federation = training.federation
+        if isinstance(federation, ConnectedFederation):
+            raise TypeError("elsewhere the coordinator regrows")
         return revoke_revocable(
-            training.federation, self.forest_, training.labels, party, level, self._encryption(),
+            federation, self.forest_, training.labels, party, level, self._encryption(),
             holder=self._label_holder(training.labels), n_jobs=effective_jobs(self.n_jobs), on_progress=show,
         )  # fmt: skip
 
@@ -238,7 +241,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
         Length of the keys (at least 2048 bits); "paper" for the paper's 1024 bits, which are too short today;
         "simulated" makes no keys: the splits stay with their participants in clear, and nothing can be predicted
         encrypted. The forest is the same.
-    rho : int, default=100
+    rho : int, default=20
         Samples of a node that give the range of its candidate splits; 0 for all.
     zeta : int, default=31
         Candidate splits per feature, evenly spaced in that range.

@@ -50,7 +50,7 @@ HoldOut = tuple[Any, Any] | Federation
 class Training:
     """What a forest was fitted on, as long as the estimator that fitted it lives."""
 
-    federation: Federation
+    federation: Federation | ConnectedFederation
     labels: Labels
 
 
@@ -68,6 +68,8 @@ def revoke(
     require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
     former = model.forest_
     training = _training(model, data)
+    if isinstance(training.federation, ConnectedFederation):
+        return _revoke_elsewhere(model, training.federation, training.labels, party, level)
     check_leaver(former.coordinator.parties, model._label_holder(training.labels), party)
     key = forest_id_of(former.coordinator)
     signer = _signer(identity)
@@ -91,6 +93,19 @@ def revoke(
         revoked_key=keys[1], **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown),
     )  # fmt: skip
     receipt = make_receipt(statement, request, signer)
+    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
+    model.__dict__.update(changed.__dict__)
+    return receipt
+
+
+def _revoke_elsewhere(
+    model: FederatedForest, federation: ConnectedFederation, labels: Labels, party: str, level: int
+) -> Receipt:
+    """Have a party leave a forest whose parts lie at their parties; the coordinator signs."""
+    forest, receipt = federation.revoke(model.forest_, labels, party, level)
+    forest.memo.training = Training(federation, labels)
+    changed = copy.copy(model)
+    _replace_forest(changed, forest, party)
     changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
     model.__dict__.update(changed.__dict__)
     return receipt
@@ -148,10 +163,12 @@ def _training(model: FederatedForest, data: Any) -> Training:
             )
         return training
     origin = model._origin
-    if isinstance(data, Federation):
+    if isinstance(data, Federation | ConnectedFederation):
         if origin.label is None:
             raise DataError("this model was not fitted on a federation; give data=(X, y)")
         labels = data.find_labels(origin.label, origin.weight)
+        if isinstance(data, ConnectedFederation):
+            return Training(data, labels)
         return Training(data, replace(labels, target=model._make_target(*data.label_values(labels))))
     if origin.dealing is None:
         raise DataError("this model was fitted on a federation; give the federation again as data")

@@ -24,6 +24,7 @@ from woodlot.runtime.drivers.grpc_line import UserLine
 from woodlot.service.certificates import REVOKED
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import AnyOrder, Part, common_fields, sign_order
+from woodlot.service.receipts import Receipt
 
 M = TypeVar("M", bound=Message)
 
@@ -163,6 +164,12 @@ class Client:
         return self.ask(msg.AskPredictions(job=job), msg.Predictions)
 
     # --- models ---
+
+    def receipt(self, job: str) -> Receipt:
+        """The receipt of a revocation, checked: its signer is the coordinator of this federation."""
+        receipt = Receipt.parse(self.ask(msg.AskReceipt(job=job), msg.ReceiptText).text.encode())
+        receipt.verify(self.identity.authority)
+        return receipt
 
     def models(self) -> Sequence[msg.ModelFacts]:
         """All models, the youngest first."""

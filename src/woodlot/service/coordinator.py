@@ -89,6 +89,7 @@ class Coordinator:
             raise IdentityError(
                 f"{config.identity} is the identity of a {identity.role}; the coordinator needs its own"
             )
+        self.identity = identity
         file = config.revocation_file
         self.trust = Trust(identity.authority, file if config.revocations is not None or file.exists() else None)
         self.store = JobStore(config.state)
@@ -260,7 +261,7 @@ class Coordinator:
 
     def _keep(self, order: AnyOrder, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         ended = {"state": "done", "rounds": ledger.rounds, "bytes_by_party": ledger.cost().bytes_by_party}
-        kept = Kept(self.store, order, live.facts, ledger.account().to_json())
+        kept = Kept(self.store, order, live.facts, ledger.account().to_json(), self.identity)
         return ended | KINDS[type(order)].keep(kept, outcome)
 
     # --- housekeeping ---

@@ -26,6 +26,8 @@ from woodlot.service import coordinator_keys as keys
 from woodlot.service import coordinator_linear as linear
 from woodlot.service import coordinator_rows as rows
 from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
+from woodlot.service.coordinator_revoke import check_revocation, keep_revocation, revoke_job
+from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import (
     AlignOrder,
@@ -35,6 +37,7 @@ from woodlot.service.orders import (
     PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
+    RevokeOrder,
     TrainLinearOrder,
     TrainOrder,
     TrainRowsOrder,
@@ -161,7 +164,8 @@ def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, accoun
         settings=order.settings,
         layout="columns",
         privacy="null",
-        **account,
+        disclosure=account["disclosure"],
+        cost=account["cost"],
     )
 
 
@@ -169,6 +173,8 @@ def _check_prediction(store: JobStore, order: PredictOrder) -> None:
     facts = store.model_facts(order.model)
     if store.is_linear(order.model):
         raise DataError("this is a linear model, not a forest: order predict-linear")
+    if facts.replaced_by:
+        raise DataError(f"model {order.model} was replaced by {facts.replaced_by} when a party left it; use that one")
     if facts.layout == "rows":
         raise DataError("this model is whole, and every party can predict its own rows with it: order predict-rows")
     if not set(order.parties) & set(facts.parties):
@@ -191,6 +197,8 @@ class Kept(NamedTuple):
         How the job stands.
     account : dict of str to str
         Who saw what and what it cost, as `Account.to_json` has it.
+    identity : Identity
+        The coordinator's, to sign what others rely on.
 
     """
 
@@ -198,6 +206,7 @@ class Kept(NamedTuple):
     order: Any
     facts: msg.JobFacts
     account: dict[str, str]
+    identity: Identity
 
 
 class Kind(NamedTuple):
@@ -228,6 +237,11 @@ KINDS: dict[type[AnyOrder], Kind] = {
         ),
         _keep_prediction,
         _check_prediction,
+    ),
+    RevokeOrder: Kind(
+        lambda order, opening, store: revoke_job(order, opening, store, effective_jobs(-1)),
+        lambda kept, outcome: keep_revocation(kept.store, kept.identity, kept.order, kept.facts, kept.account, outcome),
+        check_revocation,
     ),
     TrainRowsOrder: Kind(lambda order, opening, store: rows.train_rows_job(order, opening), rows.keep_training),
     TrainLinearOrder: Kind(lambda order, opening, store: linear.train_job(order, opening), linear.keep_training),

@@ -86,7 +86,8 @@ def keep_training(kept: Kept, outcome: FittedJob) -> dict[str, Any]:
         oob_score=None,
         settings=order.settings,
         layout="columns",
-        **kept.account,
+        disclosure=kept.account["disclosure"],
+        cost=kept.account["cost"],
     )
     kept.store.keep_model(facts, StoredLinear(model, {}, {}), None, np.empty(0))
     return row_facts(outcome.aligned) | {"model": order.job, "name": order.name}

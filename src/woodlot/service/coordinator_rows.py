@@ -87,7 +87,8 @@ def keep_training(kept: Kept, outcome: tuple[CoordinatorForest, PartyForest]) ->
         settings=order.settings,
         layout="rows",
         privacy=json.dumps(claim_of(order.plan, len(forest.feature_keys)).to_dict()),
-        **kept.account,
+        disclosure=kept.account["disclosure"],
+        cost=kept.account["cost"],
     )
     kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}), None, np.empty(0))
     return {"model": order.job, "name": order.name, "n_rows": forest.n_rows}

@@ -60,6 +60,7 @@ class JobStore:
         state/
           jobs.sqlite          orders, states and outcomes; certificates of parties
           models/JOB/          the coordinator's part of each model, and facts.json
+          receipts/JOB/        receipts of revocations
           answers/JOB.npz      answers of predictions
           keys/MODEL/          shares of strong keys, and encrypted splits
 
@@ -214,10 +215,33 @@ class JobStore:
 
         self._replace(self._model(facts.model), fill)
 
+    def retire_model(self, model: str, successor: str) -> None:
+        """Replace a model that a party has left: its parts are erased, and what is known of it names its successor."""
+        facts = msgspec.structs.replace(self.model_facts(model), replaced_by=successor, disclosure="[]", cost="{}")
+
+        def fill(folder: Path) -> None:
+            (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
+
+        self._replace(self._model(model), fill)
+
+    def keep_receipt(self, job: str, text: str) -> None:
+        """Store the receipt of a revocation."""
+
+        def fill(folder: Path) -> None:
+            (folder / "receipt.json").write_text(text, encoding="utf-8")
+
+        self._replace(self.folder / "receipts" / job, fill)
+
+    def receipt(self, job: str) -> str | None:
+        """The receipt of a revocation, None if there is none."""
+        path = self.folder / "receipts" / job / "receipt.json"
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
     def models(self) -> list[ModelFacts]:
-        """All models, the youngest first."""
+        """All models that are in use, the youngest first."""
         folders = sorted((self.folder / "models").glob("[!.]*/facts.json"))
-        facts = [msgspec.json.decode(path.read_bytes(), type=ModelFacts) for path in folders]
+        found = [msgspec.json.decode(path.read_bytes(), type=ModelFacts) for path in folders]
+        facts = [model for model in found if not model.replaced_by]
         return sorted(facts, key=lambda model: -model.created)
 
     def model_facts(self, model: str) -> ModelFacts:
@@ -229,7 +253,9 @@ class JobStore:
 
     def forest(self, model: str) -> StoredForest:
         """The coordinator's part of a model."""
-        self.model_facts(model)
+        successor = self.model_facts(model).replaced_by
+        if successor:
+            raise DataError(f"model {model} was replaced by {successor} when a party left it; use that one")
         return load_parts(self._model(model) / "forest" / "coordinator")
 
     def is_linear(self, model: str) -> bool:

@@ -21,7 +21,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages.vertical import Wire
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.service.identity import Identity, Trust
 from woodlot.trees.predict import Vote
 
@@ -186,6 +186,28 @@ class PredictLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="predict-l
     give_answers: bool = True
 
 
+class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
+    """Take a party out of a forest; the parties of the order are those that stay.
+
+    Attributes
+    ----------
+    model : str
+        The job that has grown it.
+    leaver : str
+        Who leaves.
+    level : {1, 3}
+        Its nodes only, or exact.
+    task : {"classes", "targets"}
+        What the label holder's labels are.
+
+    """
+
+    model: JobId
+    leaver: str
+    task: Task
+    level: Literal[1, 3] = 1
+
+
 class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
     """Grow a whole forest over the rows of parties that have the same columns.
 
@@ -276,6 +298,7 @@ AnyOrder: TypeAlias = (
     AlignOrder
     | TrainOrder
     | PredictOrder
+    | RevokeOrder
     | TrainLinearOrder
     | PredictLinearOrder
     | TrainRowsOrder
@@ -327,7 +350,9 @@ def read_order(data: bytes) -> AnyOrder:
     for field in named:
         if (party := getattr(order, field)) is not None and party not in order.parties:
             raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
-    if isinstance(order, TrainOrder | TrainLinearOrder) and order.join != "inner":
+    if isinstance(order, RevokeOrder) and order.leaver in order.parties:
+        raise RemoteProtocolError(f"{order.leaver!r} leaves: it takes no part in growing the forest without it")
+    if isinstance(order, TrainOrder | TrainLinearOrder | RevokeOrder) and order.join != "inner":
         raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
     return order
 

@@ -52,10 +52,10 @@ class ColumnsWork:
         self._taken = taken
         self._order = order = taken.order
         self._rows: NDArray[np.int64] | None = None
-        if len(order.parties) == 1:  # nobody to align with
-            self._rows = np.arange(taken.loaded.n_rows)
-        elif order.alignment is not None:
+        if order.alignment is not None:
             self._rows = taken.home.store.alignment(order.alignment, order.parties, taken.loaded)
+        elif len(order.parties) == 1:  # nobody to align with
+            self._rows = np.arange(taken.loaded.n_rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
         if isinstance(order, TrainOrder) and order.holder == self.home.identity.name:
@@ -143,15 +143,19 @@ class ColumnsWork:
         return self._forest.handle(message)
 
     def _target(self, order: TrainOrder | TrainLinearOrder, rows: NDArray[np.int64]) -> Target | None:
-        part, loaded = self._taken.part, self._taken.loaded
         if order.holder != self.home.identity.name:
             return None
+        return self._own_target(order.plan.task == "classes", rows)
+
+    def _own_target(self, classes: bool, rows: NDArray[np.int64]) -> Target:
+        """The label holder's labels and weights."""
+        part, loaded = self._taken.part, self._taken.loaded
         if part.label is None:
             raise DataError("the order names no column of labels")
         labels = natural_type(loaded.values(part.label)[rows])
         weights = None if part.weight is None else loaded.values(part.weight)[rows]
         checked = check_weights(weights, labels)
-        if order.plan.task == "classes":
+        if classes:
             return Target.of_classes(check_classes(labels), checked)
         return Target.of_values(check_targets(labels), checked)
 
@@ -164,8 +168,7 @@ class ColumnsWork:
         return self._training().handle(message)
 
     def _training(self) -> VerticalParty:
-        self._due(TrainOrder)
-        if self._forest is None:
+        if isinstance(self._order, PredictOrder) or self._forest is None:
             raise RemoteProtocolError("no training is open here")
         return self._forest
 
@@ -175,6 +178,8 @@ class ColumnsWork:
             raise RemoteProtocolError("KeepModel is not due before the forest has grown")
         part = forget_values(forest.grown_forest())
         digest = self.home.store.keep_model(self.job, message.forest, part)
+        # a party may leave later: the forest is then regrown on the same rows
+        self.home.store.keep_alignment(self.job, self._order.parties, self._taken.loaded, self._common_rows())
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 

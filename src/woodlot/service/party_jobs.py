@@ -27,6 +27,7 @@ from woodlot.service.orders import (
     PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
+    RevokeOrder,
     TrainLinearOrder,
     TrainOrder,
     TrainRowsOrder,
@@ -37,6 +38,7 @@ from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
 from woodlot.service.party_keys import ProviderWork
 from woodlot.service.party_linear import LinearWork
+from woodlot.service.party_revoke import RevokeWork
 from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
     PredictOrder: ColumnsWork,
     TrainLinearOrder: LinearWork,
     PredictLinearOrder: LinearWork,
+    RevokeOrder: RevokeWork,
     TrainRowsOrder: TrainRowsWork,
     PredictRowsOrder: PredictRowsWork,
 }
@@ -109,6 +112,7 @@ class PartyJob:
         if self._work is not None or self.job != housekeeping_job(message.job):
             raise RemoteProtocolError("ForgetJob is not due in this job")
         self.home.end_job(message.job)
+        self.home.store.erase_dropped(message.job)
         return msg.JobForgotten()
 
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from woodlot.service.policy import PredictionBudget
 P = TypeVar("P")
 
 SECRET_BYTES = 32
+DROPPED = "dropped"
+"""Marks a model that is to be erased, with the job that has replaced it."""
 
 
 class PartyStore:
@@ -83,8 +86,11 @@ class PartyStore:
         with _on_disk("its part of the model"):
             return save_own_part(self.folder / "models" / job, self.party, forest, part)
 
-    def model(self, job: str, forest: str) -> PartyForest:
-        """The party's part of a forest."""
+    def model(self, job: str, forest: str, *, by: str = "") -> PartyForest:
+        """The party's part of a forest; one that was replaced when a party left serves the job that did so only."""
+        dropped = self.folder / "models" / job / DROPPED
+        if dropped.is_file() and dropped.read_text() != by:
+            raise DataError("this model was replaced when a party left it; use its successor")
         return self._part(job, lambda folder: load_own_part(folder, self.party, forest))
 
     def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
@@ -104,6 +110,19 @@ class PartyStore:
             return load(folder)
         except ModelFileError as error:
             raise DataError(f"its part of the model cannot be used: {str(error).replace(str(folder), 'it')}") from None
+
+    def drop_model(self, model: str, job: str) -> None:
+        """Use the party's part of a forest no longer; it is erased when the job that replaces it has ended."""
+        with _on_disk("the end of its part of a model"):
+            _write(self.folder / "models" / model / DROPPED, lambda file: file.write(job.encode()))
+
+    def erase_dropped(self, job: str) -> None:
+        """Erase what a job has replaced."""
+        with _on_disk("the end of its part of a model"):
+            for mark in (self.folder / "models").glob(f"*/{DROPPED}"):
+                if mark.read_text() == job:
+                    shutil.rmtree(self.folder / "alignments" / mark.parent.name, ignore_errors=True)
+                    shutil.rmtree(mark.parent)
 
     # --- alignments ---
 

@@ -21,6 +21,7 @@ Order = Literal[
     "align",
     "train",
     "predict",
+    "revoke",
     "train-linear",
     "predict-linear",
     "train-rows",
@@ -53,7 +54,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         labels by their residuals.
     train, predict : tuple of str
         Users who may order it, of rows too; ``"*"`` is everybody. Whoever may do one of them may also align; who may
-        train may also have keys made.
+        train may also have keys made, and have parties leave.
     min_rows : int
         The fewest common rows that this party takes part with; where rows are its own, the fewest of these.
     min_samples_leaf : int
@@ -78,7 +79,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     """
 
-    protocols: tuple[Order, ...] = ("align", "train", "predict")
+    protocols: tuple[Order, ...] = ("align", "train", "predict", "revoke")
     train: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
@@ -115,7 +116,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
-        setting = kind.removesuffix("-rows").removesuffix("-linear").removesuffix("-encrypted").replace("keys", "train")
+        needed: str = "train" if kind in ("keys", "revoke") else kind
+        setting = needed.removesuffix("-rows").removesuffix("-linear").removesuffix("-encrypted")
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
         if user in allowed or EVERYBODY in allowed:
             return

@@ -20,7 +20,7 @@ from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_jobs import KINDS
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.job_store import ENDED, StoredJob
-from woodlot.service.orders import check_order
+from woodlot.service.orders import RevokeOrder, check_order
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
@@ -75,6 +75,8 @@ class UserDesk:
         if strangers:
             raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
         KINDS[type(order)].check(here.store, order)
+        if isinstance(order, RevokeOrder):
+            self._check_owner(order.model, name)
         facts = msg.JobFacts(
             job=order.job, kind=order.kind, user=name, state="queued", version=1, created=time.time(),
             parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
@@ -136,6 +138,18 @@ class UserDesk:
         return msg.Predictions(
             outputs=outputs, uncertain=pack(uncertain), classes=facts.classes, score=stored.facts.score, **account
         )
+
+    def _check_owner(self, model: str, user: str) -> None:
+        owner = self._coordinator.store.model_facts(model).user
+        if owner != user:
+            raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may have a party leave it")
+
+    def _on_AskReceipt(self, user: Peer, request: msg.AskReceipt) -> Message:
+        self._own(user, request.job)
+        text = self._coordinator.store.receipt(request.job)
+        if text is None:
+            raise DataError(f"job {request.job} has no receipt: no party has left by it, or not yet")
+        return msg.ReceiptText(text=text)
 
     def _on_AskAudit(self, user: Peer, request: msg.AskAudit) -> Message:
         self._own(user, request.job)

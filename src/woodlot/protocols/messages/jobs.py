@@ -74,6 +74,36 @@ class ModelKept(Message):
     digest: str
 
 
+class DropModel(Message):
+    """Tells a party that another has left a forest: the new one is complete, and the former is to be erased."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "who has left which forest", "clear")
+    model: str
+    leaver: str
+
+
+class ModelDropped(Message):
+    """The party has erased its part of the former forest."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it is erased", "clear")
+
+
+class AskReceipt(Message):
+    """Asks for the receipt of a revocation."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which revocation the user looks at", "clear")
+    job: str
+
+
+class ReceiptText(Message):
+    """A receipt, as JSON."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_USER, "who has left which model, nodes removed and regrown, cost, scores and fingerprints", "clear"
+    )
+    text: str
+
+
 class UseModel(Message):
     """Asks a party to get its part of a forest ready, for the rows of this job."""
 
@@ -272,6 +302,10 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         What it cost, as JSON.
     privacy : str
         What a forest over rows may claim of differential privacy, as JSON.
+    epoch : int
+        How many parties have left it.
+    replaced_by : str
+        The model that took its place when a party left; empty while it is in use.
 
     """
 
@@ -295,6 +329,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     cost: str
     layout: Literal["columns", "rows"] = "columns"
     privacy: str = "null"
+    epoch: int = 0
+    replaced_by: str = ""
 
 
 class ModelList(Message):

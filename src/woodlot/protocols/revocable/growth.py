@@ -196,15 +196,14 @@ class Growth:
             open_nodes = nodes
         return outcome
 
-    def _sort(self, nodes: NDArray[np.int64]) -> list[tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
-        """Have the rows of former nodes stand in order, as participants have them; returns how they stood."""
-        before = []
-        for a, b in zip(self.start[nodes], self.end[nodes], strict=True):
-            rows, weights = self.rows[a:b].copy(), self.weights[a:b].copy()
-            order = np.argsort(rows, kind="stable")
-            self.rows[a:b], self.weights[a:b] = rows[order], weights[order]
-            before.append((rows, weights))
-        return before
+    def _sort(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+        """Have the rows of former nodes stand in order, as participants have them; returns where and how they stood."""
+        sizes = self.end[nodes] - self.start[nodes]
+        at = np.arange(int(sizes.sum())) + np.repeat(self.start[nodes] - np.cumsum(sizes) + sizes, sizes)
+        rows, weights = self.rows[at], self.weights[at]
+        order = np.lexsort((rows, np.repeat(np.arange(len(nodes)), sizes)))
+        self.rows[at], self.weights[at] = rows[order], weights[order]
+        return at, rows, weights
 
     def _children(self, parents: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.column_stack([self.left[parents], self.left[parents] + 1]).ravel()
@@ -308,7 +307,7 @@ class Growth:
         self,
         nodes: NDArray[np.int64],
         entering: NDArray[np.int64],
-        segments: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]],
+        segments: tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]],
         outcome: Outcome,
         alive: NDArray[np.bool_],
     ) -> Outcome:
@@ -316,12 +315,11 @@ class Growth:
         old = np.arange(len(nodes)) >= len(nodes) - len(entering)
         # on the same rows the same feature is cut in the same place
         same = old & outcome.is_split & (self.left[nodes] >= 0) & (self.feature[nodes] == outcome.feature)
-        for node, stays, (rows, weights) in zip(entering, same[old], segments, strict=True):
-            if stays:
-                self.rows[self.start[node] : self.end[node]] = rows
-                self.weights[self.start[node] : self.end[node]] = weights
-            else:
-                self._destroy(int(node), alive)
+        at, rows, weights = segments
+        stays = np.repeat(same[old], self.end[entering] - self.start[entering])
+        self.rows[at[stays]], self.weights[at[stays]] = rows[stays], weights[stays]
+        for node in entering[~same[old]]:
+            self._destroy(int(node), alive)
         outcome = outcome.without(same, self.end[nodes] - self.start[nodes])
         split = nodes[outcome.is_split]
         start, end = self.start[split], self.end[split]

@@ -92,6 +92,13 @@ def read_samples(
     width = (n_rows + 7) // 8
     if len(vectors) != width * int((sizes == 0).sum()) or len(lists) != int(sizes.sum()):
         raise RemoteProtocolError("a sample vector has one bit per row")
+    if not (sizes == 0).any() and len(sizes):  # lists only: all of them at once
+        first = np.cumsum(sizes) - sizes
+        rising = np.diff(lists.astype(np.int64), prepend=-1) > 0
+        rising[first] = True
+        if not rising.all() or int(lists.max()) >= n_rows:
+            raise RemoteProtocolError(_NOT_SAMPLES)
+        return np.split(lists, first[1:])
     found, vector, at = [], 0, 0
     for size in sizes.tolist():
         if size:
@@ -102,9 +109,12 @@ def read_samples(
             rows = np.flatnonzero(bits).astype(np.uint32)
             vector += width
         if len(rows) == 0 or int(rows[-1]) >= n_rows or (np.diff(rows.astype(np.int64)) <= 0).any():
-            raise RemoteProtocolError("the samples of a node are rows of the table, ascending, at least one")
+            raise RemoteProtocolError(_NOT_SAMPLES)
         found.append(rows)
     return found
+
+
+_NOT_SAMPLES = "the samples of a node are rows of the table, ascending, at least one"
 
 
 class Participant:

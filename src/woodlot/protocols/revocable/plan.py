@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.trees.sampling import Bootstrap
 
-DEFAULT_RHO = 100
+DEFAULT_RHO = 20
 DEFAULT_ZETA = 31
 DEFAULT_DEPTH = 10
 """The paper's depth."""

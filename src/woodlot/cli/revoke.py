@@ -1,0 +1,125 @@
+"""``woodlot revoke``: have a party leave a forest, and keep the receipt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from woodlot.cli._client import (
+    Access,
+    AsJson,
+    CoordinatorOption,
+    Detach,
+    IdentityOption,
+    JobFile,
+    JobFileOption,
+    TablesOption,
+    connecting,
+    detached,
+    find_model,
+    finish,
+    follow,
+    parse_tables,
+    print_json,
+    quiet_logs,
+    reporting,
+)
+from woodlot.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from woodlot.service.receipts import Receipt
+
+
+def revoke(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, id, or the beginning of its id.")],
+    party: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
+    level: Annotated[int, typer.Option(min=1, max=3, help="1: its nodes and all under them; 3: exact.")] = 1,
+    y: Annotated[str | None, typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training.")] = None,
+    tables: TablesOption = None,
+    sample_weight: Annotated[
+        str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, as in the training.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the receipt goes.")] = None,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    file: JobFileOption = None,
+    detach: Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a party out of a forest between organisations.
+
+    Name the job.toml of the training with --job, or its --y and --tables. The model stays in use until the one without
+    the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt.
+    """
+    with reporting(as_json):
+        if level == 2:
+            raise ConfigError("level 2 is for forests with encrypted splits: begin a new epoch of their keys")
+        job = JobFile.read(file)
+        access = Access.find(coordinator, identity, job)
+        settings = job.raw.get("job", {})
+        label = y or settings.get("y")
+        named = parse_tables(tables) if tables else settings.get("tables")
+        if not isinstance(label, str) or named is None:
+            raise ConfigError("name the job.toml of the training with --job, or add --y bank.default and --tables")
+        _run(access, model, party, level, label, sample_weight or settings.get("sample_weight"), named, out,
+             detach=detach, as_json=as_json)  # fmt: skip
+
+
+def _run(
+    access: Access,
+    model: str,
+    party: str,
+    level: int,
+    label: str,
+    weight: str | None,
+    tables: Any,
+    out: Path | None,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    from woodlot.connected import connect
+
+    quiet_logs()
+    with connecting(access):
+        federation = connect(access.address, access.identity, tables=tables)
+    with federation:
+        client = federation.client
+        facts = find_model(client, model)
+        labels = federation.find_labels(label, weight)
+        ordered = client.submit(federation.revoke_order(facts, party, level, labels))
+        if detach:
+            detached(ordered, access, as_json=as_json)
+            return
+        done = follow(client, ordered, access, as_json=as_json)
+        if done.state != "done":
+            finish(done, access, as_json=as_json)
+        receipt = client.receipt(done.job)
+    if out is not None:
+        receipt.save(out)
+    _say(receipt, done.job, out, as_json=as_json)
+
+
+def _say(receipt: Receipt, model: str, out: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        statement = receipt.statement
+        print_json(
+            {
+                "model": model,
+                "party": statement.party,
+                "level": statement.level,
+                "removed": statement.removed,
+                "regrown": statement.regrown,
+                "receipt": None if out is None else str(out),
+            }
+        )
+        return
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    console.print(f"{receipt!r}", soft_wrap=True, highlight=False)
+    console.print(f"The model is now {model}.", soft_wrap=True, highlight=False)
+    if out is not None:
+        console.print(f"Check the receipt with: woodlot audit verify {out} --authority ca.pem", soft_wrap=True)

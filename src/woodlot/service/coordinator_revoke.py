@@ -1,0 +1,183 @@
+"""A party leaves a forest, at the coordinator: the job, what it leaves behind, and the receipt.
+
+The forest without the leaver is a new model; the former one stays in use until the new one is complete at every party.
+Then the parties drop their parts of the former, and the coordinator replaces it, with a receipt that it signs. A crash
+anywhere on the way is a job that goes on from its journal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from woodlot.exceptions import DataError, PolicyError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.predict import score_out_of_bag
+from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
+from woodlot.runtime.audit import Account
+from woodlot.service.identity import Identity
+from woodlot.service.job_store import JobStore
+from woodlot.service.orders import PURPOSE, RevokeOrder, TrainOrder, read_order
+from woodlot.service.receipts import (
+    CLOCK_SECONDS,
+    REQUEST_SECONDS,
+    CostOf,
+    MemberKey,
+    Request,
+    Scores,
+    Statement,
+    TreeChange,
+    make_receipt,
+    now,
+    signature_of,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Revoked:
+    """The outcome of a revocation; see `coordinator_jobs.Trained`."""
+
+    former: CoordinatorForest
+    regrown: Regrown
+    shared: dict[str, Any]
+    unwilling: tuple[str, ...]
+    digests: dict[str, str]
+    oob_outputs: Any
+    oob_score: float | None
+    residuals: Any
+
+
+def training_of(store: JobStore, model: str) -> TrainOrder:
+    """The order by which a model was grown, before any party left it."""
+    while True:
+        stored = store.job(model)
+        order = None if stored is None else read_order(stored.order)
+        if isinstance(order, TrainOrder):
+            return order
+        if not isinstance(order, RevokeOrder):
+            raise DataError("the order by which this model was grown is not recorded here; train it anew")
+        model = order.model
+
+
+def check_revocation(store: JobStore, order: RevokeOrder) -> None:
+    """Refuse an order that is stale, or for something that cannot be."""
+    if not -CLOCK_SECONDS <= time.time() - order.created <= REQUEST_SECONDS:
+        raise PolicyError("the order to revoke is too old, or of the future: sign a new one")
+    facts = store.model_facts(order.model)
+    if facts.replaced_by:
+        raise DataError(
+            f"model {order.model} was replaced by {facts.replaced_by} when a party left it; revoke from that one"
+        )
+    if facts.layout != "columns":
+        raise DataError("parties leave forests over columns; a forest over rows is trained anew without the party")
+    check_leaver(facts.parties, facts.holder, order.leaver)
+    if set(order.parties) != set(facts.parties) - {order.leaver}:
+        raise DataError(f"all parties that stay must take part: {sorted(set(facts.parties) - {order.leaver})}")
+    if (order.task == "classes") != bool(facts.classes):
+        raise DataError("the order speaks of labels of the other kind than the model's")
+    if order.alignment != order.model:
+        raise DataError("a revocation works on the rows of the training; order it with the model as alignment")
+    training_of(store, order.model)
+
+
+def revoke_job(
+    order: RevokeOrder, opening: msg.OpenJob, store: JobStore, n_jobs: int
+) -> Generator[Round, dict[str, Message], Revoked | None]:
+    """Regrow, have every party keep its new part, and drop the former one. None where all of that is done already."""
+    if store.receipt(order.job) is not None:  # only the end of the job was not recorded
+        return None
+    training, facts = training_of(store, order.model), store.model_facts(order.model)
+    former = store.forest(order.model).coordinator
+    yield Round("open", dict.fromkeys(order.parties, opening))
+    number = {p: i for i, p in enumerate(former.parties)}
+    active = [
+        p for p in former.parties
+        if p != order.leaver and (p == facts.holder or (former.feature_party == number[p]).any())
+    ]  # fmt: skip
+    use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
+    yield Round("open", dict.fromkeys(active, use))
+    regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, n_jobs)
+    forest = regrown.forest
+    outputs, score, residuals = None, None, np.empty(0)
+    if training.plan.out_of_bag is not None:
+        outputs, verdict = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, n_jobs)
+        score, residuals = verdict.score, verdict.residuals.copy()
+    unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
+    shared = {} if unwilling else (yield from reveal_splits(forest))
+    replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest))))
+    digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
+    yield Round("drop", dict.fromkeys(active, msg.DropModel(model=order.model, leaver=order.leaver)))
+    return Revoked(former, regrown, shared, unwilling, digests, outputs, score, residuals)
+
+
+def keep_revocation(
+    store: JobStore, identity: Identity, order: RevokeOrder, facts: msg.JobFacts, account: dict[str, str],
+    outcome: Revoked | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Store the new model and the receipt, and replace the former model by it."""
+    told = {"model": order.job, "n_rows": None if outcome is None else outcome.former.n_rows}
+    before = store.model_facts(order.model)
+    if outcome is None:
+        if not before.replaced_by:
+            store.retire_model(order.model, order.job)
+        return told
+    forest = outcome.regrown.forest
+    splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
+    after = msgspec.structs.replace(
+        before, model=order.job, created=facts.created, user=facts.user, forest=forest_id_of(forest),
+        parties=forest.parties, n_nodes=forest.structure.n_nodes, unwilling=outcome.unwilling,
+        splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
+        complete=not outcome.unwilling, oob_score=outcome.oob_score, epoch=before.epoch + 1, **account,
+    )  # fmt: skip
+    store.keep_model(after, StoredForest(forest, {}, outcome.shared, {}), outcome.oob_outputs, outcome.residuals)
+    store.keep_receipt(order.job, _receipt(store, identity, order, before, after, account, outcome))
+    store.retire_model(order.model, order.job)
+    return told | {"name": after.name, "score": outcome.oob_score}
+
+
+def _receipt(
+    store: JobStore, identity: Identity, order: RevokeOrder, before: msg.ModelFacts, after: msg.ModelFacts,
+    account: dict[str, str], outcome: Revoked,
+) -> str:  # fmt: skip
+    stored = store.job(order.job)
+    if stored is None:
+        raise DataError("the order of this revocation is not recorded")
+    regrown = outcome.regrown
+    changed = np.flatnonzero((regrown.removed > 0) | (regrown.regrown > 0)).tolist()
+    cost = Account.from_json(account["disclosure"], account["cost"]).cost
+    scores = None
+    if before.oob_score is not None and after.oob_score is not None:
+        measure = "accuracy" if after.classes else "R2"
+        scores = Scores(
+            measure="accuracy" if measure == "accuracy" else "R2",
+            rows="out of bag",
+            before=before.oob_score,
+            after=after.oob_score,
+        )
+    statement = Statement(
+        party=order.leaver, level=order.level, model=order.model, created=now(),
+        parties_before=before.parties, parties_after=after.parties,
+        before={"coordinator": before.forest}, after={"coordinator": after.forest} | outcome.digests,
+        epoch_before=before.epoch, epoch_after=after.epoch, keys_before=0, keys_after=0,
+        trees=tuple(
+            TreeChange(tree=t, removed=int(regrown.removed[t]), regrown=int(regrown.regrown[t])) for t in changed
+        ),
+        nodes_before=before.n_nodes, nodes_after=after.n_nodes,
+        cost=CostOf(
+            rounds=cost.rounds, bytes=cost.bytes_sent + cost.bytes_received,
+            seconds=round(cost.total_seconds, 6), nodes_searched=regrown.searched,
+        ),
+        scores=scores, notified=order.parties, revoked_key="",
+    )  # fmt: skip
+    request = Request(data=stored.order, purpose=PURPOSE, signed=signature_of(stored.certificate, stored.signature))
+    return make_receipt(statement, request, MemberKey(identity)).to_json()

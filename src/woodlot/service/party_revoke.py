@@ -1,0 +1,76 @@
+"""A party's part in a revocation: it regrows its part of a forest without the leaver, then drops the former one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import vertical
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
+from woodlot.service.orders import RevokeOrder
+from woodlot.service.party_columns import ColumnsWork
+from woodlot.service.party_home import TakenOrder, private_errors
+
+
+class RevokeWork(ColumnsWork):
+    """What a party does for an order to revoke; it is made on the table and the rows of the training."""
+
+    def __init__(self, taken: TakenOrder[RevokeOrder]) -> None:
+        super().__init__(taken)
+        self._revocation = taken.order
+        self._former: PartyForest | None = None
+        self._kept = False
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        handler: Callable[[Any], Message] | None = getattr(self, f"_on_{type(message).__name__}", None)
+        if handler is not None:
+            return handler(message)
+        if type(message) in REGROWING_TAKES and type(message) is not vertical.AskNodes:
+            return self._training().handle(message)
+        raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+
+    def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
+        order = self._revocation
+        if message.model != order.model or message.n_rows != len(self._common_rows()):
+            raise RemoteProtocolError("the order is for another model, or for other rows")
+        self._former = self.home.store.model(message.model, message.forest, by=self.job)
+        return msg.ModelReady()
+
+    def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
+        if self._forest is None:
+            rows, loaded, part = self._common_rows(), self._taken.loaded, self._taken.part
+            with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+                table = loaded.table().take(rows)
+                hidden = (part.label, part.weight)
+                former = self._former
+                if former is None:
+                    raise RemoteProtocolError("the former model was not opened here")
+                self._forest = RegrowingParty(
+                    self.home.identity.name,
+                    table.select([name for name in table.names if name not in hidden]),
+                    former=former,
+                    target=None if part.label is None else self._own_target(self._revocation.task == "classes", rows),
+                    secret=self.home.store.secret_for("forest", "codes"),
+                    job_secret=self.home.store.secret_for(self.job, "labels"),
+                    shares_model=self.home.policy.share_model,
+                    sealed_only=self.home.policy.sealed_predictions,
+                    n_jobs=self.home.n_jobs,
+                )
+        return self._forest.handle(message)
+
+    def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
+        kept = super()._on_KeepModel(message)
+        self._kept = True
+        return kept
+
+    def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:
+        order = self._revocation
+        if not self._kept or (message.model, message.leaver) != (order.model, order.leaver):
+            raise RemoteProtocolError("the former model is erased when the new one is kept, and no other")
+        self.home.store.drop_model(order.model, self.job)
+        return msg.ModelDropped()

@@ -1,0 +1,157 @@
+"""A party leaves a forest between organisations: orders, receipts, refusals, and deaths on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from kill_stage import Stage, kill_through
+from processes import processes, small_tables
+from small_jobs import COORDINATOR, PLAN, model_of, train_order, user_of
+from typer.testing import CliRunner
+from world import World, running
+
+import woodlot as wl
+from woodlot.cli import app
+from woodlot.connected import ConnectedFederation
+from woodlot.exceptions import DataError, PolicyError, WoodlotError
+from woodlot.federation import Labels
+from woodlot.protocols.messages import jobs as msg
+from woodlot.service.identity import Identity
+from woodlot.service.orders import sign_order
+from woodlot.service.receipts import REQUEST_SECONDS, Receipt
+
+TRIO = ("bank", "shop", "club")
+LABELS = Labels("bank", "late", None)
+
+
+def three_companies() -> dict[str, dict[str, pa.Table]]:
+    tables = small_tables()
+    rng = np.random.default_rng(3)
+    ids = tables["bank"]["customers"]["id"]
+    tables["club"] = {
+        "customers": pa.table({"id": ids, "years": rng.normal(size=len(ids)), "dues": rng.random(len(ids))})
+    }
+    return tables
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running(World(tmp_path_factory.mktemp("revoke"), three_companies())) as made:
+        yield made
+
+
+@pytest.fixture
+def user(world: World) -> Iterator[ConnectedFederation]:
+    with user_of(world, parties=TRIO) as federation:
+        yield federation
+
+
+def fit(user: ConnectedFederation, **params: Any) -> wl.FederatedForestClassifier:
+    settings = {"n_estimators": 4, "max_depth": 4, "random_state": 2} | params
+    return wl.FederatedForestClassifier(**settings).fit(user, y="bank.late")
+
+
+def test_exactly_as_if_the_leaver_had_never_been(world: World, user: ConnectedFederation, tmp_path: Path) -> None:
+    model = fit(user, oob_score=True, n_estimators=30)
+    trained = str(model.forest_.model)
+    receipt = model.revoke("shop", level=3)
+    statement = receipt.statement
+    assert statement.notified == ("bank", "club")
+    assert statement.scores is not None
+    assert statement.after["coordinator"] == user.client.find_model(str(model.forest_.model)).forest
+
+    with user_of(world, parties=("bank", "club")) as rest:
+        rest._alignment = user.client.job(str(model.forest_.model))
+        fresh = fit(rest, oob_score=True, n_estimators=30)  # on the training's rows, kept with the model
+        assert user.client.find_model(str(fresh.forest_.model)).forest == statement.after["coordinator"]
+        np.testing.assert_array_equal(model.predict_proba(rest), fresh.predict_proba(rest))
+
+    with pytest.raises(DataError, match="replaced"):
+        user.client.finish(user.client.submit(user.predict_order(trained)).job)
+    for party in TRIO:
+        kept = world.root / party / "state" / "models" / trained
+        assert party == "shop" or not kept.exists() or (kept / "dropped").exists()
+
+    receipt.save(tmp_path / "receipt.json")
+    (tmp_path / "ca.pem").write_bytes(Identity.load(world.root / "alice" / "identity").authority)
+    command = ["audit", "verify", str(tmp_path / "receipt.json"), "--authority", str(tmp_path / "ca.pem"), "--json"]
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.output)["signer"] == "coordinator 'coordinator'"
+    assert json.loads(told.output)["requester"] == "user 'alice'"
+
+
+def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation, tmp_path: Path) -> None:
+    model = fit(user)
+    name = str(model.forest_.model)
+    facts = user.client.find_model(name)
+    for leaver, words in [("mill", "not a party"), ("bank", "holds the labels")]:
+        with pytest.raises(DataError, match=words):
+            user.revoke_order(facts, leaver, 1, LABELS)
+    order = user.revoke_order(facts, "shop", 1, LABELS)
+    wrongs: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"created": time.time() - REQUEST_SECONDS - 60}, PolicyError, "too old"),
+        ({"parties": ("bank",), "sealed": {"bank": order.sealed["bank"]}}, DataError, "all parties that stay"),
+        ({"leaver": "mill"}, DataError, "not a party"),
+        ({"task": "targets"}, DataError, "other kind"),
+        ({"alignment": None}, DataError, "rows of the training"),
+    ]
+    for changed, kind, words in wrongs:
+        with pytest.raises(kind, match=words):
+            user.client.submit(msgspec.structs.replace(order, **changed))
+    with user_of(world, "bob", parties=TRIO) as bob, pytest.raises(PolicyError, match="only alice"):
+        bob.client.submit(order)
+    data, signature = sign_order(order, user.client.identity)
+    forged = data.replace(b'"leaver":"shop"', b'"leaver":"club"')
+    with pytest.raises(WoodlotError, match="signature"):
+        user.client.ask(msg.SubmitJob(order=forged, signature=signature), msg.JobStatus)
+
+    access = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
+    command = ["revoke", name[:8], "shop", "--y", "bank.late", "--tables", "bank=customers", "--tables",
+               "club=customers", "--out", str(tmp_path / "receipt.json"), *access]  # fmt: skip
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 0, told.output
+    assert "has left at level 1" in told.output
+    assert Receipt.load(tmp_path / "receipt.json").statement.party == "shop"
+
+    # the same order again is the same job; a new one meets a model that is no more
+    with pytest.raises(WoodlotError, match="replaced"):
+        user.client.submit(user.revoke_order(facts, "shop", 1, LABELS))
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedFederation]]:
+    world = World(tmp_path_factory.mktemp("kill-revoke"), small_tables())
+    with ThreadPoolExecutor(1) as pool, processes(world) as started:
+        started.wait_connected()
+        with user_of(world) as user:
+            yield Stage(started, user, pool, train_order, lambda job: model_of(world.root, job))
+
+
+@pytest.mark.parametrize("victim", ["bank", COORDINATOR])
+def test_a_death_in_the_middle_of_a_revocation_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
+    root, user = stage.running.world.root, stage.user
+
+    def order() -> Any:
+        trained, _ = stage.run(train_order(user, PLAN))
+        return user.revoke_order(user.client.find_model(trained), "shop", 3, LABELS)
+
+    undisturbed, _ = stage.run(order())
+    expected = user.client.find_model(undisturbed).forest
+    total = stage.replies(victim, undisturbed)
+    again = order()
+    # in the middle of the growth, after the new part is kept, and after the former one is dropped
+    assert kill_through(stage, again, victim, {total // 2, total - 1, total})
+    assert user.client.find_model(again.job).forest == expected
+    assert user.client.receipt(again.job).statement.after["coordinator"] == expected
+    assert not [m for m in user.client.models() if m.model == again.model]
+    assert not (root / COORDINATOR / "state" / "models" / again.model / "forest").exists()
