@@ -123,12 +123,12 @@ class ExtraTreesClient(HorizontalClient):
         labels: NDArray[Any] = np.zeros(0, np.int64)
         if self._task == "classes":
             labels = map_classes(self.target, message.classes).astype(np.int32)
+        self._tally: Tally = tally_of(self._ordered.privacy, message.classes)  # the last that may be refused
         self._outside = np.array([outside for _, outside in pairs], np.int64)
         self._values = value_matrix(table)
         self._columns = table.columns
         self._labels = labels
         self._schema = message
-        self._tally: Tally = tally_of(self._ordered.privacy, message.classes)
         self._sizes = set_sizes(message.categories)
         self._width = self._ordered.width(len(message.names))
         self.state = State.ready
