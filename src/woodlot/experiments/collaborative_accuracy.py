@@ -29,7 +29,7 @@ from woodlot.experiments.experiment import (
     judge,
 )
 from woodlot.experiments.forests import Split, quality, split
-from woodlot.experiments.statistics import distinct, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, mean, pm, select, values
 
 CLIENTS = 10
 TREES = 100
@@ -233,7 +233,7 @@ def _figure(rows: Sequence[Row], setting: Setting) -> Figure:
         series = []
         for number, forest in enumerate(OVER_ALPHA):
             samples = [_scores(own, name, forest, AS_DEALT, alpha) for alpha in alphas]
-            series.append(Series(forest, alphas, [*map(mean, samples)], [*map(spread, samples)], colour=number))
+            series.append(curve(forest, alphas, samples, colour=number))
         lossless = mean(values(select(rows, set=name, forest=LOSSLESS), "score"))
         series.append(Series(f"{LOSSLESS}, any dealing", alphas, [lossless] * len(alphas), None, "--", "", 4))
         central = mean(_scores(rows, name, CENTRAL, EVENLY, 0))

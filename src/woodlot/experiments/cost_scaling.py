@@ -19,11 +19,10 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
 )
-from woodlot.experiments.statistics import distinct, mean, pm, select, slope, spread, values
+from woodlot.experiments.statistics import curve, distinct, mean, pm, select, slope, values
 
 BASE: Mapping[str, int] = {"rows": 8_000, "columns": 32, "trees": 32, "depth": 8, "parties": 2}
 QUICK_BASE: Mapping[str, int] = {"rows": 1_000, "columns": 16, "trees": 8, "depth": 4, "parties": 2}
@@ -87,8 +86,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
             [factor, f"{points[0]:,} to {points[-1]:,}", *ends, *(f"{e:.2f}" for e in exponents), EXPECTED[factor]]
         )
         series: list[Any] = [
-            Series(MEASURES[what], points, [*map(mean, per[what])], [*map(spread, per[what])], colour=number)
-            for number, what in enumerate(MEASURES)
+            curve(MEASURES[what], points, per[what], colour=number) for number, what in enumerate(MEASURES)
         ]
         panels.append(Panel(f"against {factor}", factor, "CPU s, MB, rounds", series, log_x=True, log_y=True))
     headings = ("factor", "from, to", "CPU s", *(f"exponent of {what}" for what in MEASURES.values()), "expected")

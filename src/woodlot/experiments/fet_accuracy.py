@@ -13,7 +13,6 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     Verdict,
@@ -33,7 +32,7 @@ from woodlot.experiments.extra_trees import (
     judged,
 )
 from woodlot.experiments.forests import split
-from woodlot.experiments.statistics import mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, mean, pm, select, values
 
 METHODS = (ET, FET, PROPOSALS, LDP, GDP)
 REPEATS = {"letter": 3, "kddcup99_10pct": 2, "credit_default": 3}
@@ -120,7 +119,7 @@ def _figure(rows: Sequence[Row], setting: Setting) -> Figure:
     series = []
     for number, method in enumerate(METHODS):
         samples = [_sample(rows, name, method, "accuracy") for name in setting.sets]
-        series.append(Series(method, setting.sets, [*map(mean, samples)], [*map(spread, samples)], colour=number))
+        series.append(curve(method, setting.sets, samples, colour=number))
     panel = Panel("", "data set", "accuracy on the test rows", series)
     return Figure(
         "fet-accuracy", "Accuracy of the five forests; bars: one standard deviation over the repeats.", [panel]

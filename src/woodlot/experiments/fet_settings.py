@@ -24,7 +24,7 @@ from woodlot.experiments.experiment import (
 )
 from woodlot.experiments.extra_trees import DEPTH, FET, GDP, LDP, TREES, grow, judged
 from woodlot.experiments.forests import split
-from woodlot.experiments.statistics import distinct, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, pm, select, values
 
 METHODS = (FET, LDP, GDP)
 FOLDS = 9
@@ -75,7 +75,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
             series, lines = [], []
             for number, method in enumerate(METHODS):
                 samples = [values(select(own, method=method, **{sweep: x}), "accuracy") for x in points]
-                series.append(Series(method, points, [*map(mean, samples)], [*map(spread, samples)], colour=number))
+                series.append(curve(method, points, samples, colour=number))
                 lines.append([method, *(pm(sample) for sample in samples)])
             panels.append(Panel(name, AXES[sweep], "accuracy on the test rows", series))
             headings = ("forest", *(f"{AXES[sweep]} {x}" for x in points))

@@ -14,13 +14,12 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     judge,
 )
 from woodlot.experiments.forests import central, federated, growing, halves, split
-from woodlot.experiments.statistics import distinct, mean, paired_z, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, mean, paired_z, pm, select, values
 
 DEPTH = 6
 FORESTS = {"FF": "federated", "RF": "scikit-learn, in one place"}
@@ -105,7 +104,7 @@ def _figure(rows: Sequence[Row], setting: Setting, steps: Sequence[int]) -> Figu
         for number, (forest, label) in enumerate(FORESTS.items()):
             samples = [values(select(rows, set=name, forest=forest, n=n), "score") for n in steps]
             style = "-" if forest == "FF" else "--"
-            series.append(Series(label, steps, [*map(mean, samples)], [*map(spread, samples)], style, colour=number))
+            series.append(curve(label, steps, samples, style, colour=number))
         panels.append(Panel(name, "trees", "accuracy on the test rows", series, log_x=False))
     return Figure("ff-convergence", f"Accuracy against the number of trees, depth {DEPTH}; bars: one standard "
                   "deviation over the repeats.", panels)  # fmt: skip

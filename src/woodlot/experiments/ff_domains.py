@@ -21,7 +21,6 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     Verdict,
@@ -29,7 +28,7 @@ from woodlot.experiments.experiment import (
 )
 from woodlot.experiments.forests import Split, federated, quality, split
 from woodlot.experiments.network import LABEL, NO_LINK, PAPER_LINK, networked, tables_of
-from woodlot.experiments.statistics import distinct, line, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, line, mean, pm, select, spread, values
 
 DOMAINS = (
     ("baseline", r"gender|PPE|DFA|RPDE|.*(Pulses|Jitter|Shimmer|Harmonicity)"),
@@ -195,7 +194,7 @@ def _figure(
     name: str, numbers: Sequence[int], scores: list[list[float]], train: list[list[float]], predict: list[list[float]]
 ) -> Figure:
     panels = [
-        Panel(title, "domains", label, [Series("", numbers, [*map(mean, samples)], [*map(spread, samples)])],
+        Panel(title, "domains", label, [curve("", numbers, samples)],
               from_zero=samples is not scores)
         for title, label, samples in (
             ("accuracy", "accuracy on the test rows", scores),

@@ -17,7 +17,6 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     Verdict,
@@ -25,7 +24,7 @@ from woodlot.experiments.experiment import (
 )
 from woodlot.experiments.forests import Split, halves, split
 from woodlot.experiments.network import LABEL, NO_LINK, PAPER_LINK, networked, tables_of
-from woodlot.experiments.statistics import distinct, line, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, line, mean, pm, select, values
 
 PARTIES = ("one", "two")
 TREES, DEPTH, SHARE = 8, 4, 0.2
@@ -163,7 +162,7 @@ def _figure(rows: Sequence[Row], setting: Setting, sweep: str) -> Figure:
         for number, (way, label) in enumerate(WAYS.items()):
             samples = [_seconds(rows, name, way, x) for x in points]
             style, marker = ("-", "o") if way[0] == "classical" else ("--", "x")
-            series.append(Series(label, points, [*map(mean, samples)], [*map(spread, samples)], style, marker, number))
+            series.append(curve(label, points, samples, style, marker, number))
         panels.append(Panel(name, AXES[sweep], "prediction time (s)", series, log_y=True))
     caption = f"Time of a prediction against {AXES[sweep]} over a link of {PAPER_LINK}; bars: one standard deviation."
     return Figure(f"ff-prediction-{sweep}", caption, panels)

@@ -20,11 +20,10 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
 )
-from woodlot.experiments.statistics import distinct, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, mean, pm, select, values
 
 PARTIES = ("a", "b", "c")
 BINS = 32
@@ -112,11 +111,11 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                       HIDES[way]])  # fmt: skip
     predicting = ("prediction", "CPU ms per row", "kB per row", "rounds", "what it hides")
     blocks.append(Table(predicting, lines, f"{PREDICTED} rows at once, forests of {sizes[-1]:,} rows."))
+    names = [forest.split(" (")[0].split(":")[0] for forest in FORESTS]
     series = []
     for number, size in enumerate(sizes):
         samples = [values(select(rows, what="training", forest=f, rows=size), "cpu") for f in FORESTS]
-        series.append(Series(f"{size:,} rows", [f.split(" (")[0].split(":")[0] for f in FORESTS], [*map(mean, samples)],
-                             [*map(spread, samples)], colour=number))  # fmt: skip
+        series.append(curve(f"{size:,} rows", names, samples, colour=number))
     panel = Panel("", "labels and splits", "CPU time (s)", series, log_y=True)
     blocks.append(Figure("protection-cost", "CPU time of a training; bars: one standard deviation.", [panel]))
     return Report(blocks)

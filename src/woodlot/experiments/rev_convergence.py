@@ -15,7 +15,6 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     Verdict,
@@ -23,7 +22,7 @@ from woodlot.experiments.experiment import (
 )
 from woodlot.experiments.forests import central, features, filled, growing, halves, split
 from woodlot.experiments.rev_revocations import CLASSES, TARGETS
-from woodlot.experiments.statistics import distinct, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, mean, pm, select, values
 
 DEPTH = 10
 NON_FED, REVFRF = "Non.Fed", "RevFRF"
@@ -74,7 +73,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
             samples = [values(select(rows, set=name, forest=forest, n=n), "score") for n in steps]
             means = [*map(mean, samples)]
             style = "--" if forest == NON_FED else "-"
-            series.append(Series(forest, steps, means, [*map(spread, samples)], style, colour=number))
+            series.append(curve(forest, steps, samples, style, colour=number))
             digits = 3 if task == "classes" or means[-1] < 1 else 1
             lines.append([name, forest, *(pm(samples[steps.index(n)], digits) for n in SHOWN if n in steps)])
         ends = [each.y[-1] for each in series]

@@ -14,13 +14,12 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     judge,
 )
 from woodlot.experiments.revocable import SAMPLES, bits_of, building_seconds, grow, rows_of, splits_of, table
-from woodlot.experiments.statistics import distinct, line, mean, pm, select, slope, spread, values
+from woodlot.experiments.statistics import curve, distinct, line, mean, pm, select, slope, values
 
 TREES, DEPTH = 10, 10
 LENGTHS = ("paper", "2048")
@@ -144,9 +143,7 @@ def _figure(rows: Sequence[Row]) -> Figure:
                 points = [select(own, **{x: value}) for value in distinct(own, x)]
                 places = [mean(values(p, "nodes")) if what == "building" else p[0]["depth"] for p in points]
                 samples = [values(p, unit) for p in points]
-                series.append(
-                    Series(bits_of(encryption), places, [*map(mean, samples)], [*map(spread, samples)], colour=number)
-                )
+                series.append(curve(bits_of(encryption), places, samples, colour=number))
             panels.append(Panel(f"{what}", label, y, series, from_zero=True))
     return Figure("rev-cost", "Cost of building and of one encrypted prediction; bars: one standard deviation.", panels)
 

@@ -21,14 +21,13 @@ from woodlot.experiments.experiment import (
     Params,
     Report,
     Row,
-    Series,
     Setting,
     Table,
     Verdict,
     judge,
 )
 from woodlot.experiments.forests import Split, central, features, filled, split
-from woodlot.experiments.statistics import distinct, mean, pm, select, spread, values
+from woodlot.experiments.statistics import curve, distinct, mean, pm, select, values
 
 TREES, DEPTH = 100, 10
 LEAVERS = 5
@@ -246,7 +245,7 @@ def _figure(rows: Sequence[Row], setting: Setting) -> Figure:
         series = []
         for number, method in enumerate(METHODS):
             samples = [values(select(rows, set=name, method=method, revoked=r), what) for r in numbers]
-            series.append(Series(method, numbers, [*map(mean, samples)], [*map(spread, samples)], colour=number))
+            series.append(curve(method, numbers, samples, colour=number))
         panels.append(Panel(name, "revoked participants", HEADINGS[what], series))
     return Figure(
         "rev-revocations", "Quality after revocations; bars: one standard deviation over the repeats.", panels

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from woodlot.experiments.experiment import Row
+from woodlot.experiments.experiment import Row, Series
 
 
 def select(rows: Iterable[Row], /, **wanted: Any) -> list[Row]:
@@ -35,6 +35,18 @@ def mean(sample: Sequence[float]) -> float:
 def spread(sample: Sequence[float]) -> float:
     """Standard deviation of the sample; 0 of a single value."""
     return float(np.std(sample, ddof=1)) if len(sample) > 1 else 0.0
+
+
+def curve(
+    label: str,
+    x: Sequence[Any],
+    samples: Sequence[Sequence[float]],
+    style: str = "-",
+    marker: str = "o",
+    colour: int | None = None,
+) -> Series:
+    """Means with their standard deviations as error bars, a sample for each point."""
+    return Series(label, x, [*map(mean, samples)], [*map(spread, samples)], style, marker, colour)
 
 
 def pm(sample: Sequence[float], digits: int = 3) -> str:
