@@ -145,10 +145,23 @@ def test_a_phone_shows_it_without_scrolling_sideways(here: Stage, browser: Any) 
 def test_contributions_are_measured_from_the_page(here: Stage, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{here.server.address}models/{here.model}")
-    page.fill("input[name=tables]", "bank=newcomers shop=customers")
-    page.fill("input[name=label]", "bank.default")
+    page.fill("#contribution input[name=tables]", "bank=newcomers shop=customers")
+    page.fill("#contribution input[name=label]", "bank.default")
     page.get_by_role("button", name="Measure").click()
     playwright.expect(page.locator("#contribution")).to_contain_text("The values add up", timeout=PATIENCE)
+
+
+def test_a_party_leaves_and_its_receipt_is_seen(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"{here.server.address}models/{here.model}")
+    form = page.locator("form", has_text="Revoke")
+    form.locator("input[name=tables]").fill("customers")
+    form.locator("input[name=label]").fill("bank.default")
+    form.get_by_role("button", name="Revoke").click()
+    page.get_by_role("link", name="see what was removed").click()
+    playwright.expect(page.locator("h1")).to_contain_text("shop has left", timeout=PATIENCE)
+    playwright.expect(page.locator("main")).to_contain_text("signature holds")
 
 
 def test_a_stranger_sees_nothing(here: Stage, browser: Any) -> None:

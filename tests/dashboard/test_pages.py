@@ -24,6 +24,7 @@ from woodlot.dashboard.views import CoordinatorView, PartyView
 from woodlot.exceptions import ConfigError
 from woodlot.protocols.vertical.sight import subtree_end
 from woodlot.service.identity import Identity, Trust
+from woodlot.service.receipts import Receipt
 
 EVIL = "<script>alert(1)</script>"
 """A column of this name is shown to its owner, as text."""
@@ -93,6 +94,7 @@ def test_every_page_is_there(stage: Stage) -> None:
         "/disclosure",
         "/answers",
         "/budget",
+        "/receipts",
     ):
         page = stage.get(path)
         assert page.status_code == 200, path
@@ -177,6 +179,27 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
         time.sleep(0.2)
     assert page.count("<tr>") == 3
     assert "0." in page
+
+
+def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
+    form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
+    ordered = stage.post(f"/models/{stage.model}/revoke", **form)
+    assert ordered.status_code == 204, ordered.text
+    job = ordered.headers["hx-redirect"].removeprefix("/jobs/")
+    until = time.monotonic() + 60
+    while (state := stage.coordinator.job(job).state) != "done":
+        assert state in ("queued", "running"), stage.coordinator.job(job)
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    page = stage.get(f"/receipts/{job}").text
+    assert "shop has left" in page
+    assert "signature holds" in page
+    kept = stage.get(f"/receipts/{job}/file")
+    assert Receipt.parse(kept.content).statement.party == "shop"
+    assert job[:8] in stage.get("/receipts").text
+    assert stage.get("/receipts/unknown").status_code == 404
+    stage.coordinator.store.keep_receipt(job, kept.text.replace('"shop"', '"bank"'))
+    assert "does not hold" in stage.get(f"/receipts/{job}").text
 
 
 def test_names_are_shown_as_text(stage: Stage) -> None:

@@ -86,6 +86,13 @@ class Actions:
         with self._client() as client:
             client.resume(job)
 
+    def revoke(self, model: str, party: str, level: int, tables: Mapping[str, str], label: str) -> str:
+        """Order that a party leaves a model; returns the job, whose receipt comes when it is done."""
+        with connect(self.address, self.identity, tables=tables) as federation:
+            facts = federation.client.find_model(model)
+            order = federation.revoke_order(facts, party, level, federation.find_labels(label, None))
+            return federation.client.submit(order).job
+
     def measure(self, model: str, tables: Mapping[str, str], label: str) -> Contribution:
         """Begin to measure what each party contributes: one prediction for each set of parties, in the background."""
         running = self.contributions.get(model)

@@ -90,11 +90,15 @@ class Pages:
         get("/models/{model}/trees/{tree}/nodes")(self.nodes)
         get("/models/{model}/trees/{tree}/way")(self.way)
         get("/disclosure", response_class=HTMLResponse)(self.disclosure)
+        get("/receipts", response_class=HTMLResponse)(self.receipts)
+        get("/receipts/{job}", response_class=HTMLResponse)(self.receipt)
+        get("/receipts/{job}/file")(self.receipt_file)
         get("/budget", response_class=HTMLResponse)(self.budget)
         get("/answers", response_class=HTMLResponse)(self.answers)
         get("/events")(self.events)
         post("/jobs/{job}/cancel")(self.cancel)
         post("/jobs/{job}/resume")(self.resume)
+        post("/models/{model}/revoke")(self.revoke)
         post("/models/{model}/contribution", response_class=HTMLResponse)(self.measure)
 
     # --- rendering ---
@@ -236,6 +240,21 @@ class Pages:
         rows = self.view(role).all_disclosures()
         return self._page("disclosure", role, rows=sorted(rows, key=lambda row: -row.bytes))
 
+    def receipts(self) -> HTMLResponse:
+        """All revocations."""
+        return self._page("receipts", receipts={} if self.coordinator is None else self.coordinator.receipts())
+
+    def receipt(self, job: str) -> HTMLResponse:
+        """One receipt, checked."""
+        receipt, problem = self._coordinator().receipt(job)
+        return self._page("receipt", job=job, receipt=receipt, statement=receipt.statement, problem=problem)
+
+    def receipt_file(self, job: str) -> Response:
+        """The receipt as it was signed, to keep."""
+        receipt, _ = self._coordinator().receipt(job)
+        headers = {"content-disposition": f'attachment; filename="receipt-{job[:8]}.json"'}
+        return Response(receipt.to_json(), media_type="application/json", headers=headers)
+
     def budget(self) -> HTMLResponse:
         """What the parties on this machine have spent of their privacy."""
         return self._page("budget", accounts=[one for view in self.parties.values() for one in view.accounts()])
@@ -287,10 +306,26 @@ class Pages:
         self, request: Request, model: str, label: Annotated[str, Form()], tables: Annotated[str, Form()]
     ) -> HTMLResponse:
         """Begin to measure what each party contributes."""
-        named = dict(word.split("=", 1) for word in tables.split() if "=" in word)
-        parties = self._coordinator().model(model).parties
-        self._actions(request).measure(model, named or dict.fromkeys(parties, tables.strip()), label)
+        self._actions(request).measure(model, self._tables(model, tables), label)
         return self.contribution(model)
+
+    def revoke(
+        self,
+        request: Request,
+        model: str,
+        party: Annotated[str, Form()],
+        level: Annotated[int, Form()],
+        label: Annotated[str, Form()],
+        tables: Annotated[str, Form()],
+    ) -> Response:
+        """Have a party leave a model."""
+        job = self._actions(request).revoke(model, party, level, self._tables(model, tables), label)
+        return Response(status_code=204, headers={"HX-Redirect": f"/jobs/{job}"})
+
+    def _tables(self, model: str, text: str) -> dict[str, str]:
+        """``customers`` for all parties of a model, or ``bank=a shop=b``."""
+        named = dict(word.split("=", 1) for word in text.split() if "=" in word)
+        return named or dict.fromkeys(self._coordinator().model(model).parties, text.strip())
 
     def contribution(self, model: str) -> HTMLResponse:
         """What each party contributes, as far as it has been measured."""

@@ -10,6 +10,7 @@ import functools
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from cryptography import x509
 from numpy.typing import NDArray
 
 from woodlot.data.sources import LoadedTable
-from woodlot.exceptions import DataError, JournalError, ModelFileError, WoodlotError
+from woodlot.exceptions import DataError, JournalError, ModelFileError, ReceiptError, WoodlotError
 from woodlot.protocols import messages  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
 from woodlot.protocols.part_files import HEADER
@@ -34,6 +35,7 @@ from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
 from woodlot.service.privacy_accounts import privacy_accounts
+from woodlot.service.receipts import Receipt
 
 COORDINATOR = "coordinator"
 JOURNAL = "journal.sqlite"
@@ -201,6 +203,28 @@ class CoordinatorView(_StateView):
 
     def _read_forest(self, model: str, fingerprint: str) -> CoordinatorForest:
         return self.store.forest(model).coordinator
+
+    def receipts(self) -> dict[str, Receipt]:
+        """Receipts of revocations by job, the youngest first; one that cannot be read is left out."""
+        found = {}
+        for job in (job for job in self.jobs() if job.kind == "revoke"):
+            text = self.store.receipt(job.job)
+            if text is not None:
+                with suppress(ReceiptError):
+                    found[job.job] = Receipt.parse(text.encode())
+        return found
+
+    def receipt(self, job: str) -> tuple[Receipt, str]:
+        """A receipt, and what is wrong with it; nothing if it holds."""
+        text = self.store.receipt(job)
+        if text is None:
+            raise DataError(f"job {job!r} has no receipt: no party has left by it, or not yet")
+        receipt = Receipt.parse(text.encode())
+        try:
+            receipt.verify(self.identity.authority)
+        except ReceiptError as error:
+            return receipt, str(error)
+        return receipt, ""
 
     def importances(self, model: str) -> list[dict[str, Any]]:
         """Importance of each feature, under the code by which the coordinator knows it."""
