@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import woodlot as wl
-from woodlot.exceptions import ConfigError, DataError
+from woodlot.exceptions import ConfigError, DataError, WoodlotError
 
 ALL = [
     wl.LocalForestsClassifier,
@@ -204,3 +204,28 @@ def test_names_of_dealt_clients() -> None:
     assert set(model.cost_.bytes_by_party) == {"north", "south"}
     with pytest.raises(DataError, match="cannot name a party"):
         wl.LocalForestsClassifier(6, parties=["a.b"] * 30).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"max_bins": None}, "max_bins"),
+        ({"max_bins": 1}, "max_bins"),
+        ({"max_bins": 70_000}, "max_bins"),
+        ({"bins": [1, 2]}, "bins"),
+        ({"bins": {"0": [2, 1]}}, "bins"),
+        ({"bins": {"0": [1, np.inf]}}, "bins"),
+        ({"bins": {"0": "edges"}}, "bins"),
+        ({"bins": {"9": [1]}}, "no columns of numbers"),
+        ({"sums": "open"}, "sums"),
+        ({"max_samples": 40.0}, "at most 32"),
+        ({"parties": 2}, "secure sums need 3 clients"),
+    ],
+)
+def test_parameters_of_the_lossless_forest(params: dict[str, Any], reason: str) -> None:
+    X, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    model = wl.HorizontalForestClassifier(2, random_state=0, min_samples_leaf=1).fit(X, y)
+    before = model.predict_proba(X)
+    with pytest.raises((ValueError, WoodlotError), match=reason):
+        model.set_params(**params).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
