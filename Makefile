@@ -41,7 +41,8 @@ bench: $(VENV)/dev.stamp ## all benchmarks, one after the other
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 
 reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on generated and scikit-learn's data
-	@$(BIN)/woodlot reproduce all --quick --stand-ins
+	@rm -rf reproduced/short
+	@$(BIN)/woodlot reproduce all --quick --stand-ins --out reproduced/short
 
 docs: $(VENV)/docs.stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
 	$(BIN)/python scripts/who_sees_what.py

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from woodlot.exceptions import DataError
@@ -147,13 +148,25 @@ class Runner:
         """The pool, made on first use: new processes import all anew, which takes seconds."""
         if self._pool is None:
             # a forked process would inherit the threads' locks of numba and gRPC
-            self._pool = ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn"))
+            self._pool = ProcessPoolExecutor(self.jobs, get_context("spawn"), initializer=_end_with_parent)
         try:
             yield self._pool
         except BaseException:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
             raise
+
+
+def _end_with_parent() -> None:
+    """Have this process end when the one that has started it does, even where that was killed."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def measure(name: str, params: Params, repeat: int, source: DataSource) -> list[Row]:
