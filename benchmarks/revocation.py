@@ -177,7 +177,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--quick", action="store_true", help="one repeat, at most 4,000 rows, nothing written")
     quick = arguments.parse_args().quick
-    repeats, rows = (1, 4_000) if quick else (2, 8_000)
+    repeats, rows = (1, 4_000) if quick else (2, 6_000)
     text = ["# Participants leave", "", "Written by `benchmarks/revocation.py`.", ""]
     folder = os.environ.get("WOODLOT_DATASETS")
     text += [
