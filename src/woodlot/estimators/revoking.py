@@ -32,11 +32,11 @@ from woodlot.service.receipts import (
     Request,
     Scores,
     Statement,
-    TreeChange,
     check_request,
     make_receipt,
     make_request,
     now,
+    tree_changes,
 )
 from woodlot.trees.parallel import effective_jobs
 
@@ -132,11 +132,8 @@ class Change(Protocol):
 
 def changes(former: CoordinatorForest, regrown: Change) -> dict[str, Any]:
     """What a receipt says of the nodes."""
-    changed = np.flatnonzero((regrown.removed > 0) | (regrown.regrown > 0)).tolist()
     return {
-        "trees": tuple(
-            TreeChange(tree=t, removed=int(regrown.removed[t]), regrown=int(regrown.regrown[t])) for t in changed
-        ),
+        "trees": tree_changes(regrown.removed.tolist(), regrown.regrown.tolist()),
         "nodes_before": former.structure.n_nodes,
         "nodes_after": regrown.forest.structure.n_nodes,
     }

@@ -36,10 +36,10 @@ from woodlot.service.receipts import (
     Request,
     Scores,
     Statement,
-    TreeChange,
     make_receipt,
     now,
     signature_of,
+    tree_changes,
 )
 
 
@@ -153,13 +153,11 @@ def _receipt(
     if stored is None:
         raise DataError("the order of this revocation is not recorded")
     regrown = outcome.regrown
-    changed = np.flatnonzero((regrown.removed > 0) | (regrown.regrown > 0)).tolist()
     cost = Account.from_json(account["disclosure"], account["cost"]).cost
     scores = None
     if before.oob_score is not None and after.oob_score is not None:
-        measure = "accuracy" if after.classes else "R2"
         scores = Scores(
-            measure="accuracy" if measure == "accuracy" else "R2",
+            measure="accuracy" if after.classes else "R2",
             rows="out of bag",
             before=before.oob_score,
             after=after.oob_score,
@@ -169,9 +167,7 @@ def _receipt(
         parties_before=before.parties, parties_after=after.parties,
         before={"coordinator": before.forest}, after={"coordinator": after.forest} | outcome.digests,
         epoch_before=before.epoch, epoch_after=after.epoch, keys_before=0, keys_after=0,
-        trees=tuple(
-            TreeChange(tree=t, removed=int(regrown.removed[t]), regrown=int(regrown.regrown[t])) for t in changed
-        ),
+        trees=tree_changes(regrown.removed.tolist(), regrown.regrown.tolist()),
         nodes_before=before.n_nodes, nodes_after=after.n_nodes,
         cost=CostOf(
             rounds=cost.rounds, bytes=cost.bytes_sent + cost.bytes_received,

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,6 +52,12 @@ class TreeChange(_Strict, frozen=True):
     tree: Count
     removed: Count
     regrown: Count
+
+
+def tree_changes(removed: Sequence[int], regrown: Sequence[int]) -> tuple[TreeChange, ...]:
+    """The trees in which anything changed, by the numbers of nodes of all trees."""
+    pairs = enumerate(zip(removed, regrown, strict=True))
+    return tuple(TreeChange(tree=tree, removed=gone, regrown=new) for tree, (gone, new) in pairs if gone or new)
 
 
 class CostOf(_Strict, frozen=True):
