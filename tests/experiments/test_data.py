@@ -18,6 +18,7 @@ from woodlot.exceptions import DataError
 from woodlot.experiments.data import Dataset, DataSource, MissingDataError, waveform
 from woodlot.experiments.ff_domains import domains
 from woodlot.experiments.forests import Split, fair_for_sklearn, halves, split
+from woodlot.experiments.rev_rebuilding import destroyed
 
 
 def test_a_parquet_file_becomes_numbers(tmp_path: Path) -> None:
@@ -114,3 +115,12 @@ def test_parkinsons_columns_fall_into_its_domains() -> None:
     with pytest.raises(DataError, match="column 'x1' of parkinson"):
         domains(Dataset("parkinson", X[:, :1], y, "classes", ("x1",)))
     assert list(map(len, domains(Dataset("other", X, y, "classes", names)).values())) == [3, 3, 3, 2]
+
+
+def test_a_leavers_nodes_are_destroyed_with_all_under_them() -> None:
+    #        0:a
+    #    1:b     4:c       leaves: 2, 3, 5 and 7, 8
+    #  2   3   5   6:b
+    right = np.array([4, 3, -1, -1, 6, -1, 8, -1, -1])
+    owner = np.array([0, 1, -1, -1, 2, -1, 1, -1, -1])
+    assert [destroyed(right, owner, leavers) for leavers in ([0], [1], [2], [1, 2], [])] == [4, 2, 2, 3, 0]

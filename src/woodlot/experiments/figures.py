@@ -42,7 +42,7 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
     }
     with mpl.rc_context(settings):
         width, height = PANEL_SIZE
-        columns = min(len(figure.panels), 3)
+        columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
         lines = -(-len(figure.panels) // columns)
         canvas = Canvas(figsize=(width * columns, height * lines), layout="constrained")
         FigureCanvasAgg(canvas)
@@ -113,7 +113,7 @@ def _scales(axis: Any, panel: Panel, names: list[str]) -> None:
         axis.yaxis.set_major_formatter(_tick)
         axis.yaxis.set_minor_formatter(NullFormatter())
     elif panel.from_zero:
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
 
 
 def _tick(value: float, place: int | None = None) -> str:

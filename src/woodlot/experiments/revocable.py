@@ -41,7 +41,7 @@ def grow(rows: Split, encryption: str, trees: int, depth: int, seed: int, column
     model = wl.RevocableForestClassifier(
         trees,
         parties=parties,
-        encryption=encryption if encryption == "paper" else int(encryption),
+        encryption=int(encryption) if encryption.isdigit() else encryption,
         max_depth=depth,
         random_state=seed,
         n_jobs=1,
