@@ -27,8 +27,10 @@ from woodlot.trees.forest import subtree_ends
 
 HEADER = 70
 """Bytes of a message besides its arrays, on average."""
-TRIAL_ROWS = (4_000, 16_000)
-TRIAL_TREES = (4, 8)
+TRIAL_ROWS = (8_000, 32_000)
+TRIAL_TREES = (6, 18)
+REPEATS = 3
+"""Each trial is repeated, and the quickest counts: others were held up by something else."""
 _MIN_ROWS = 50
 _IN_FLIGHT = 8
 """Bytes of a drawn row of a tree that grows."""
@@ -176,8 +178,9 @@ def forecast(estimator: Any, shape: Shape, network: Network | None = None) -> Fo
     small, large = (min(shape.rows, rows) for rows in TRIAL_ROWS)
     few, many = (min(n_trees, trees) for trees in TRIAL_TREES)
     _Trial.run(estimator, shape, min(shape.rows, 400), 2)  # compiles and loads the kernels
-    trials = [_Trial.run(estimator, shape, rows, trees) for rows, trees in ((small, few), (large, few), (large, many))]
-    profile = _Profile.carried(trials[0].profile, trials[-1].profile, shape.rows, estimator.max_depth)
+    sizes = ((small, few), (small, many), (large, few), (large, many))
+    trials = [_Trial.run(estimator, shape, rows, trees, REPEATS) for rows, trees in sizes]
+    profile = _Profile.carried(trials[1].profile, trials[-1].profile, shape.rows, estimator.max_depth)
     bill = _Bill(shape, profile, n_trees, estimator)
     compute = _speed(trials, shape, estimator).seconds(bill)
     slowest = max(bill.bytes_by_party.values())
@@ -299,7 +302,8 @@ class _Bill:
             fine = n * own * (codes + (1 if estimator.max_bins is None else 0))
             self.memory_by_party[party] = int(fine + 4 * n * own + c * n + min(memory, T * drawn * _IN_FLIGHT))
         tried = _candidates(estimator.max_features, f)
-        self.work = (n * f * log2(max(2, n)), R * (tried + m), S * (tried + m), self.rounds * len(shape.columns))
+        self.prepare_work = n * f * log2(n)
+        self.grow_work = (R * (tried + m), S * (tried + m), self.rounds * len(shape.columns))
 
 
 def _candidates(max_features: Any, n_features: int) -> float:
@@ -320,17 +324,20 @@ class _Trial:
     rows: int
     trees: int
     profile: _Profile
-    cost: Cost
+    prepare_seconds: float
+    grow_seconds: float
 
     @classmethod
-    def run(cls, estimator: Any, shape: Shape, rows: int, trees: int) -> _Trial:
+    def run(cls, estimator: Any, shape: Shape, rows: int, trees: int, repeats: int = 1) -> _Trial:
         rows = max(rows, _MIN_ROWS)
         table, y, dealing = made_up_rows(shape, rows)
         model = clone(estimator).set_params(
             n_estimators=trees, parties=dealing, oob_score=False, verbose=0, random_state=0
         )
-        model.fit(table, y)
-        return cls(rows, trees, _Profile.of(model, rows), model.cost_)
+        costs = [model.fit(table, y).cost_ for _ in range(repeats)]
+        prepare = min(cost.seconds["prepare"] for cost in costs)
+        grow = min(cost.total_seconds - cost.seconds["prepare"] for cost in costs)
+        return cls(rows, trees, _Profile.of(model, rows), prepare, grow)
 
 
 def made_up_rows(shape: Shape, rows: int) -> tuple[NDArray[np.float32], NDArray[Any], dict[str, list[int]]]:
@@ -360,24 +367,22 @@ def made_up_rows(shape: Shape, rows: int) -> tuple[NDArray[np.float32], NDArray[
 
 @dataclass(frozen=True, eq=False)
 class _Speed:
-    """Seconds for each unit of work: of preparing columns, of rows and nodes that are searched, of messages."""
+    """Seconds for each unit of work: of preparing a column's row; of growing, by rows, nodes and messages."""
 
-    seconds_per_unit: NDArray[np.float64]
+    prepare: float
+    grow: NDArray[np.float64]
 
     def seconds(self, bill: _Bill) -> float:
-        return float(self.seconds_per_unit @ np.array(bill.work))
+        return float(self.prepare * bill.prepare_work + self.grow @ np.array(bill.grow_work))
 
 
 def _speed(trials: list[_Trial], shape: Shape, estimator: Any) -> _Speed:
-    lines, times = [], []
-    for trial in trials:
-        bill = _Bill(
-            Shape(trial.rows, shape.columns, shape.classes, shape.noise), trial.profile, trial.trees, estimator
-        )
-        lines.append(bill.work)
-        times.append(trial.cost.total_seconds)
-    work, seconds = np.array(lines), np.array(times)
+    bills = [
+        _Bill(Shape(t.rows, shape.columns, shape.classes, shape.noise), t.profile, t.trees, estimator) for t in trials
+    ]
+    prepare = max(trial.prepare_seconds / bill.prepare_work for trial, bill in zip(trials[2:], bills[2:], strict=True))
+    work, seconds = np.array([bill.grow_work for bill in bills]), np.array([trial.grow_seconds for trial in trials])
     scale = work.max(axis=0)
     # relative errors count, so that the small trials have a say
     found, _ = nnls((work / scale) / seconds[:, None], np.ones(len(seconds)))
-    return _Speed(found / scale)
+    return _Speed(float(prepare), found / scale)
