@@ -117,8 +117,16 @@ def test_another_version_is_measured_anew_and_a_short_run_takes_nothing_away(
     assert len(measure_here.measured) == 12
 
 
+def test_short_runs_and_stand_ins_judge_nothing(tmp_path: Path, measure_here: Counting) -> None:
+    for source, quick in ((STAND_INS, False), (DataSource(tmp_path), True)):
+        with Runner(source, tmp_path, quick=quick) as runner:
+            page = write_page(runner.run(measure_here.experiment()), tmp_path, "").read_text()
+        assert "**not judged**" in page
+        assert "partly" not in page
+
+
 def test_a_page_has_table_figures_verdicts_and_the_command(tmp_path: Path, measure_here: Counting) -> None:
-    with Runner(STAND_INS, tmp_path) as runner:
+    with Runner(DataSource(tmp_path), tmp_path) as runner:
         outcome = runner.run(measure_here.experiment())
     page = write_page(outcome, tmp_path, "woodlot reproduce counting").read_text()
     for expected in ("| 1 | 1.0 |", "**partly**", "it does / a little", "`woodlot reproduce counting`", "counting.svg"):

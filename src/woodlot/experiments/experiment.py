@@ -12,7 +12,7 @@ from woodlot.experiments.data import DataSource
 
 Params: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
-Status: TypeAlias = Literal["confirmed", "partly", "not confirmed", "no data"]
+Status: TypeAlias = Literal["confirmed", "partly", "not confirmed", "not judged"]
 
 
 @dataclass(frozen=True)

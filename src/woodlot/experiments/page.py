@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,12 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> Path:
 
     """
     experiment, report = outcome.experiment, outcome.report
+    judged = not (outcome.setting.quick or outcome.source.stand_ins)
+    verdicts = [verdict if judged else replace(verdict, status="not judged") for verdict in report.verdicts]
     about = machine()
     parts = [f"# {experiment.title}", *_setting(outcome)]
-    if report.verdicts:
-        parts += ["## What it says", markdown(_verdicts(report.verdicts))]
+    if verdicts:
+        parts += ["## What it says", markdown(_verdicts(verdicts))]
     parts.append("## Results")
     for block in report.blocks:
         if isinstance(block, Figure):
@@ -56,7 +58,7 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> Path:
         "quick": outcome.setting.quick,
         "sets": list(outcome.setting.sets),
         "missing": outcome.missing,
-        "verdicts": [asdict(verdict) for verdict in report.verdicts],
+        "verdicts": [asdict(verdict) for verdict in verdicts],
         "tables": [asdict(block) for block in report.blocks if isinstance(block, Table)],
         "figures": [asdict(block) for block in report.blocks if isinstance(block, Figure)],
         "machine": about,
@@ -73,9 +75,11 @@ def _setting(outcome: Outcome) -> list[str]:
     if lines:
         parts += ["Data sets that differ from the paper's, or are missing:", "\n".join(lines)]
     if outcome.source.stand_ins:
-        parts.append("**Stand-in data:** not the papers', so what is said of their claims is a check of the machinery.")
+        parts.append("**Stand-in data**, not the papers': nothing is said about their claims.")
     if outcome.setting.quick:
-        parts.append("**A short run:** fewer repeats, smaller settings. It shows that all works, not what is true.")
+        parts.append(
+            "**A short run:** fewer repeats, smaller settings. It shows that all works; claims are not judged by it."
+        )
     elif outcome.shortened:
         parts.append("**Fewer repeats than declared** were measured; a later run with the same folder adds the others.")
     return parts
