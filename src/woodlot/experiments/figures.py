@@ -11,8 +11,8 @@ from woodlot.experiments.experiment import Figure, Panel
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: distinct for colour-blind readers too."""
 PANEL_SIZE = (4.6, 3.6)
-LETTER = 0.08
-"""Width of a letter of the legend, in inches."""
+LETTER, LEGEND_LINE = 0.08, 0.22
+"""Width of a letter of the legend and height of its lines, in inches."""
 
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
@@ -44,22 +44,20 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
         width, height = PANEL_SIZE
         columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
         lines = -(-len(figure.panels) // columns)
-        canvas = Canvas(figsize=(width * columns, height * lines), layout="constrained")
+        labels = [[series.label for series in panel.series] for panel in figure.panels]
+        common = labels[0] != [""] and all(own == labels[0] for own in labels)  # one legend for all, out of the way
+        beside = max(1, min(4, int(width * columns / ((max(map(len, labels[0])) + 6) * LETTER))))
+        legend = LEGEND_LINE * -(-len(labels[0]) // beside) if common else 0.0
+        canvas = Canvas(figsize=(width * columns, height * lines + legend), layout="constrained")
         FigureCanvasAgg(canvas)
         axes = canvas.subplots(lines, columns, squeeze=False).ravel()
         for axis, panel in zip(axes, figure.panels, strict=False):
             _panel(axis, panel)
         for axis in axes[len(figure.panels) :]:
             axis.set_visible(False)
-        labels = [[series.label for series in panel.series] for panel in figure.panels]
-        if labels[0] != [""] and all(own == labels[0] for own in labels):  # one legend for all, out of the way
-            longest = max(map(len, labels[0])) * LETTER + LETTER * 6
-            canvas.legend(
-                *axes[0].get_legend_handles_labels(),
-                loc="outside lower center",
-                ncols=max(1, min(4, int(width * columns / longest))),
-                fontsize=9,
-            )
+        if common:
+            handles = axes[0].get_legend_handles_labels()
+            canvas.legend(*handles, loc="outside lower center", ncols=beside, fontsize=9)
         else:
             for axis in axes[: len(figure.panels)]:
                 if axis.get_legend_handles_labels()[1]:
