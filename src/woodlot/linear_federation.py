@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
+from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix
 from woodlot.protocols.linear.party import LinearParty
 from woodlot.protocols.linear.train import fit_linear, predict_linear
@@ -49,8 +50,9 @@ def fit_here(
         )
     federation.require_every_row()
     ledger = Ledger()
+    kind = EncryptedLinearParty if plan.residuals == "encrypted" else LinearParty
     handlers = {
-        name: LinearParty(
+        name: kind(
             name,
             member.table.select([c for c in member.table.names if name != labels.holder or c not in labels.hidden]),
             target=labels.target if name == labels.holder else None,

@@ -57,13 +57,20 @@ def tables(n: int = 90) -> dict[str, dict[str, pa.Table]]:
     label = np.where(values[:, 0] + values[:, 2] > 0, "yes", "no")
     bank = {"id": ids, "years_old": values[:, 0], EVIL: values[:, 1], "late": label}
     shop = {"id": ids[::-1], "visits": values[::-1, 2], "basket": values[::-1, 3]}
-    return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(shop)}}
+    branch = pa.table({"id": ids, "staff": values[:, 0], "late": label})  # of both, so that they have the same columns
+    return {
+        "bank": {"customers": pa.table(bank), "branches": branch},
+        "shop": {"customers": pa.table(shop), "branches": branch},
+    }
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with ExitStack() as stack:
-        world = stack.enter_context(running(World(tmp_path_factory.mktemp("dashboard"), tables())))
+        world = World(tmp_path_factory.mktemp("dashboard"), tables())
+        for own in world.settings.values():
+            own["policy"]["protocols"] = ["align", "train", "predict", "revoke", "train-linear", "train-rows"]
+        stack.enter_context(running(world))
         where = (world.address, world.root / "alice" / "identity")
         with wl.connect(*where, tables="customers") as federation:
             alignment = federation.align().job
@@ -200,6 +207,43 @@ def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     assert stage.get("/receipts/unknown").status_code == 404
     stage.coordinator.store.keep_receipt(job, kept.text.replace('"shop"', '"bank"'))
     assert "does not hold" in stage.get(f"/receipts/{job}").text
+
+
+def test_a_linear_model_has_weights_and_no_trees(stage: Stage) -> None:
+    with wl.connect(stage.world.address, stage.world.root / "alice" / "identity", tables="customers") as federation:
+        fitted = wl.FederatedLogisticRegression(tol=0.01).fit(federation, y="bank.late")
+    model = fitted.linear_.model or ""
+    assert ">linear</td>" in stage.get("/models").text
+    page = stage.get(f"/models/{model}")
+    assert page.status_code == 200
+    assert "weights stay with the parties" in page.text
+    for party, other in (("bank", "shop"), ("shop", "bank")):
+        own, theirs = (stage.views[name].weights(model) or [] for name in (party, other))
+        page = stage.get(f"/models/{model}", role=party)
+        assert all(f"{column['weights'][0]:.4g}" in page.text for column in own)
+        assert not [column for column in theirs if column["name"] in page.text]
+        assert "visits" in page.text or party == "bank"
+    for role in ("coordinator", "bank"):
+        for path in ("trees/0", "trees/0/nodes"):
+            found = stage.get(f"/models/{model}/{path}", role=role)
+            assert found.status_code == 404
+            assert "has no trees" in found.text
+    assert stage.get("/").status_code == 200
+
+
+def test_a_whole_model_over_rows_is_shown(stage: Stage) -> None:
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables="branches", parties=("bank", "shop"), layout="rows") as federation:
+        grown = wl.LocalForestsClassifier(2, max_depth=3, random_state=0).fit(federation, y="late")
+    model = grown.forest_.model or ""
+    page = stage.get(f"/models/{model}")
+    assert page.status_code == 200
+    assert "Every party has all columns" in page.text
+    assert "A party leaves" not in page.text
+    assert stage.get(f"/models/{model}/trees/0", role="coordinator").status_code == 200
+    nodes = stage.get(f"/models/{model}/trees/0/nodes", role="coordinator").json()["nodes"]
+    assert any(not node.get("leaf") for node in nodes)
+    assert stage.get("/").status_code == 200
 
 
 def test_names_are_shown_as_text(stage: Stage) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -83,11 +83,19 @@ def test_weights_of_rows_and_classes() -> None:
         np.testing.assert_allclose(model.predict_proba(X), twin.predict_proba(scaled), atol=2e-6)
 
 
-def test_accuracy_is_within_noise_of_scikit_learns() -> None:
-    X, y = data_of(load_breast_cancer)
-    ours = cross_val_score(wl.FederatedLogisticRegression(parties=3), X, y)
-    theirs = cross_val_score(make_pipeline(StandardScaler(), LogisticRegression()), X, y)
-    assert abs(ours.mean() - theirs.mean()) <= theirs.std() / 2
+@pytest.mark.parametrize("load", [load_digits, load_wine, load_breast_cancer])
+def test_accuracy_by_default_is_scikit_learns(load: Any) -> None:
+    """As many rows right as at the optimum, but for one in a hundred; and probabilities are its own."""
+    X, y = load(return_X_y=True)
+    train, test = X[::2], X[1::2]
+    ours = wl.FederatedLogisticRegression(parties=3).fit(train, y[::2])
+    theirs = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-8, max_iter=5000)).fit(train, y[::2])
+    assert abs(ours.score(test, y[1::2]) - theirs.score(test, y[1::2])) <= 0.01
+    np.testing.assert_allclose(ours.predict_proba(test), theirs.predict_proba(test), atol=2e-3)
+
+
+def test_parameters_can_be_searched() -> None:
+    X, y = data_of(load_wine)
     search = GridSearchCV(wl.FederatedLogisticRegression(), {"C": [0.01, 1.0]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.95
 

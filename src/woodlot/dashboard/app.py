@@ -177,15 +177,22 @@ class Pages:
         role = role or self._first_role_with(model)
         view = self.view(role)
         if isinstance(view, PartyView):
+            weights = view.weights(model)
+            if weights is not None:
+                return self._page(
+                    "model_linear", role, model=model, facts=None, weights=weights, roles_with=self._roles_with(model)
+                )
             part = view.part(model)
             return self._page(
                 "model_party", role, model=model, part=part, importances=view.importances(model),
                 n_own=len(part.splits.node), roles_with=self._roles_with(model),
             )  # fmt: skip
         facts = view.model(model)
+        linear = view.is_linear(model)
         return self._page(
-            "model", role, model=model, facts=facts, importances=view.importances(model),
-            cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure), settings=json.loads(facts.settings),
+            "model_linear" if linear else "model", role, model=model, facts=facts,
+            importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
+            disclosure=json.loads(facts.disclosure), settings=json.loads(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),
         )  # fmt: skip
 

@@ -24,8 +24,11 @@ from numpy.typing import NDArray
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, JournalError, ModelFileError, ReceiptError, WoodlotError
 from woodlot.protocols import messages  # noqa: F401 - every message must be known, or its disclosure would not be
+from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
+from woodlot.protocols.linear.files import load_own_linear
+from woodlot.protocols.linear.model import PartyLinear
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
-from woodlot.protocols.part_files import HEADER
+from woodlot.protocols.part_files import HEADER, format_of
 from woodlot.protocols.vertical.files import load_own_part
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.runtime.audit import DisclosureRow, Disclosures
@@ -43,6 +46,7 @@ MAX_JOBS = 200
 """Jobs in one list."""
 MODELS_AT_HAND = 4
 """Forests that stay in memory between two looks at them."""
+NO_TREES = "this is a linear model, which has no trees: its weights stay with the parties"
 _PRESENT_SECONDS = 3 * HOUSEKEEPING_SECONDS
 
 
@@ -171,6 +175,8 @@ class CoordinatorView(_StateView):
 
     def _n_columns(self, model: str, party: str) -> int | None:
         try:
+            if self.is_linear(model):
+                return self.store.linear(model).coordinator.n_columns.get(party)
             forest = self.forest(model)
         except WoodlotError:
             return None
@@ -197,8 +203,14 @@ class CoordinatorView(_StateView):
         """What is known of a model."""
         return self.store.model_facts(model)
 
+    def is_linear(self, model: str) -> bool:
+        """Whether a model is a linear one, and no forest."""
+        return self.store.is_linear(model)
+
     def forest(self, model: str) -> CoordinatorForest:
-        """The coordinator's part of a model."""
+        """The coordinator's part of a forest."""
+        if self.is_linear(model):
+            raise DataError(NO_TREES)
         return self._forest(model, self.model(model).forest)
 
     def _read_forest(self, model: str, fingerprint: str) -> CoordinatorForest:
@@ -278,7 +290,26 @@ class PartyView(_StateView):
         return sorted(path.parent.name for path in (self.folder / "models").glob(f"[!.]*/{HEADER}"))
 
     def part(self, model: str) -> PartyForest:
-        """The party's part of a model."""
+        """The party's part of a forest."""
+        part = self._any_part(model)
+        if isinstance(part, PartyLinear):
+            raise DataError(NO_TREES)
+        return part
+
+    def weights(self, model: str) -> list[dict[str, Any]] | None:
+        """The party's own weights by column, and by category where a column has some; None of a forest."""
+        part = self._any_part(model)
+        if not isinstance(part, PartyLinear):
+            return None
+        columns = part.columns
+        names = [
+            name if category is None else f"{name} = {category}"
+            for name, categories in zip(columns.names, columns.categories, strict=True)
+            for category in (categories if categories is not None else (None,))
+        ]
+        return [{"name": name, "weights": own.tolist()} for name, own in zip(names, part.weights, strict=True)]
+
+    def _any_part(self, model: str) -> PartyForest | PartyLinear:
         folder = self.folder / "models" / Path(model).name
         try:
             stamp = (folder / HEADER).stat().st_mtime_ns
@@ -286,11 +317,13 @@ class PartyView(_StateView):
             raise DataError(f"{self.name} has no part of model {model!r}") from None
         return self._part(folder, stamp)
 
-    def _read_part(self, folder: Path, stamp: int) -> PartyForest:
+    def _read_part(self, folder: Path, stamp: int) -> PartyForest | PartyLinear:
         try:
             forest = json.loads((folder / HEADER).read_bytes())["forest"]
         except (OSError, ValueError, KeyError) as error:
             raise ModelFileError(f"{folder} cannot be read as part of a model: {error}") from None
+        if format_of(folder) == LINEAR_FORMAT:
+            return load_own_linear(folder, self.name, forest)
         return load_own_part(folder, self.name, forest)
 
     def importances(self, model: str) -> list[dict[str, Any]]:

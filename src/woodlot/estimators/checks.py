@@ -80,8 +80,7 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
     )
     require(p["feature_sampling"] in ("node", "tree"), "feature_sampling", p["feature_sampling"], "'node' or 'tree'")
     require(p["labels"] in ("shared", "encrypted"), "labels", p["labels"], "'shared' or 'encrypted'")
-    bits = p["key_bits"]
-    require(is_int(bits) and bits in KEY_BITS, "key_bits", bits, f"one of {list(KEY_BITS)}")
+    check_key_length(p["key_bits"])
     voting = p.get("voting", "soft")
     require(voting in ("soft", "majority"), "voting", voting, "'soft' or 'majority'")
     for name in ("bootstrap", "oob_score"):
@@ -105,6 +104,11 @@ def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...]) -> No
             "`max_samples` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set "
             "`max_samples=None`."
         )
+
+
+def check_key_length(bits: Any) -> None:
+    """Check how long a key is to be."""
+    require(is_int(bits) and bits in KEY_BITS, "key_bits", bits, f"one of {list(KEY_BITS)}")
 
 
 def check_class_weight(class_weight: Any) -> None:

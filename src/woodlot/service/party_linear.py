@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
 from woodlot.protocols.linear.party import TAKES, LinearParty, State
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import linear
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.linear_encrypted import StartEncrypted
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.service.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.service.party_columns import ColumnsWork
@@ -25,14 +27,19 @@ class LinearWork(ColumnsWork):
     def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
         super().__init__(taken)
         self._linear: LinearParty | None = None
+        order = taken.order
+        if isinstance(order, TrainLinearOrder) and order.holder == self.home.identity.name:
+            self.home.policy.check_residuals(order.plan.residuals)
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         kind = type(message)
         if kind in FOREST_TAKES:
             raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
-        if kind not in TAKES or isinstance(message, linear.OpenLinear):
+        if (kind not in TAKES and kind not in ENCRYPTED_TAKES) or isinstance(message, linear.OpenLinear):
             return super().handle(message)
+        if isinstance(message, StartEncrypted) and message.key_bits != self._due(TrainLinearOrder).plan.key_bits:
+            raise RemoteProtocolError("the order asks for a key of another length")
         if self._linear is None:
             raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")
         return self._linear.handle(message)
@@ -48,11 +55,13 @@ class LinearWork(ColumnsWork):
         with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
             table = self._taken.loaded.table().take(rows)
             hidden = (self._taken.part.label, self._taken.part.weight)
-            self._linear = LinearParty(
-                self.home.identity.name,
-                table.select([name for name in table.names if name not in hidden]),
-                target=self._target(order, rows),
-            )
+            own = table.select([name for name in table.names if name not in hidden])
+            name, target = self.home.identity.name, self._target(order, rows)
+            if plan.residuals == "encrypted":
+                secret = self.home.store.secret_for(self.job, "residuals")
+                self._linear = EncryptedLinearParty(name, own, target=target, job_secret=secret)
+            else:
+                self._linear = LinearParty(name, own, target=target)
         return self._linear.handle(message)
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:

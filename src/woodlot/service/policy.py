@@ -144,6 +144,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "labels='encrypted'"
             )
 
+    def check_residuals(self, residuals: str) -> None:
+        """Refuse to give residuals away, which tell labels, where labels are learnt from encrypted only."""
+        if self.labels == "encrypted" and residuals != "encrypted":
+            raise PolicyError(
+                'the labels of this party are learnt from under encryption only (labels = "encrypted"); fit linear '
+                "models with residuals='encrypted'"
+            )
+
     def check_sealed(self, how: str) -> None:
         """Refuse predictions that would show outcomes of splits, where the policy asks for sealed ones."""
         if self.sealed_predictions and how != "sealed":

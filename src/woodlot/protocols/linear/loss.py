@@ -164,7 +164,7 @@ class Descent:
 
     def __init__(self, loss: Loss, penalty: float, fit_intercept: bool, n_rows: int) -> None:
         self._loss = loss
-        self._penalty = penalty
+        self.penalty = penalty
         self._free = fit_intercept
         self.intercept = np.zeros(loss.n_scores)
         self._scores = np.zeros((n_rows, loss.n_scores))
@@ -209,7 +209,7 @@ class Descent:
     def _minimise(self, images: NDArray[np.float64], products: Matrix) -> tuple[NDArray[np.float64], float]:
         """Newton's method in the span of some directions; returns the step, and by which share the loss has fallen."""
         q, k = len(images), self._loss.n_scores
-        gram, along = self._penalty * products[:q, :q], self._penalty * products[:q, q]
+        gram, along = self.penalty * products[:q, :q], self.penalty * products[:q, q]
         base, start = self._scores, self.intercept
         step, shift = np.zeros(q), np.zeros(k)
 

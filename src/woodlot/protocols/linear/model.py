@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
@@ -41,6 +42,10 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Steps at most.
     tol : float
         The descent has converged when no slope of the mean loss is larger.
+    residuals : {"clear", "encrypted"}
+        Whether everybody sees the residuals, or none but the label holder.
+    key_bits : int
+        Length of the key that they are encrypted under.
 
     """
 
@@ -52,6 +57,8 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     class_weight: tuple[tuple[str, float], ...]
     max_iter: int
     tol: float
+    residuals: Literal["clear", "encrypted"] = "clear"
+    key_bits: int = DEFAULT_BITS
 
 
 @dataclass(frozen=True, eq=False)

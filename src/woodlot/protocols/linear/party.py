@@ -5,16 +5,16 @@ The label holder is a party too, and besides decides how far to go (`loss.Descen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.linear.loss import MEMORY, Descent, loss_of
+from woodlot.protocols.linear.loss import MEMORY, Descent, Loss, loss_of
 from woodlot.protocols.linear.model import Columns, Matrix, PartyLinear
 from woodlot.protocols.messages import linear as msg
 from woodlot.protocols.messages.base import Message
@@ -63,6 +63,8 @@ class LinearParty:
 
     """
 
+    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
+
     def __init__(
         self,
         name: str,
@@ -82,6 +84,7 @@ class LinearParty:
         self._matrix: Matrix = np.empty((table.n_rows, 0))
         self._weights: Matrix = np.empty((0, 0))
         self._inverse: Matrix = np.empty((0, 0))
+        self._penalty = 0.0
         self._directions: list[Matrix] = []
         """The newest direction, then the last steps, newest first."""
         self._descent: Descent | None = None
@@ -95,7 +98,7 @@ class LinearParty:
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
-        states = TAKES.get(type(message))
+        states = self.takes.get(type(message))
         if states is None:
             raise RemoteProtocolError(f"a party of a linear model does not take {type(message).__name__}")
         if self.state not in states:
@@ -112,23 +115,32 @@ class LinearParty:
     # --- the label holder ---
 
     def _on_StartLinear(self, message: msg.StartLinear) -> msg.LinearStarted:
+        target, loss, descent, unit = self._begin(message)
+        self._descent, self._unit = descent, unit
+        return msg.LinearStarted(
+            classes=target.classes, penalty=descent.penalty, curvature=loss.curvature, residuals=descent.residuals()
+        )
+
+    def _begin(self, message: msg.DescentStart) -> tuple[Target, Loss, Descent, tuple[float, float]]:
+        """What a descent begins with, and by what targets are shifted and scaled."""
         target = self.target
         if target is None:
             raise DataError("this party has no labels; name the party and column that has them")
         if (message.task == "classes") != bool(target.classes):
-            raise RemoteProtocolError("StartLinear asks for labels of the other kind")
+            raise RemoteProtocolError(f"{type(message).__name__} asks for labels of the other kind")
         if not 0 <= message.strength < np.inf:
             raise RemoteProtocolError("the strength of a penalty is a finite number that is not negative")
         weights = target.row_weights(message.balanced, message.class_weight)
         loss, mean, spread = loss_of(target, weights, message.fit_intercept)
         penalty = message.strength / float(weights.sum())
         descent = Descent(loss, penalty, message.fit_intercept, self.table.n_rows)
-        self._descent, self._unit = descent, (mean, spread)
-        return msg.LinearStarted(
-            classes=target.classes, penalty=penalty, curvature=loss.curvature, residuals=descent.residuals()
-        )
+        return target, loss, descent, (mean, spread)
 
-    def _on_Advance(self, message: msg.Advance) -> msg.Residuals:
+    def _on_Advance(self, message: msg.Advance) -> Message:
+        descent, step, stuck = self._advance(message)
+        return msg.Residuals(step=step, residuals=descent.residuals(), stuck=stuck)
+
+    def _advance(self, message: msg.Advance) -> tuple[Descent, NDArray[np.float64], bool]:
         descent = self._descent
         if descent is None:
             raise RemoteProtocolError("Advance is not due: no descent has started at this party")
@@ -137,30 +149,40 @@ class LinearParty:
             raise RemoteProtocolError("Advance must carry one score per row and class, and one product per direction")
         if not (np.isfinite(message.scores).all() and np.isfinite(message.products).all()):
             raise RemoteProtocolError("Advance carries numbers that are not finite")
-        step, stuck = descent.advance(message.scores, message.products)
-        return msg.Residuals(step=step, residuals=descent.residuals(), stuck=stuck)
+        return descent, *descent.advance(message.scores, message.products)
 
     # --- every party ---
 
     def _on_Descend(self, message: msg.Descend) -> msg.PartialScores:
-        columns = self._opened()
+        self._opened()
         residuals, step = message.residuals, message.step
         if len(residuals) != self.table.n_rows or residuals.shape[1] < 1 or not np.isfinite(residuals).all():
             raise RemoteProtocolError("Descend must carry one residual, a number, per row and score")
         if self.state == State.descending and residuals.shape[1] != self._weights.shape[1]:
             raise RemoteProtocolError("the number of scores has changed in the middle of a descent")
-        if len(step) != len(self._directions) or not np.isfinite(step).all():
-            raise RemoteProtocolError("Descend must carry one number per direction")
-        if not (0 <= message.penalty < np.inf and 0 < message.curvature < np.inf):
-            raise RemoteProtocolError("penalty and curvature of a descent are finite, and not negative")
+        self._check_step(step)
+        check_shape(message.penalty, message.curvature)
         if self.state == State.opened:
-            self._weights = np.zeros((columns.n_columns, residuals.shape[1]))
-            self._inverse = whitening(self._matrix, message.penalty, message.curvature)
+            self._prepare(residuals.shape[1], message.penalty, message.curvature)
+        self._penalty = message.penalty
+        return self._descend(step, self._matrix.T @ residuals)
+
+    def _check_step(self, step: NDArray[np.float64]) -> None:
+        if len(step) != len(self._directions) or not np.isfinite(step).all():
+            raise RemoteProtocolError("a step must carry one number per direction")
+
+    def _prepare(self, n_scores: int, penalty: float, curvature: float) -> None:
+        """No weights, and a direction for every slope."""
+        self._weights = np.zeros((self._matrix.shape[1], n_scores))
+        self._inverse = whitening(self._matrix, penalty, curvature)
+
+    def _descend(self, step: NDArray[np.float64], loss_slope: Matrix) -> msg.PartialScores:
+        """Take a step, and find the next direction from the slope of the loss there."""
         if len(step):
             move = np.asarray(np.tensordot(step, np.array(self._directions), axes=1))
             self._weights = self._weights + move
             self._directions = [move, *self._directions[1:]][:MEMORY]
-        slope = self._matrix.T @ residuals + message.penalty * self._weights
+        slope = loss_slope + self._penalty * self._weights
         direction = -(self._inverse @ slope if self._inverse.ndim == 2 else self._inverse[:, None] * slope)
         self._directions.insert(0, direction)
         self.state = State.descending
@@ -196,6 +218,12 @@ class LinearParty:
     def _on_AskScores(self, message: msg.AskScores) -> msg.Scores:
         shares = self._shares if self.known is None else np.where(self.known[:, None], self._shares, 0.0)
         return msg.Scores(scores=np.ascontiguousarray(shares), known=None if self.known is None else pack(self.known))
+
+
+def check_shape(penalty: float, curvature: float) -> None:
+    """Refuse a loss that has no minimum."""
+    if not (0 <= penalty < np.inf and 0 < curvature < np.inf):
+        raise RemoteProtocolError("penalty and curvature of a descent are finite, and not negative")
 
 
 def whitening(matrix: Matrix, penalty: float, curvature: float) -> NDArray[np.float64]:

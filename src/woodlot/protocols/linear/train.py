@@ -9,13 +9,17 @@
       round       label holder               how far to go along all directions, and the residuals there
     last round    every party                keeps its weights
 
+With ``residuals="encrypted"`` a direction takes three rounds: encrypted residuals to the parties, their masked slopes
+to the label holder, and back.
+
 The descent ends when no slope is larger than `tol`. All parties' directions are added up to one, and each step is the
 best in the span of it and of the last steps (`loss.Descent`): so the result does not depend on who holds which column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +28,10 @@ from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.linear.loss import MEMORY
 from woodlot.protocols.linear.model import CoordinatorLinear, LinearPlan, Matrix
 from woodlot.protocols.messages import linear as msg
+from woodlot.protocols.messages import linear_encrypted as blind
 from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.vertical.bits import unpack
+from woodlot.protocols.vertical.model import ClassName
 from woodlot.protocols.vertical.replies import reply_of
 
 Rounds = Generator[Round, dict[str, Message], CoordinatorLinear]
@@ -58,24 +64,17 @@ def fit_linear(plan: LinearPlan, parties: Sequence[str], holder: str) -> Rounds:
     if any(summary.n_rows != n_rows for summary in summaries.values()):
         raise DataError(f"parties have different numbers of rows: { {p: s.n_rows for p, s in summaries.items()} }")
     n_columns = {party: summary.n_columns for party, summary in summaries.items()}
-    start = msg.StartLinear(
-        task=plan.task,
-        strength=plan.strength,
-        fit_intercept=plan.fit_intercept,
-        balanced=plan.balanced,
-        class_weight=plan.class_weight,
-    )
-    started = reply_of((yield Round("start", {holder: start}))[holder], msg.LinearStarted, holder)
-    _check_scores(started.residuals, n_rows, holder)
-    n_iter, converged = yield from _descend(plan, [p for p in parties if n_columns[p]], holder, started)
+    active = [party for party in parties if n_columns[party]]
+    route = _encrypted if plan.residuals == "encrypted" else _clear
+    classes, n_scores, n_iter, converged = yield from route(plan, {p: n_columns[p] for p in active}, holder, n_rows)
     replies = yield Round("finish", dict.fromkeys(parties, msg.FinishLinear()))
     fit = reply_of(replies[holder], msg.LinearFit, holder)
-    if fit.intercept.shape != (started.residuals.shape[1],) or not np.isfinite([*fit.intercept, fit.unit]).all():
+    if fit.intercept.shape != (n_scores,) or not np.isfinite([*fit.intercept, fit.unit]).all():
         raise RemoteProtocolError(f"{holder} sent intercepts that do not fit its scores")
     return CoordinatorLinear(
         parties=tuple(parties),
         n_columns=n_columns,
-        classes=started.classes,
+        classes=classes,
         intercept=np.array(fit.intercept),
         unit=fit.unit,
         centred=plan.fit_intercept,
@@ -85,22 +84,116 @@ def fit_linear(plan: LinearPlan, parties: Sequence[str], holder: str) -> Rounds:
     )
 
 
+Descended = tuple[tuple[ClassName, ...], int, int, bool]
+"""The classes, the number of scores, how many steps were made, and whether they were enough."""
+
+Told = Generator[Round, dict[str, Message], Any]
+"""Rounds, and what comes of them."""
+
+
+def _start_of(plan: LinearPlan) -> dict[str, Any]:
+    return {
+        "task": plan.task,
+        "strength": plan.strength,
+        "fit_intercept": plan.fit_intercept,
+        "balanced": plan.balanced,
+        "class_weight": plan.class_weight,
+    }
+
+
+def _clear(
+    plan: LinearPlan, columns: dict[str, int], holder: str, n_rows: int
+) -> Generator[Round, dict[str, Message], Descended]:
+    """Residuals are everybody's."""
+    start = msg.StartLinear(**_start_of(plan))
+    started = reply_of((yield Round("start", {holder: start}))[holder], msg.LinearStarted, holder)
+    _check_scores(started.residuals, n_rows, holder)
+    n_scores, residuals = started.residuals.shape[1], started.residuals
+
+    def descend(step: NDArray[np.float64], progress: Progress) -> Told:
+        request = msg.Descend(step=step, residuals=residuals, penalty=started.penalty, curvature=started.curvature)
+        return (yield Round("descend", dict.fromkeys(columns, request), progress))
+
+    def take(reply: Message) -> tuple[NDArray[np.float64], bool]:
+        nonlocal residuals
+        told = reply_of(reply, msg.Residuals, holder)
+        _check_scores(told.residuals, n_rows, holder, n_scores)
+        residuals = told.residuals
+        return told.step, told.stuck
+
+    n_iter, converged = yield from _descend(plan, list(columns), holder, (n_rows, n_scores), descend, take)
+    return started.classes, n_scores, n_iter, converged
+
+
+def _encrypted(
+    plan: LinearPlan, columns: dict[str, int], holder: str, n_rows: int
+) -> Generator[Round, dict[str, Message], Descended]:
+    """Residuals are under the label holder's key; a party has the slopes of its own weights, and nobody else has."""
+    others = {party: n for party, n in columns.items() if party != holder}
+    start = blind.StartEncrypted(**_start_of(plan), key_bits=plan.key_bits, columns=others)
+    started = reply_of((yield Round("start", {holder: start}))[holder], blind.EncryptedStart, holder)
+    if started.n_scores < 1:
+        raise RemoteProtocolError(f"{holder} speaks of {started.n_scores} scores")
+    ciphertexts = started.ciphertexts
+    opening = blind.OpenDescent(
+        n_scores=started.n_scores,
+        penalty=started.penalty,
+        curvature=started.curvature,
+        modulus=started.modulus,
+        noise=started.noise,
+    )
+    if others:
+        replies = yield Round("key", dict.fromkeys(others, opening))
+        for party in others:
+            reply_of(replies[party], blind.DescentReady, party)
+
+    def descend(step: NDArray[np.float64], progress: Progress) -> Told:
+        slopes = dict.fromkeys(columns, np.empty(0, np.uint8))
+        if others:
+            asked = blind.AskSlopes(ciphertexts=ciphertexts)
+            replies = yield Round("slopes", dict.fromkeys(others, asked), progress)
+            masked = {party: reply_of(replies[party], blind.MaskedSlopes, party).ciphertexts for party in others}
+            replies = yield Round("unmask", {holder: blind.OpenSlopes(slopes=masked)}, progress)
+            opened = reply_of(replies[holder], blind.OpenedSlopes, holder)
+            if set(opened.slopes) != set(others):
+                raise RemoteProtocolError(f"{holder} has opened other slopes than it was brought")
+            slopes |= opened.slopes
+        requests: dict[str, Message] = {p: blind.DescendMasked(step=step, slopes=own) for p, own in slopes.items()}
+        return (yield Round("descend", requests, progress))
+
+    def take(reply: Message) -> tuple[NDArray[np.float64], bool]:
+        nonlocal ciphertexts
+        told = reply_of(reply, blind.EncryptedResiduals, holder)
+        ciphertexts = told.ciphertexts
+        return told.step, told.stuck
+
+    n_iter, converged = yield from _descend(plan, list(columns), holder, (n_rows, started.n_scores), descend, take)
+    return started.classes, started.n_scores, n_iter, converged
+
+
 def _descend(
-    plan: LinearPlan, active: Sequence[str], holder: str, started: msg.LinearStarted
+    plan: LinearPlan,
+    active: Sequence[str],
+    holder: str,
+    shape: tuple[int, int],
+    descend: Callable[[NDArray[np.float64], Progress], Told],
+    take: Callable[[Message], tuple[NDArray[np.float64], bool]],
 ) -> Generator[Round, dict[str, Message], tuple[int, bool]]:
-    """Step by step to the minimum; returns how many steps, and whether they were enough."""
+    """Step by step to the minimum; returns how many steps, and whether they were enough.
+
+    ``descend`` has every party take a step and answer with its next direction; ``take`` reads how far to go along it.
+    """
     step: NDArray[np.float64] = np.empty(0)
-    residuals, stuck = started.residuals, not active
+    stuck = not active
     for n_iter in range(plan.max_iter + 1):
         if stuck:
             return n_iter, True
-        request = msg.Descend(step=step, residuals=residuals, penalty=started.penalty, curvature=started.curvature)
         progress = Progress(n_iter, plan.max_iter, "steps")
-        replies = yield Round("descend", dict.fromkeys(active, request), progress)
+        replies = yield from descend(step, progress)
         shares = [reply_of(replies[party], msg.PartialScores, party) for party in active]
         n = min(len(step), MEMORY) + 2  # the newest direction, the last steps, and the weights
         for party, share in zip(active, shares, strict=True):
-            _check_scores(share.scores, len(residuals), party, residuals.shape[1])
+            _check_scores(share.scores, shape[0], party, shape[1])
             if share.products.shape != (n, n) or not np.isfinite(share.products).all():
                 raise RemoteProtocolError(f"{party} sent products that do not fit its directions")
         if max(share.steepest for share in shares) <= plan.tol:
@@ -111,11 +204,9 @@ def _descend(
             scores=np.sum([share.scores for share in shares], axis=0),
             products=np.sum([share.products for share in shares], axis=0),
         )
-        reply = reply_of((yield Round("advance", {holder: advance}, progress))[holder], msg.Residuals, holder)
-        _check_scores(reply.residuals, len(residuals), holder, residuals.shape[1])
-        if len(reply.step) != n - 1 or not np.isfinite(reply.step).all():
+        step, stuck = take((yield Round("advance", {holder: advance}, progress))[holder])
+        if len(step) != n - 1 or not np.isfinite(step).all():
             raise RemoteProtocolError(f"{holder} sent a step that does not fit the directions")
-        step, residuals, stuck = reply.step, reply.residuals, reply.stuck
     return plan.max_iter, False
 
 

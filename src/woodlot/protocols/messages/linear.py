@@ -29,17 +29,22 @@ class LinearSummary(Message):
     n_columns: int
 
 
-class StartLinear(Message):
-    """Tells the label holder the task, and asks for the first residuals."""
+class DescentStart(Message, abstract=True):
+    """What every start of a descent tells: the task and the penalty."""
 
-    discloses: ClassVar = Disclosure(
-        *TO_HOLDER, "the task, the strength of the penalty, and the weights asked for its classes", "clear"
-    )
     task: Literal["classes", "targets"]
     strength: float
     fit_intercept: bool
     balanced: bool
     class_weight: tuple[tuple[str, float], ...]
+
+
+class StartLinear(DescentStart):
+    """Tells the label holder the task, and asks for the first residuals."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_HOLDER, "the task, the strength of the penalty, and the weights asked for its classes", "clear"
+    )
 
 
 class LinearStarted(Message):

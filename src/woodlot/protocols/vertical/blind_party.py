@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto import paillier
-from woodlot.crypto._libraries import gmp
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.asked_keys import check_key_bits, need_library
 from woodlot.protocols.messages import blind as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.vertical import OpenTraining, PlantTrees, Ready, ShareLabels, StartForest, TableSummary
@@ -74,9 +74,8 @@ class BlindParty(VerticalParty):
 
     def _on_EncryptLabels(self, message: msg.EncryptLabels) -> msg.EncryptedLabels:
         target = self._labels_asked(message.task)
-        if not paillier.SMALLEST_BITS <= message.key_bits <= paillier.LARGEST_BITS or message.key_bits % 2:
-            raise RemoteProtocolError(f"EncryptLabels asks for a key of {message.key_bits} bits")
-        _need_library()
+        check_key_bits(message.key_bits)
+        need_library()
         weights, factor = target.integer_weights(False, ())
         draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
         if not 0 < draws < 2**WEIGHT_BITS:
@@ -106,7 +105,7 @@ class BlindParty(VerticalParty):
                 "it has columns of categories, whose order would come from the labels; labels='encrypted' takes them "
                 "at the label holder only: give them as numbers, leave them out, or use labels='shared'"
             )
-        _need_library()
+        need_library()
         self._side = BlindSide(self.name, EncryptedRows(message, self.table.n_rows), self._job_secret)
         return Ready()
 
@@ -202,10 +201,3 @@ class BlindParty(VerticalParty):
         if self._desk is None:
             raise RemoteProtocolError("trees without labels are planted by PlantBlind")
         return super()._plant(trees)
-
-
-def _need_library() -> None:
-    try:
-        gmp()
-    except ModuleNotFoundError as error:
-        raise DataError(str(error)) from None

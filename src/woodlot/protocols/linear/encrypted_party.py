@@ -1,0 +1,141 @@
+"""A party of a linear model whose residuals stay encrypted (``residuals="encrypted"``).
+
+The label holder encrypts them anew at every step and opens masked slopes; any other party adds up ciphertexts to the
+slopes by its own weights, and sees these and nothing else. See docs/protocol/linear.md.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from woodlot.crypto import paillier
+from woodlot.crypto.streams import KEY_BYTES, SecretStream
+from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.asked_keys import check_key_bits, need_library
+from woodlot.protocols.linear.party import TAKES, LinearParty, State, check_shape
+from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
+from woodlot.protocols.messages import linear_encrypted as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.linear import Advance, Descend, PartialScores, StartLinear
+
+ENCRYPTED_TAKES: dict[type[Message], frozenset[State]] = {
+    kind: states for kind, states in TAKES.items() if kind not in (StartLinear, Descend)
+} | {
+    msg.StartEncrypted: frozenset({State.opened}),
+    msg.OpenDescent: frozenset({State.opened}),
+    msg.AskSlopes: frozenset({State.opened, State.descending}),
+    msg.OpenSlopes: frozenset({State.opened, State.descending}),
+    msg.DescendMasked: frozenset({State.opened, State.descending}),
+}
+"""In which states a party takes each message: residuals in clear are in none of them."""
+
+MAX_SCORES = 1 << 16
+"""Scores of a row at most: beyond it a message of a malicious peer could fill the memory."""
+
+
+class EncryptedLinearParty(LinearParty):
+    """One party and its table, for one job whose residuals stay encrypted.
+
+    Parameters
+    ----------
+    name, table, target
+        As for `LinearParty`.
+    job_secret : bytes, optional
+        What everything random of this job comes from: who has it and hears the same messages gives the same answers.
+
+    """
+
+    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = ENCRYPTED_TAKES
+
+    def __init__(self, *args: Any, job_secret: bytes | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._job_secret = secrets.token_bytes(KEY_BYTES) if job_secret is None else job_secret
+        self._desk: ResidualDesk | None = None
+        self._side: SlopeSide | None = None
+
+    # --- the label holder ---
+
+    def _on_StartEncrypted(self, message: msg.StartEncrypted) -> msg.EncryptedStart:
+        check_key_bits(message.key_bits)
+        n_rows, columns = self.table.n_rows, message.columns
+        for party, n in columns.items():
+            if n < 1 or party == self.name:
+                raise RemoteProtocolError("StartEncrypted must tell how many columns each other party has")
+            if n >= n_rows:
+                raise DataError(
+                    f"{party} has {n} columns of {n_rows} rows: so many slopes tell every residual, encrypted or not; "
+                    "give more rows or fewer columns, or use residuals='clear'"
+                )
+        target, loss, descent, unit = self._begin(message)
+        key_fields = {"modulus": np.empty(0, np.uint8), "noise": np.empty(0, np.uint8)}
+        desk, ciphertexts = None, np.empty(0, np.uint8)
+        if columns:
+            need_library()
+            stream = SecretStream.derived(self._job_secret, "key of residuals", message.key_bits)
+            key = paillier.PrivateKey.generate(message.key_bits, stream)
+            slots = Slots(n_rows, loss.n_scores, key.public.plaintext_bits)
+            desk = ResidualDesk(key, slots, dict(columns), self._job_secret)
+            ciphertexts = desk.encrypt(descent.residuals())
+            key_fields = {
+                "modulus": np.frombuffer(paillier.to_bytes(key.public.n), np.uint8),
+                "noise": np.frombuffer(paillier.to_bytes(key.public.base), np.uint8),
+            }
+        self._prepare(loss.n_scores, descent.penalty, loss.curvature)
+        self._penalty = descent.penalty
+        self._desk, self._descent, self._unit = desk, descent, unit
+        return msg.EncryptedStart(
+            classes=target.classes,
+            n_scores=loss.n_scores,
+            penalty=descent.penalty,
+            curvature=loss.curvature,
+            ciphertexts=ciphertexts,
+            **key_fields,
+        )
+
+    def _on_OpenSlopes(self, message: msg.OpenSlopes) -> msg.OpenedSlopes:
+        if self._desk is None:
+            raise RemoteProtocolError("OpenSlopes is for the label holder, after it has sent residuals")
+        return msg.OpenedSlopes(slopes=self._desk.open(message.slopes))
+
+    def _on_Advance(self, message: Advance) -> msg.EncryptedResiduals:
+        descent, step, stuck = self._advance(message)
+        ciphertexts = np.empty(0, np.uint8) if self._desk is None else self._desk.encrypt(descent.residuals())
+        return msg.EncryptedResiduals(step=step, ciphertexts=ciphertexts, stuck=stuck)
+
+    # --- the others ---
+
+    def _on_OpenDescent(self, message: msg.OpenDescent) -> msg.DescentReady:
+        self._opened()
+        if self.target is not None or self._side is not None:
+            raise RemoteProtocolError("OpenDescent is for parties without labels, and once")
+        check_shape(message.penalty, message.curvature)
+        if not 1 <= message.n_scores <= MAX_SCORES:
+            raise RemoteProtocolError(f"OpenDescent speaks of {message.n_scores} scores")
+        need_library()
+        key = paillier.PublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
+        slots = Slots(self.table.n_rows, message.n_scores, key.plaintext_bits)
+        self._side = SlopeSide(key, slots, self._matrix, self._job_secret)
+        self._matrix = self._side.matrix
+        self._prepare(message.n_scores, message.penalty, message.curvature)
+        self._penalty = message.penalty
+        return msg.DescentReady()
+
+    def _on_AskSlopes(self, message: msg.AskSlopes) -> msg.MaskedSlopes:
+        return msg.MaskedSlopes(ciphertexts=self._slopes().slopes(message.ciphertexts))
+
+    def _on_DescendMasked(self, message: msg.DescendMasked) -> PartialScores:
+        self._check_step(message.step)
+        if self._descent is None:
+            return self._descend(message.step, self._slopes().unmask(message.slopes))
+        if len(message.slopes):
+            raise RemoteProtocolError("the label holder has its residuals; DescendMasked brings it no slopes")
+        return self._descend(message.step, self._matrix.T @ self._descent.residuals())
+
+    def _slopes(self) -> SlopeSide:
+        if self._side is None:
+            raise RemoteProtocolError("no descent is open here")
+        return self._side
