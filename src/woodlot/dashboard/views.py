@@ -112,7 +112,8 @@ class _StateView:
         """Time and bytes of each round; requests of one number, and their replies, are one round."""
         by_number: dict[int, list[Record]] = {}
         for record in self.records(job):
-            by_number.setdefault(record.number, []).append(record)
+            if record.sender:  # the mark of a job's end is no message
+                by_number.setdefault(record.number, []).append(record)
         rounds = []
         for number, records in sorted(by_number.items()):
             started = min(r.time for r in records)
