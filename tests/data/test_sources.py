@@ -35,6 +35,7 @@ from sqlalchemy.dialects import registry, sqlite
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.formats import digest, rows_to_table
 from woodlot.data.sources import LoadedTable, TableSource, read_private
+from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError
 
 PEOPLE = pa.table(
@@ -102,15 +103,18 @@ def types(loaded: LoadedTable) -> dict[str, str]:
 
 class TestFiles:
     @pytest.mark.parametrize("kind", WRITERS)
-    def test_every_format_gives_the_same_table_and_digest(self, tmp_path: Path, kind: str) -> None:
+    @pytest.mark.parametrize("on_disk", [False, True])
+    def test_every_format_gives_the_same_table_and_digest(self, tmp_path: Path, kind: str, on_disk: bool) -> None:
         name, write = WRITERS[kind]
         write(PEOPLE, tmp_path / name)
-        loaded = source(name, folder=tmp_path).read()
+        spool = Spool(tmp_path)
+        loaded = source(name, folder=tmp_path).read(spool if on_disk else None)
         assert loaded.arrow.equals(PEOPLE)
         assert loaded.ids.to_pylist() == [30, 10, 20, 40]
         assert loaded.columns == ("age", "income", "member", "city")
         assert loaded.n_rows == 4
-        table = loaded.table()
+        table = loaded.stored(loaded.columns, np.arange(4), spool) if on_disk else loaded.table()
+        assert [path.name for path in tmp_path.iterdir()] == [name]  # what is kept has no name
         assert table.names == loaded.columns
         age, _, _, city = table.columns
         assert isinstance(age, NumericColumn)
@@ -485,6 +489,9 @@ class TestQueries:
         assert loaded.arrow.equals(expected)
         again = query("SELECT * FROM people ORDER BY age", url=url, columns=("age", "income", "city")).read()
         assert again.digest == loaded.digest
+        stored = query("SELECT * FROM people", url=url, columns=("age", "income", "city")).read(Spool(database.parent))
+        assert stored.arrow.equals(expected)
+        assert stored.digest == loaded.digest
         write_parquet(expected, database.with_name("a.parquet"))
         assert source(database.with_name("a.parquet")).read().digest == loaded.digest
         assert query("SELECT id, age FROM people", url=url).read().columns == ("age",)

@@ -289,6 +289,8 @@ class TestRefusals:
         [
             ("coordinator", "hub", "coordinator: 'hub' is not an address"),
             ("n_jobs", 0, "n_jobs must not be 0"),
+            ("memory", "2 apples", "memory: '2 apples' is not a size in bytes"),
+            ("memory", 0, "memory: 0 is not a size in bytes"),
             ("n_jobs", "all", "n_jobs: expected a whole number, got text"),
             ("tables", {}, "there is no table; add a section such as [tables.customers]"),
             ("tables", 5, "tables must be sections such as [tables.customers]"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from woodlot.data.columns import CategoryColumn, NumericColumn, category_column
+from woodlot.data.spool import Spool
 from woodlot.data.tables import Table, read_table
 from woodlot.trees.encoding import CategoryCoding, EncodedTable, NumericCoding, encode, match_codes
 from woodlot.trees.kernels.encode import group_codes
@@ -205,14 +207,21 @@ def test_arrays_have_the_promised_types() -> None:
         "n_codes": np.int64,
         "has_missing": np.uint8,
         "categorical": np.uint8,
+        "lowest": np.float32,
+        "highest": np.float32,
+        "first_value": np.int64,
     }
 
 
-def test_threads_change_nothing() -> None:
+@pytest.mark.parametrize("max_bins", [None, 9])
+def test_threads_and_where_codes_are_kept_change_nothing(tmp_path: Path, max_bins: int | None) -> None:
     rng = np.random.default_rng(3)
     columns = [make_column(kind, 2000, 7) for kind in ("continuous", "ties", "skewed", "integers", "missing")]
     table = table_of(*columns, category_column(rng.integers(-1, 5, 2000), list("edcba")))
-    one, four = (encode(table, max_bins=None, n_jobs=n_jobs) for n_jobs in (1, 4))
+    one = encode(table, max_bins=max_bins, n_jobs=1)
+    four = encode(table, max_bins=max_bins, n_jobs=4, spool=Spool(tmp_path))
+    assert four.fine.base is not None
+    assert isinstance(four.fine.base.base, memoryview)  # of the mapped file
     for name in (
         "fine",
         "coarse",
@@ -222,6 +231,9 @@ def test_threads_change_nothing() -> None:
         "n_codes",
         "has_missing",
         "categorical",
+        "lowest",
+        "highest",
+        "first_value",
     ):
         np.testing.assert_array_equal(getattr(one, name), getattr(four, name))
     for a, b in zip(one.codings, four.codings, strict=True):

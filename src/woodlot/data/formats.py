@@ -16,12 +16,16 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from woodlot.data.columns import mixed_types
+from woodlot.data.spool import Spool, rows_of_a_batch
 
 Choose = Callable[[Sequence[str]], list[str]]
 """Takes the names of the columns that there are, returns those to read, in their order, or raises DataError."""
 
 ROWS_OF_A_QUERY = 20_000
 """Rows of a query that are Python objects at the same time."""
+
+_BUFFER = 1 << 16
+"""Bytes of a column of a Parquet file that are read ahead, where not the whole column is."""
 
 _ROWS_OF_A_DIGEST = 1 << 16
 """Part of what a digest means: another number gives other digests."""
@@ -36,14 +40,23 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def read_parquet(path: Path, choose: Choose) -> Any:
+def read_parquet(path: Path, choose: Choose, spool: Spool | None = None) -> Any:
     """Read some columns of a Parquet file."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, buffer_size=0 if spool is None else _BUFFER, pre_buffer=spool is None) as file:
         used = choose(file.schema_arrow.names)
-        return file.read(columns=used).select(used)
+        if spool is None:
+            return _sound(file.read(columns=used).select(used))
+        batches = file.iter_batches(rows_of_a_batch(len(used)), columns=used, use_threads=False)
+        schema = pa.schema([file.schema_arrow.field(name) for name in used])
+        return spool.table(schema, (_sound(batch.select(used)) for batch in batches))
 
 
-def read_arrow(path: Path, choose: Choose) -> Any:
+def _sound(data: Any) -> Any:
+    data.validate(full=True)  # the offsets and codes of a damaged file would otherwise be followed
+    return data
+
+
+def read_arrow(path: Path, choose: Choose, spool: Spool | None = None) -> Any:
     """Read some columns of an Arrow file or stream, or of a Feather file."""
     with pa.OSFile(str(path)) as file:
         opened = pa.ipc.open_file if file.read(6) == b"ARROW1" else pa.ipc.open_stream
@@ -54,10 +67,21 @@ def read_arrow(path: Path, choose: Choose) -> Any:
         file.seek(0)
         only = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in used])
         with opened(file, options=only) as reader:
-            return reader.read_all().select(used)
+            if spool is None:
+                return _sound(reader.read_all().select(used))
+            schema = pa.schema([reader.schema.field(name) for name in used])
+            return spool.table(schema, (_sound(batch.select(used)) for batch in _batches(reader)))
 
 
-def read_csv(path: Path, id: str, choose: Choose, check: Callable[[Any], None]) -> Any:
+def _batches(reader: Any) -> Iterator[Any]:
+    """The record batches of an Arrow file or stream, one at a time."""
+    if isinstance(reader, pa.ipc.RecordBatchFileReader):
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+    else:
+        yield from reader
+
+
+def read_csv(path: Path, id: str, choose: Choose, check: Callable[[Any], None], spool: Spool | None = None) -> Any:
     """Read some columns of a CSV file: first their types, from all rows and not the first ones only, then the values.
 
     Arrow's errors quote cells; those that escape from here do not.
@@ -78,15 +102,23 @@ def read_csv(path: Path, id: str, choose: Choose, check: Callable[[Any], None]) 
         with _text(path) as stream, csv.open_csv(stream, in_turn, **cells) as reader:
             types = _types_of_cells(reader, used, id)
         check(pa.schema(types))
+        known = options(include_columns=used, column_types=types)
         with _text(path) as stream:
-            table = csv.read_csv(stream, **options(include_columns=used, column_types=types))
+            table = _stored_csv(stream, known, spool) if spool else _empty_is_missing(csv.read_csv(stream, **known))
     except pa.ArrowInvalid as error:
         fault = _fault_of_csv(str(error))
     else:
         if not _has_open_quote(path):
-            return _empty_is_missing(table)
+            return table
         fault = "a quote is never closed"
     raise pa.ArrowInvalid(fault)
+
+
+def _stored_csv(stream: Any, options: dict[str, Any], spool: Spool) -> Any:
+    """The values of a CSV file, block by block to the disk."""
+    with csv.open_csv(stream, csv.ReadOptions(use_threads=False), **options) as reader:
+        tables = (_empty_is_missing(pa.Table.from_batches([batch])) for batch in reader)
+        return spool.table(reader.schema, (batch for table in tables for batch in table.to_batches()))
 
 
 def _fault_of_csv(words: str) -> str:
@@ -145,14 +177,32 @@ def _empty_is_missing(table: Any) -> Any:
     return table
 
 
-def rows_to_table(parts: Iterator[Sequence[Sequence[Any]]], names: Sequence[str], used: list[str], what: str) -> Any:
+def rows_to_table(
+    parts: Iterator[Sequence[Sequence[Any]]],
+    names: Sequence[str],
+    used: list[str],
+    what: str,
+    spool: Spool | None = None,
+) -> Any:
     """Collect some columns of rows that come in parts, as Python objects."""
-    chunks: dict[str, list[Any]] = {name: [] for name in used}
-    for part in parts:
+
+    def arrow(part: Sequence[Sequence[Any]]) -> Any:
         columns = dict(zip(names, zip(*part, strict=True), strict=True))
-        for name in used:
-            chunks[name].append(_objects(columns[name], name, what))
+        return pa.table({name: _objects(columns[name], name, what) for name in used})
+
+    tables = [arrow(part) for part in parts] if spool is None else spool.parts(map(arrow, parts))
+    chunks = {name: [chunk for table in tables for chunk in table.column(name).chunks] for name in used}
     return pa.table({name: _one_type(arrays, name, what) for name, arrays in chunks.items()})
+
+
+def sort_rows(table: Any, by: str, spool: Spool | None = None) -> Any:
+    """The rows in the order of one column."""
+    if spool is None:
+        return table.sort_by([(by, "ascending")])
+    order = pc.sort_indices(table.column(by))
+    step = rows_of_a_batch(table.num_columns)
+    parts = (table.take(order.slice(at, step)) for at in range(0, len(order), step))
+    return spool.table(table.schema, (batch for part in parts for batch in part.to_batches()))
 
 
 def _objects(values: Sequence[Any], name: str, what: str) -> Any:

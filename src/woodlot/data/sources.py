@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
+    from woodlot.data.columns import Column
+    from woodlot.data.spool import Spool
     from woodlot.data.tables import Table
 
 FILE_KINDS = {".csv": "CSV", ".csv.gz": "CSV", ".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow"}
@@ -104,8 +107,13 @@ class TableSource:
         words = " ".join((self.sql or "").split())
         return f"table {self.name!r} (query: {words if len(words) <= 80 else words[:77] + '...'})"
 
-    def read(self) -> LoadedTable:
+    def read(self, spool: Spool | None = None) -> LoadedTable:
         """Read the id column and the allowed columns.
+
+        Parameters
+        ----------
+        spool : Spool, optional
+            Where to keep a table that may be larger than memory; by default it is read into memory.
 
         Returns
         -------
@@ -121,14 +129,14 @@ class TableSource:
             The file of the password cannot be used.
 
         """
-        from woodlot.data.formats import digest
+        from woodlot.data.formats import digest, sort_rows
 
-        arrow = self._read_query() if self.path is None else self._read_file(self.folder / self.path)
+        arrow = self._read_query(spool) if self.path is None else self._read_file(self.folder / self.path, spool)
         if arrow.num_rows == 0:
             raise DataError(f"{self} has no rows; a table needs at least one")
         self._check_types(arrow.schema)
         if self.path is None:
-            arrow = arrow.sort_by([(self.id, "ascending")])
+            arrow = sort_rows(arrow, self.id, spool)
         return LoadedTable(self.name, self.id, arrow, digest(arrow))
 
     def _used(self, names: Sequence[str]) -> list[str]:
@@ -167,7 +175,7 @@ class TableSource:
             if not types.is_boolean(kind):
                 raise unusable_type(column.name, str(self), str(kind))
 
-    def _read_file(self, path: Path) -> Any:
+    def _read_file(self, path: Path, spool: Spool | None) -> Any:
         import pyarrow as pa
 
         from woodlot.data.formats import read_arrow, read_csv, read_parquet
@@ -180,18 +188,22 @@ class TableSource:
             if path.stat().st_size == 0:
                 raise DataError(f"{self} is empty; write the file again")
             if kind == "CSV":
-                table = read_csv(path, self.id, self._used, self._check_types)
+                table = read_csv(path, self.id, self._used, self._check_types, spool)
             else:
-                table = (read_parquet if kind == "Parquet" else read_arrow)(path, self._used)
-                table.validate(full=True)  # the offsets and codes of a damaged file would otherwise be followed
+                table = (read_parquet if kind == "Parquet" else read_arrow)(path, self._used, spool)
             return table.replace_schema_metadata(None)
+        except MemoryError:
+            advice = "and it is kept on disk" if spool is None else "and give the process that much"
+            raise DataError(
+                f"{self} does not fit into memory; set memory in the party's configuration, {advice}"
+            ) from None
         except PermissionError:
             raise DataError(f"{self} may not be read by this user; change the permissions of the file") from None
         except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             words = " ".join(str(error).split())[:200]
             raise DataError(f"{self} is damaged or is no {kind} file: {words}; write it again") from None
 
-    def _read_query(self) -> Any:
+    def _read_query(self, spool: Spool | None) -> Any:
         try:
             import sqlalchemy
         except ImportError:
@@ -210,7 +222,7 @@ class TableSource:
                 if not result.returns_rows:
                     raise DataError(f"{self} gives no table; the setting sql must be a SELECT")
                 names = list(result.keys())
-                return rows_to_table(result.partitions(), names, self._used(names), str(self))
+                return rows_to_table(result.partitions(), names, self._used(names), str(self), spool)
         except DataError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a driver raises may quote the URL with its password
@@ -292,6 +304,19 @@ class LoadedTable:
         from woodlot.data.tables import read_table
 
         return read_table(self.arrow, what=f"table {self.name!r}", skip=self.id)
+
+    def stored(self, columns: Sequence[str], rows: NDArray[np.int64], spool: Spool) -> Table:
+        """The same of some columns and rows (-1: one that is missing everywhere), kept on disk.
+
+        In memory is one column at a time.
+        """
+        from woodlot.data.tables import Table, read_table
+
+        def kept(name: str) -> Column:
+            whole = read_table(self.arrow.select([name]), what=f"table {self.name!r}")
+            return spool.column(whole.take_or_missing(rows).columns[0])
+
+        return Table(tuple(columns), tuple(map(kept, columns)), len(rows))
 
 
 def read_private(path: Path, what: str) -> bytes:

@@ -180,6 +180,8 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         Folders of key and certificate; of journal, alignments and parts of models.
     n_jobs : int
         Threads, as in scikit-learn; -1: as many as there are cores.
+    memory : Size or None
+        What a training may have in memory, the process included; what is larger is kept on disk, in the folder `state`.
     message_limit : Size
         The largest message that is sent or accepted.
     log_format : {"text", "json"}
@@ -199,6 +201,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
     identity: Path = Path("identity")
     state: Path = Path("state")
     n_jobs: int = -1
+    memory: Size | None = None
     message_limit: Size = CoordinatorConfig().message_limit
     log_format: Literal["text", "json"] = "text"
     alignment: AlignmentConfig = AlignmentConfig()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from woodlot.data.spool import Spool
 from woodlot.service.agent import Agent
 from woodlot.service.config import PartyConfig
 from woodlot.service.party_home import PartyHome
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
+from woodlot.trees.room import Room
 
 
 class Party(Agent):
@@ -34,6 +36,7 @@ class Party(Agent):
             till=lambda job: self._sessions.till(job),
             n_jobs=effective_jobs(config.n_jobs),
             privacy=config.privacy,
+            room=None if config.memory is None else Room(Spool(config.state), config.memory),
         )
         try:
             self._connect(config, lambda job: PartyJob(home, job))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.labels import check_classes, check_targets, check_weights
+from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty
@@ -127,20 +128,28 @@ class ColumnsWork:
         if self._forest is None:
             rows, loaded = self._common_rows(), self._taken.loaded
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-                table = loaded.table().take(rows)
                 hidden = (self._taken.part.label, self._taken.part.weight)
+                table = self._table(rows, [name for name in loaded.columns if name not in hidden])
                 forest = BlindParty if order.plan.labels == "encrypted" else VerticalParty
                 self._forest = forest(
                     self.home.identity.name,
-                    table.select([name for name in table.names if name not in hidden]),
+                    table,
                     target=self._target(order, rows),
                     secret=self.home.store.secret_for("forest", "codes"),
                     job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
                     sealed_only=self.home.policy.sealed_predictions,
                     n_jobs=self.home.n_jobs,
+                    room=self.home.room,
                 )
         return self._forest.handle(message)
+
+    def _table(self, rows: NDArray[np.int64], columns: Sequence[str]) -> Table:
+        """The job's rows of some columns; a row that the party does not have (-1) is missing everywhere."""
+        loaded, room = self._taken.loaded, self.home.room
+        if room is not None:
+            return loaded.stored(columns, rows, room.spool)
+        return loaded.table().select(columns).take_or_missing(rows)
 
     def _target(self, order: TrainOrder | TrainLinearOrder, rows: NDArray[np.int64]) -> Target | None:
         if order.holder != self.home.identity.name:
@@ -195,7 +204,7 @@ class ColumnsWork:
         home.policy.check_sealed(order.how)
         part = home.store.model(message.model, message.forest)
         with private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with"):
-            table = self._taken.loaded.table().take_or_missing(rows)
+            table = self._table(rows, self._taken.loaded.columns)
             forest = VerticalParty(
                 home.identity.name,
                 table,

@@ -22,6 +22,7 @@ from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import Order, Part
 from woodlot.service.party_store import PartyStore
 from woodlot.service.policy import Policy
+from woodlot.trees.room import Room
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class PartyHome:
         Threads.
     privacy : PrivacyConfig
         What differentially private releases may cost.
+    room : Room or None
+        Where tables are kept that may be larger than memory; None: in memory.
 
     """
 
@@ -63,6 +66,7 @@ class PartyHome:
     till: Callable[[str], Till]
     n_jobs: int
     privacy: PrivacyConfig
+    room: Room | None = None
 
     @property
     def certificate(self) -> bytes:

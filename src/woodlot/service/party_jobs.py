@@ -102,7 +102,8 @@ class PartyJob:
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
         with private_errors(f"job {self.job}: table {part.table!r}", "its table cannot be used"):
-            loaded = tables[part.table].read()
+            room = self.home.room
+            loaded = tables[part.table].read(None if room is None else room.spool)
             for column in (part.label, part.weight):
                 if column is not None and column not in loaded.columns:
                     raise DataError(f"there is no column {column!r} in table {part.table!r}, or it may not be used")

@@ -14,12 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.columns import CategoryColumn
+from woodlot.data.spool import Spool
 from woodlot.data.tables import Table
 from woodlot.trees.kernels.encode import encode_values
 from woodlot.trees.parallel import effective_jobs, run_chunks
 
 MAX_COARSE = 256
 MIN_BINS = 2
+
+ENCODING_BYTES = 64
+"""What a thread needs in memory per row to read and encode a column: work space of 45 bytes, the column as it is read,
+and its codes on the way to where they stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,12 @@ class EncodedTable:
     categorical : ndarray of uint8, shape (p,)
         1 for columns of categories.
     codings : tuple of NumericCoding or CategoryCoding
-        What the fine codes mean.
+        What the fine codes mean. Their values are parts of `lowest` and `highest`.
+    lowest, highest : ndarray of float32
+        Smallest and largest value of each code of each column, one after the other; the same object unless a column
+        was binned. One value stands before all columns, so that one without values points at something too.
+    first_value : ndarray of int64, shape (p,)
+        Where the values of each column begin.
 
     """
 
@@ -85,6 +95,9 @@ class EncodedTable:
     has_missing: NDArray[np.uint8]
     categorical: NDArray[np.uint8]
     codings: tuple[Coding, ...]
+    lowest: NDArray[np.float32]
+    highest: NDArray[np.float32]
+    first_value: NDArray[np.int64]
 
     @property
     def n_columns(self) -> int:
@@ -97,7 +110,7 @@ class EncodedTable:
         return int(self.coarse.shape[1])
 
 
-def encode(table: Table, *, max_bins: int | None, n_jobs: int) -> EncodedTable:
+def encode(table: Table, *, max_bins: int | None, n_jobs: int, spool: Spool | None = None) -> EncodedTable:
     """Encode every column of a table.
 
     Parameters
@@ -110,6 +123,9 @@ def encode(table: Table, *, max_bins: int | None, n_jobs: int) -> EncodedTable:
         the code of missing values would be the 257th). Categories are never binned.
     n_jobs : int
         Threads; the result does not depend on it.
+    spool : Spool, optional
+        Where to keep codes and values that may be larger than memory; by default they are in memory. In memory is
+        then what each thread works on, `ENCODING_BYTES` for each row.
 
     Returns
     -------
@@ -120,7 +136,7 @@ def encode(table: Table, *, max_bins: int | None, n_jobs: int) -> EncodedTable:
     if max_bins is not None and not MIN_BINS <= max_bins <= MAX_COARSE:
         raise ValueError(f"max_bins must be None or from {MIN_BINS} to {MAX_COARSE}, got {max_bins}.")
     n_jobs = effective_jobs(n_jobs)
-    builder = _Builder(table, max_bins or 0)
+    builder = _Builder(table, max_bins or 0, spool)
     # Several columns per item share a work space, whose fresh memory is as dear as the sorting.
     n_items = min(len(table.columns), 4 * n_jobs)
     run_chunks(builder.encode_columns, [range(i, len(table.columns), n_items) for i in range(n_items)], n_jobs)
@@ -130,17 +146,20 @@ def encode(table: Table, *, max_bins: int | None, n_jobs: int) -> EncodedTable:
 class _Builder:
     """The arrays of an EncodedTable while threads fill them, each its own columns."""
 
-    def __init__(self, table: Table, max_bins: int) -> None:
+    def __init__(self, table: Table, max_bins: int, spool: Spool | None) -> None:
         p, n = len(table.columns), table.n_rows
+        self._empty = np.zeros if spool is None else spool.empty
+        self._keep = np.array if spool is None else spool.copy
         self.columns = table.columns
         self.max_bins = max_bins
-        self.coarse = np.zeros((p, n), dtype=np.uint8)
+        self.coarse = self._empty((p, n), np.uint8)
         self.last_fine = np.zeros((p, MAX_COARSE), dtype=np.int64)
         self.n_coarse = np.zeros(p, dtype=np.int64)
         self.n_codes = np.zeros(p, dtype=np.int64)
         self.has_missing = np.zeros(p, dtype=np.uint8)
         self.categorical = np.array([isinstance(c, CategoryColumn) for c in table.columns], dtype=np.uint8)
-        self.codings: dict[int, Coding] = {}
+        self.categories: dict[int, tuple[str, ...]] = {}
+        self.values: dict[int, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
         # Only the columns whose fine codes are not the coarse ones, until the type that fits all is known.
         self.own_fine: dict[int, NDArray[np.unsignedinteger[Any]]] = {}
 
@@ -171,22 +190,34 @@ class _Builder:
             )
             self.n_codes[f], self.n_coarse[f], self.has_missing[f] = n_codes, n_coarse, missing
             if n_codes + missing > n_coarse:
-                self.own_fine[f] = ranks.astype(_smallest_type(n_codes + missing))
-            smallest = low[:n_codes].copy()
-            largest = high[:n_codes].copy() if self.max_bins else smallest
-            self.codings[f] = NumericCoding(smallest, largest)
+                self.own_fine[f] = self._keep(ranks.astype(_smallest_type(n_codes + missing)))
+            smallest = self._keep(low[:n_codes])
+            self.values[f] = smallest, self._keep(high[:n_codes]) if self.max_bins else smallest
 
     def _encode_categories(self, f: int, column: CategoryColumn) -> None:
         n_codes = len(column.categories)
         missing = column.codes < 0
         self.n_codes[f], self.has_missing[f] = n_codes, missing.any()
         codes = np.where(missing, n_codes, column.codes)
-        self.own_fine[f] = codes.astype(_smallest_type(n_codes + int(self.has_missing[f])))
-        self.codings[f] = CategoryCoding(column.categories)
+        self.own_fine[f] = self._keep(codes.astype(_smallest_type(n_codes + int(self.has_missing[f]))))
+        self.categories[f] = column.categories
 
     def finish(self, n_jobs: int) -> EncodedTable:
+        fine = self._all_fine(n_jobs)
+        sizes = [len(self.values[f][0]) if f in self.values else 0 for f in range(len(self.columns))]
+        ends = 1 + np.cumsum([0, *sizes])
+        lowest = self._all_values(0, ends)
+        highest = self._all_values(1, ends) if self.max_bins else lowest
+        self.values.clear()
+
+        def coding(f: int) -> Coding:
+            if f in self.categories:
+                return CategoryCoding(self.categories[f])
+            low = lowest[ends[f] : ends[f + 1]]
+            return NumericCoding(low, highest[ends[f] : ends[f + 1]] if self.max_bins else low)
+
         return EncodedTable(
-            fine=self._all_fine(n_jobs),
+            fine=fine,
             coarse=self.coarse,
             last_fine=self.last_fine,
             n_coarse=self.n_coarse,
@@ -194,14 +225,23 @@ class _Builder:
             n_codes=self.n_codes,
             has_missing=self.has_missing,
             categorical=self.categorical,
-            codings=tuple(self.codings[f] for f in range(len(self.columns))),
+            codings=tuple(map(coding, range(len(self.columns)))),
+            lowest=lowest,
+            highest=highest,
+            first_value=np.minimum(ends[:-1], len(lowest) - 1),
         )
+
+    def _all_values(self, which: int, ends: NDArray[np.int64]) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = self._empty((int(ends[-1]),), np.float32)
+        for f, pair in self.values.items():
+            values[ends[f] : ends[f + 1]] = pair[which]
+        return values
 
     def _all_fine(self, n_jobs: int) -> NDArray[np.unsignedinteger[Any]]:
         if not self.own_fine:
             return self.coarse
         widest = max((codes.dtype for codes in self.own_fine.values()), key=lambda dtype: dtype.itemsize)
-        fine = np.empty(self.coarse.shape, dtype=widest)
+        fine: NDArray[np.unsignedinteger[Any]] = self._empty(self.coarse.shape, widest)
 
         def fill(f: int) -> None:
             fine[f] = self.own_fine.pop(f, self.coarse[f])  # gives the column's memory back at once

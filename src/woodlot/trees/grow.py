@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.trees.encoding import EncodedTable, NumericCoding
+from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import classes, cut, rows, targets, wide
 from woodlot.trees.kernels.search import (
@@ -138,13 +138,6 @@ class Grower:
         self.root_sizes = self.end - self.start
         self._won: list[_Won] = []
         self._columns = Columns(*(getattr(table, name) for name in Columns._fields))
-        numeric = [c if isinstance(c, NumericCoding) else _NO_VALUES for c in table.codings]
-        self._lowest = np.concatenate([np.zeros(1, np.float32), *(c.low for c in numeric)])
-        self._highest = self._lowest  # one array for both, unless values were binned
-        if any(c.low is not c.high for c in numeric):
-            self._highest = np.concatenate([np.zeros(1, np.float32), *(c.high for c in numeric)])
-        # one value stands before all columns, so that a column without values points at something too
-        self._first_value = np.minimum(np.cumsum([1, *(len(c.low) for c in numeric)])[:-1], len(self._lowest) - 1)
         self._prepare_kernels(int(self.root_sizes.max(initial=0)), bootstrap, len(labels))
         self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
         self._close(np.arange(len(trees), dtype=np.int64))
@@ -497,8 +490,9 @@ class Grower:
         self, feature: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Midpoints between the neighbouring values that are present in the nodes; NaN for categories."""
-        below = self._highest[self._first_value[feature] + np.maximum(low, 0)].astype(np.float64)
-        above = self._lowest[self._first_value[feature] + np.maximum(high, 0)].astype(np.float64)
+        first = self.table.first_value[feature]
+        below = self.table.highest[first + np.maximum(low, 0)].astype(np.float64)
+        above = self.table.lowest[first + np.maximum(high, 0)].astype(np.float64)
         # nothing but missing values on the right: every value goes left
         threshold = np.where(high >= 0, below / 2 + above / 2, np.inf)
         return np.where(self.table.categorical[feature] == 1, np.nan, threshold)
@@ -626,4 +620,3 @@ class Grower:
 
 
 _NO_SET = np.empty(0, np.uint8)
-_NO_VALUES = NumericCoding(np.empty(0, np.float32), np.empty(0, np.float32))

@@ -33,12 +33,14 @@ class TableSummary(Message):
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
         "number of rows and of columns; each column's code, which only its party can turn into a name; "
-        "whether the party lets the coordinator keep the complete model",
+        "whether the party lets the coordinator keep the complete model; how many trees fit its memory at once",
         "encoded",
     )
     n_rows: int
     feature_keys: U64
     shares_model: bool
+    trees_together: int = 0
+    """0: any number."""
 
 
 class ShareLabels(Message):

@@ -31,6 +31,7 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
+from woodlot.trees.room import Room
 from woodlot.trees.sampling import feature_key
 
 RESIDUAL_QUANTILES = 201
@@ -96,6 +97,8 @@ class VerticalParty:
         Policy: predictions are answered under seal only.
     n_jobs : int
         Threads.
+    room : Room, optional
+        Where codes are kept, and what may be in memory; by default all of it.
     """
 
     takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
@@ -115,6 +118,7 @@ class VerticalParty:
         sealer: Sealer | None = None,
         sealed_only: bool = False,
         n_jobs: int = 1,
+        room: Room | None = None,
     ) -> None:
         self.name = name
         self.table = table
@@ -127,6 +131,7 @@ class VerticalParty:
         self._sealed_only = sealed_only
         self._job_secret = secrets.token_bytes(SECRET_BYTES) if job_secret is None else job_secret
         self.n_jobs = n_jobs
+        self._room = room
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
         self.state = State.idle if forest is None else State.trained
@@ -164,12 +169,26 @@ class VerticalParty:
     def _on_OpenTraining(self, message: msg.OpenTraining) -> msg.TableSummary:
         if message.max_bins is not None and not MIN_BINS <= message.max_bins <= MAX_COARSE:
             raise RemoteProtocolError(f"OpenTraining asks for {message.max_bins} bins")
-        self._codes = encode(self.table, max_bins=message.max_bins, n_jobs=self.n_jobs)
+        n_jobs, together = self._encode(message.max_bins)
+        self.n_jobs = n_jobs
         self.forest, self._parts, self._answers = None, [], None
         self.state = State.opened
         return msg.TableSummary(
-            n_rows=self.table.n_rows, feature_keys=self.feature_keys, shares_model=self.shares_model
+            n_rows=self.table.n_rows,
+            feature_keys=self.feature_keys,
+            shares_model=self.shares_model,
+            trees_together=together,
         )
+
+    def _encode(self, max_bins: int | None) -> tuple[int, int]:
+        """Make the codes; returns how many threads and how many trees there is then room for."""
+        room, n_rows = self._room, self.table.n_rows
+        if room is None:
+            self._codes = encode(self.table, max_bins=max_bins, n_jobs=self.n_jobs)
+            return self.n_jobs, 0
+        encoding, growing = (find(n_rows, self.n_jobs) for find in (room.threads_to_encode, room.threads_to_grow))
+        self._codes = encode(self.table, max_bins=max_bins, n_jobs=encoding, spool=room.spool)
+        return growing, room.trees_together(n_rows, growing)
 
     def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
         target = self._labels_asked(message.task)

@@ -113,9 +113,11 @@ class ForestPlan:
             balance=self.class_weight == "balanced_subsample",
         )
 
-    def batches(self, n_rows: int) -> list[range]:
-        """Trees that grow together: as many as the memory limit allows."""
+    def batches(self, n_rows: int, at_most: int | None = None) -> list[range]:
+        """Trees that grow together: as many as the memory limit, and the memory of every party, allows."""
         together = max(1, min(self.n_estimators, self.memory_limit // (BYTES_PER_ROW * n_rows)))
+        if at_most is not None:
+            together = max(1, min(together, at_most))
         return [range(t, min(t + together, self.n_estimators)) for t in range(0, self.n_estimators, together)]
 
     def start_message(self, n_rows: int, answer: EncodedLabels) -> StartForest:

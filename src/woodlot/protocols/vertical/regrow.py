@@ -107,7 +107,7 @@ def regrow(
     change = _Change.of(plan, former, leaver, level, n_jobs)
     sketches, grown, searched = [], [], 0
     trees = np.flatnonzero(np.add.reduceat(change.searched, former.structure.offset[:-1]) > 0)
-    for batch in plan.batches(ready.n_rows):
+    for batch in plan.batches(ready.n_rows, ready.together):
         chosen = trees[(trees >= batch.start) & (trees < batch.stop)]
         if len(chosen):
             growing = _Regrowth(plan, ready, holder, n_jobs, former, change, chosen)

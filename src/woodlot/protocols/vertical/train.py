@@ -74,7 +74,7 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
     """
     ready = yield from prepare(plan, parties, holder)
     grown = []
-    for batch in plan.batches(ready.n_rows):
+    for batch in plan.batches(ready.n_rows, ready.together):
         trees = Batch(plan, ready, holder, n_jobs)
         part = yield from trees.grow(batch)
         grown.append(part)
@@ -106,7 +106,8 @@ def prepare(plan: ForestPlan, parties: tuple[str, ...], holder: str) -> Generato
     begin = encrypt_labels if plan.labels == "encrypted" else _share_labels
     answer, start = yield from begin(plan, n_rows, active, holder)
     sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
-    return Prepared(n_rows, features, answer, start, active, sharing)
+    together = min((s.trees_together for s in summaries.values() if s.trees_together > 0), default=None)
+    return Prepared(n_rows, features, answer, start, active, sharing, together)
 
 
 def _share_labels(
@@ -136,6 +137,8 @@ class Prepared:
     start: StartForest | StartBlind
     active: tuple[str, ...]
     sharing: frozenset[str]
+    together: int | None
+    """How many trees fit the parties' memories at the same time; None: any number."""
 
 
 @dataclass(frozen=True, eq=False)
