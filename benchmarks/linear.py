@@ -86,9 +86,10 @@ def main() -> None:
     costs(100, 4, 1)  # imports, and what is made once
     text = "\n".join(
         [
-            "# Linear models",
+            "# Linear models: accuracy, and what encrypted residuals cost",
             "",
-            "Made by `benchmarks/linear.py`. Ten folds, default settings:",
+            "Written by `python benchmarks/linear.py --out docs/results/linear.md`; what it is: "
+            "[linear.md](../protocol/linear.md). Ten folds, default settings:",
             "",
             *accuracies(),
             "",

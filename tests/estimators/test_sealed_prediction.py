@@ -21,10 +21,10 @@ def fitted() -> wl.FederatedForestClassifier:
 
 
 @given(seed=st.integers(0, 2**32), parties=st.integers(1, 4), task=st.sampled_from(["soft", "majority", "targets"]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_sealed_equals_plain_on_every_row(seed: int, parties: int, task: str) -> None:
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(5, 140))
+    n = int(rng.integers(5, 70))
     X = pd.DataFrame({f"x{k}": rng.integers(-3, 4, n).astype(float) for k in range(4)})
     X["town"] = np.array(["A", "B", "C"])[rng.integers(0, 3, n)]
     X = X.mask(rng.random(X.shape) < 0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +13,36 @@ import pytest
 from typer.testing import CliRunner
 
 from woodlot.cli import app
+from woodlot.crypto import paillier
+from woodlot.estimators import checks
 from woodlot.estimators.forest import FederatedForestClassifier
 from woodlot.exceptions import DataError
 from woodlot.experiments import leaks
 from woodlot.experiments.leaks import Finding
 
 SMALL = {"n_estimators": 8, "max_depth": 6}
+BITS = 512
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Attacks in a moment: fewer ids to try, short keys, and attackers that grow few trees."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaks, "TRIED_IDS", 20_000)
+        patch.setattr(leaks, "MAX_ALIGNED", 25)
+        patch.setattr(leaks, "ATTACK_TREES", 15)
+        patch.setattr(paillier, "SMALLEST_BITS", BITS)
+        patch.setattr(checks, "KEY_BITS", (BITS, *checks.KEY_BITS))
+        yield
 
 
 @pytest.fixture(scope="module")
 def case() -> leaks.Case:
-    return leaks.made_up_case(500)
+    return leaks.made_up_case(400)
 
 
 @pytest.fixture(scope="module")
-def findings(case: leaks.Case) -> list[Finding]:
+def findings(case: leaks.Case, quick: None) -> list[Finding]:
     return leaks.run_leak_test(case, SMALL, ["shared"])
 
 
@@ -51,10 +66,11 @@ def test_shared_labels_are_read_from_their_code(findings: list[Finding]) -> None
 def test_encrypted_labels_leave_nothing_to_read_in_their_place(case: leaks.Case) -> None:
     """Chance level, for what is sent in place of labels; partitions tell what they tell, and the report says so."""
     few = leaks.Case(
-        {party: {name: values[:200] for name, values in own.items()} for party, own in case.columns.items()},
-        case.labels[:200],
+        {party: {name: values[:100] for name, values in own.items()} for party, own in case.columns.items()},
+        case.labels[:100],
+        case.ids,
     )
-    forest = {"n_estimators": 2, "max_depth": 3, "key_bits": 2048, "max_bins": 8}
+    forest = {"n_estimators": 2, "max_depth": 3, "key_bits": BITS, "max_bins": 8}
     found = leaks.run_leak_test(few, forest, ["encrypted"])
     for role in ("shop", "coordinator"):
         code = of(found, "labels from their code", "labels=encrypted", role)
@@ -91,10 +107,9 @@ def test_hashes_without_a_key_are_tried_out(findings: list[Finding]) -> None:
         assert of(findings, "ids from their hashes", method, "coordinator").value == 0
 
 
-def test_no_attack_succeeds_on_labels_that_mean_nothing() -> None:
+def test_no_attack_succeeds_on_labels_that_mean_nothing(case: leaks.Case) -> None:
     """Random labels: leaves cannot tell those of rows that no tree has drawn, and columns tell nothing."""
-    case = leaks.made_up_case(400)
-    noise = leaks.Case(case.columns, np.random.default_rng(5).permutation(case.labels), None)
+    noise = leaks.Case(case.columns, np.random.default_rng(5).permutation(case.labels), case.ids)
     stumps = leaks.run_leak_test(noise, {"n_estimators": 1, "max_depth": 1}, ["shared"])
     assert not of(stumps, "labels from leaves", "labels=shared", "shop", "grouped").leaks
 
@@ -122,7 +137,7 @@ def test_a_table_of_ones_own(tmp_path: Path, case: leaks.Case) -> None:
     table = table.append_column("outcome", pa.array(case.labels)).append_column("id", pa.array(case.ids))
     pq.write_table(table, tmp_path / "own.parquet")
     options = ["leak-test", str(tmp_path / "own.parquet"), "--label", "outcome", "--id", "id", "--labels", "shared"]
-    options += ["--party", "bank=bank_0,bank_1", "--party", "shop=shop_0,shop_1,shop_2", "--rows", "300"]
+    options += ["--party", "bank=bank_0,bank_1", "--party", "shop=shop_0,shop_1,shop_2", "--rows", "150"]
     options += ["--set", "n_estimators=3", "--json"]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output

@@ -19,12 +19,16 @@ from small_jobs import EVERYBODY, PARTIES, PLAN, model_of, train_order, user_of
 from world import World
 
 from woodlot.connected import ConnectedFederation
+from woodlot.federation import Labels
+from woodlot.protocols.linear.model import LinearPlan
 from woodlot.service.orders import AnyOrder
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedFederation]]:
     world = World(tmp_path_factory.mktemp("kill"), small_tables())
+    for own in world.settings.values():
+        own["policy"]["protocols"] = ["align", "train", "predict", "train-linear"]
     with ThreadPoolExecutor(1) as pool, processes(world) as running:
         running.wait_connected()
         with user_of(world) as user:
@@ -85,6 +89,39 @@ def test_a_death_at_any_round_of_a_prediction_changes_nothing(stage: Stage[Conne
         assert stage.user.client.job(again).score == facts.score
         for party in PARTIES:  # however often it was asked, a row counts once
             assert rows_spent(stage, party, again) == rows_spent(stage, party, job) == len(answers)
+
+
+def test_a_death_in_the_middle_of_a_sealed_prediction_changes_nothing(stage: Stage[ConnectedFederation]) -> None:
+    """Masks and random numbers come back with the party: else the sums would not be 0 at the true leaves."""
+
+    def order() -> AnyOrder:
+        return stage.user.predict_order(stage.undisturbed, how="sealed")
+
+    job, _ = stage.run(order())
+    total = stage.replies("shop", job)
+    again = order()
+    assert kill_through(stage, again, "shop", set(range(total - 4, total)))
+    answers, expected = stage.user.client.predictions(again.job), stage.user.client.predictions(job)
+    assert (answers.outputs == expected.outputs).all()
+    plain, _ = stage.run(stage.user.predict_order(stage.undisturbed))
+    assert (answers.outputs == stage.user.client.predictions(plain).outputs).all()
+
+
+@pytest.mark.parametrize("victim", PARTIES)
+def test_a_death_while_residuals_are_encrypted_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
+    plan = LinearPlan(
+        task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(), max_iter=1,
+        tol=1e-3, residuals="encrypted", key_bits=2048,
+    )  # fmt: skip
+
+    def order() -> AnyOrder:
+        return stage.user.train_linear_order(plan, Labels("bank", "late", None), {})
+
+    job, _ = stage.run(order())
+    total, again = stage.replies(victim, job), order()
+    assert kill_through(stage, again, victim, set(range(total - 6, total, 3)))
+    root = stage.running.world.root
+    assert model_of(root, again.job) == model_of(root, job)
 
 
 def rows_spent(stage: Stage[ConnectedFederation], party: str, job: str) -> int:

@@ -55,6 +55,8 @@ TRIED_IDS = 200_000
 """Ids that the attack on hashes tries."""
 MAX_ALIGNED = 500
 """Ids that are aligned for it."""
+ATTACK_TREES = 50
+"""Trees of forests that an attacker grows on what it knows."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ def leaf_attack(case: Case, tape: Tape, setting: str, leaf: NDArray[np.int64]) -
     numbers = np.unique(case.labels, return_inverse=True)[1]
     own = case.matrix(case.passive)
     largest = float(np.bincount(numbers).max() / len(numbers))
-    alone = RandomForestClassifier(100, random_state=0).fit(own[known], numbers[known])
+    alone = RandomForestClassifier(ATTACK_TREES, random_state=0).fit(own[known], numbers[known])
     chance = float((alone.predict(own[rest]) == numbers[rest]).mean())
     about = ("labels from leaves", f"labels={setting}", case.passive)
     measures = (f"labels inferred, {len(known)} known", "rows grouped by label, none known")
@@ -370,7 +372,8 @@ def order_attack(case: Case, model: FederatedForestClassifier, leaf: NDArray[np.
         if len(np.unique(column)) < 5:
             continue
         for features, result in ((sides, with_values), (own, before)):
-            attacker = RandomForestRegressor(50, max_features=0.3, random_state=0).fit(features[known], column[known])
+            attacker = RandomForestRegressor(ATTACK_TREES, max_features=0.3, random_state=0)
+            attacker.fit(features[known], column[known])
             result.append(abs(_correlation(attacker.predict(features[rest]), column[rest])))
         by_code.append(abs(_correlation(sides[:, feature == first + number].sum(axis=1), column)))
     reached, chance, coded = (float(np.mean(values or [0.0])) for values in (with_values, before, by_code))
