@@ -127,6 +127,11 @@ class ConnectedFederation:
         self._fields = {"method": align, "join": join}
         self._alignment: JobFacts | None = None
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """The name of each party's table."""
+        return dict(self._tables)
+
     def __repr__(self) -> str:
         try:
             connected = self.client.parties()
@@ -265,7 +270,7 @@ class ConnectedFederation:
 
     def revoke(self, forest: GrownForest, label: Labels, leaver: str, level: int) -> tuple[GrownForest, Receipt]:
         """Have a party leave a forest; used by the estimators."""
-        facts = self.client.model(_model_of(forest)).facts
+        facts = self.client.model(model_of(forest)).facts
         done = self.client.finish(self.client.submit(self.revoke_order(facts, leaver, level, label)).job)
         return grown_forest(self.client.model(done.job))[0], self.client.receipt(done.job)
 
@@ -284,7 +289,7 @@ class ConnectedFederation:
         n_jobs: int = 1,
     ) -> tuple[Answer, Account]:
         """Have rows predicted; used by the estimators."""
-        order = self.predict_order(_model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
+        order = self.predict_order(model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
         return self._answers(order)
 
     def _answers(self, order: AnyOrder) -> tuple[Answer, Account]:
@@ -296,7 +301,7 @@ class ConnectedFederation:
 
     def score(self, forest: GrownForest, label: str, vote: Vote, shuffled: tuple[int, int] | None, how: Route) -> float:
         """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
-        order = self.predict_order(_model_of(forest), label, how=how, vote=vote, shuffled=shuffled, give_answers=False)
+        order = self.predict_order(model_of(forest), label, how=how, vote=vote, shuffled=shuffled, give_answers=False)
         return self._told_score(order)
 
     def _told_score(self, order: AnyOrder) -> float:
@@ -336,11 +341,11 @@ class ConnectedFederation:
 
     def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
         """Have rows predicted: probabilities of classes, or targets; used by the estimators."""
-        return self._answers(self.predict_linear_order(_model_of(fitted)))
+        return self._answers(self.predict_linear_order(model_of(fitted)))
 
     def score_linear(self, fitted: FittedLinear, label: str) -> float:
         """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
-        return self._told_score(self.predict_linear_order(_model_of(fitted), label, give_answers=False))
+        return self._told_score(self.predict_linear_order(model_of(fitted), label, give_answers=False))
 
 
 @contextmanager
@@ -378,7 +383,8 @@ def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
     return forest, Account.from_json(facts.disclosure, facts.cost)
 
 
-def _model_of(forest: GrownForest | FittedLinear) -> str:
+def model_of(forest: GrownForest | FittedLinear) -> str:
+    """A model's name at the coordinator."""
     if forest.model is None:
         raise DataError("this model was not grown on a connected federation: its parties keep no part of it")
     return forest.model

@@ -7,17 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from woodlot.connected import ConnectedFederation, grown_forest
+from woodlot.connected import ConnectedFederation, grown_forest, model_of
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelPart
+    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
     from woodlot.service.client import Client
-    from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
+    from woodlot.service.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
+    from woodlot.service.receipts import Receipt
 
 
 class ConnectedRowFederation(ConnectedFederation):
@@ -69,6 +71,28 @@ class ConnectedRowFederation(ConnectedFederation):
 
         return TrainRowsOrder(**self._parts(self.parties, label), plan=plan, settings=json.dumps(settings), name=name)
 
+    def without(self, party: str) -> ConnectedRowFederation:
+        """The other parties, over the same line."""
+        return ConnectedRowFederation(self.client, {p: table for p, table in self._tables.items() if p != party})
+
+    def revoke_rows_order(
+        self, model: ModelFacts, plan: HorizontalPlan, label: str, leaver: str, level: int
+    ) -> RevokeRowsOrder:
+        """An order to take a party out of a whole forest: the others grow it anew."""
+        from woodlot.service.orders import RevokeRowsOrder
+
+        if level != 3:
+            raise DataError("between organisations a party leaves a forest over rows at level 3: it is grown anew")
+        check_leaver(model.parties, None, leaver)
+        staying = [p for p in model.parties if p != leaver]
+        absent = [p for p in staying if p not in self._tables]
+        if absent:
+            raise DataError(f"name the tables of {absent} too: all parties that stay grow the forest anew")
+        return RevokeRowsOrder(
+            **self._parts(staying, label), plan=plan, settings=model.settings, name=model.name,
+            model=model.model, leaver=leaver,
+        )  # fmt: skip
+
     def predict_rows_order(self, model: str, label: str | None = None) -> PredictRowsOrder:
         """An order to have every party predict its rows and keep the answers; with a label it scores them, too."""
         from woodlot.service.orders import PredictRowsOrder
@@ -104,6 +128,14 @@ class ConnectedRowFederation(ConnectedFederation):
             The forest, whole, and who saw what while it grew.
         """
         return whole_grown_forest(self._have_grown(self.train_rows_order(plan, label, settings), on_progress))
+
+    def revoke_rows(
+        self, forest: GrownForest, plan: HorizontalPlan, label: str, leaver: str, level: int
+    ) -> tuple[GrownForest, Account, Receipt]:
+        """Have a party leave a whole forest; used by the estimators."""
+        facts = self.client.model(model_of(forest)).facts
+        done = self.client.finish(self.client.submit(self.revoke_rows_order(facts, plan, label, leaver, level)).job)
+        return *whole_grown_forest(self.client.model(done.job)), self.client.receipt(done.job)
 
     def predict_rows(self, model: str, label: str | None = None) -> JobFacts:
         """Have every party predict its own rows and keep the answers beside its ids, under ``answers/JOB.parquet``.

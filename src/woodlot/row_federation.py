@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,11 @@ from woodlot.federation import Federation, GrownForest, Labels, Member, fresh_en
 from woodlot.privacy.purse import LedgerPurse, Purse
 from woodlot.protocols.agreement import Entropy
 from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
+from woodlot.protocols.horizontal.leaving import Left, grow_without
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
+from woodlot.protocols.horizontal.schema import Rounds
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.horizontal import Task
@@ -79,6 +83,14 @@ class RowFederation(Federation):
         lines = [f"Federation of {clients} with the same columns, {self.n_rows:,} rows"]
         lines += [f"  {name:<{width}}  {member.table.n_rows:,} rows" for name, member in self._members.items()]
         return "\n".join(lines)
+
+    def without(self, party: str) -> RowFederation:
+        """The other clients, with their secrets and purses."""
+        members = {name: member for name, member in self._members.items() if name != party}
+        rest = RowFederation(members, {name: ids for name, ids in self._row_ids.items() if name != party})
+        rest._lasting = {name: self._lasting[name] for name in members}
+        rest._purses = {name: self._purses[name] for name in members}
+        return rest
 
     def tables(self) -> list[Table]:
         """The tables of all clients, where they are simulated in one process."""
@@ -155,6 +167,48 @@ class RowFederation(Federation):
         GrownForest, Account
             The forest, whole, and who saw what while it grew.
         """
+        (forest, part), account = self._run(protocol_of(plan, self.parties), plan, targets, label, n_jobs, on_progress)
+        parts = {HOLDER: part}
+        return GrownForest(forest, parts, parts), account
+
+    def grow_without(
+        self,
+        forest: GrownForest,
+        leaver: str,
+        plan: CollaborativePlan,
+        targets: Mapping[str, Target],
+        *,
+        label: str | None = None,
+        n_jobs: int = 1,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> tuple[Left, Account]:
+        """Take a client out of a collaborative forest that has grown here; used by the estimators.
+
+        Parameters
+        ----------
+        forest : GrownForest
+            The forest; it is not changed.
+        leaver : str
+            The client that leaves; it is not asked anything.
+        plan, targets, label, n_jobs, on_progress
+            As for ``grow``.
+        """
+        rest = self.without(leaver)
+        protocol = grow_without(
+            plan, rest.parties, forest.coordinator, forest.parts[HOLDER], self.parties.index(leaver)
+        )
+        return rest._run(protocol, plan, targets, label, n_jobs, on_progress)
+
+    def _run(
+        self,
+        protocol: Rounds,
+        plan: HorizontalPlan,
+        targets: Mapping[str, Target],
+        label: str | None,
+        n_jobs: int,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> tuple[Any, Account]:
+        """Run a protocol with all clients."""
         common = secrets.token_bytes(_SECRET_BYTES)
         threads = max(1, n_jobs // len(self.parties))
         handlers = {}
@@ -174,9 +228,8 @@ class RowFederation(Federation):
             handlers[name] = client_of(plan, own)
         ledger = Ledger()
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            forest, part = run(protocol_of(plan, self.parties), driver, ledger=ledger, on_progress=on_progress)
-        parts = {HOLDER: part}
-        return GrownForest(forest, parts, parts), ledger.account()
+            outcome = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+        return outcome, ledger.account()
 
 
 def _numbered(rows: NDArray[np.int64]) -> list[bytes]:

@@ -29,6 +29,9 @@ from woodlot.cli._client import (
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
+    from woodlot.connected import ConnectedFederation
+    from woodlot.protocols.messages.jobs import ModelFacts
+    from woodlot.service.orders import AnyOrder
     from woodlot.service.receipts import Receipt
 
 
@@ -36,7 +39,10 @@ def revoke(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, id, or the beginning of its id.")],
     party: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
     level: Annotated[int, typer.Option(min=1, max=3, help="1: its nodes and all under them; 3: exact.")] = 1,
-    y: Annotated[str | None, typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training.")] = None,
+    y: Annotated[
+        str | None,
+        typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training; COLUMN for a forest over rows."),
+    ] = None,
     tables: TablesOption = None,
     sample_weight: Annotated[
         str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, as in the training.")
@@ -87,9 +93,7 @@ def _run(
         federation = connect(access.address, access.identity, tables=tables)
     with federation:
         client = federation.client
-        facts = find_model(client, model)
-        labels = federation.find_labels(label, weight)
-        ordered = client.submit(federation.revoke_order(facts, party, level, labels))
+        ordered = client.submit(_order(federation, find_model(client, model), party, level, label, weight))
         if detach:
             detached(ordered, access, as_json=as_json)
             return
@@ -100,6 +104,24 @@ def _run(
     if out is not None:
         receipt.save(out)
     _say(receipt, done.job, out, as_json=as_json)
+
+
+def _order(
+    federation: ConnectedFederation, facts: ModelFacts, party: str, level: int, label: str, weight: str | None
+) -> AnyOrder:
+    if facts.layout != "rows":
+        return federation.revoke_order(facts, party, level, federation.find_labels(label, weight))
+    import json
+
+    from woodlot.connected_rows import ConnectedRowFederation
+    from woodlot.estimators.loading import from_settings
+    from woodlot.estimators.whole import WholeForest
+
+    model = from_settings(json.loads(facts.settings))
+    if not isinstance(model, WholeForest):
+        raise ConfigError("what this model was grown by is not known here; train it anew without the party")
+    rows = ConnectedRowFederation(federation.client, federation.tables)
+    return rows.revoke_rows_order(facts, model.make_plan(), label, party, level)
 
 
 def _say(receipt: Receipt, model: str, out: Path | None, *, as_json: bool) -> None:

@@ -220,7 +220,7 @@ class CoordinatorView(_StateView):
     def receipts(self) -> dict[str, Receipt]:
         """Receipts of revocations by job, the youngest first; one that cannot be read is left out."""
         found = {}
-        for job in (job for job in self.jobs() if job.kind == "revoke"):
+        for job in (job for job in self.jobs() if job.kind.startswith("revoke")):
             text = self.store.receipt(job.job)
             if text is not None:
                 with suppress(ReceiptError):

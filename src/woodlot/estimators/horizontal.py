@@ -31,6 +31,7 @@ from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+from woodlot.service.receipts import Receipt
 
 
 class _LocalMethod(WholeForest):
@@ -379,5 +380,8 @@ def restore_whole(kind: type[W], stored: StoredForest) -> W:
     model.cost_ = Cost(**notes["cost"])
     model.privacy_ = PrivacyClaim.from_dict(notes["privacy"])
     model._restore(notes)
-    model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts))
+    if notes.get("receipts"):
+        model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])
+    epoch = int(notes.get("epoch", 0))
+    model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts, epoch=epoch))
     return model

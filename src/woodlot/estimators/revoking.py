@@ -72,7 +72,7 @@ def revoke(
         return _revoke_elsewhere(model, training.federation, training.labels, party, level)
     check_leaver(former.coordinator.parties, model._label_holder(training.labels), party)
     key = forest_id_of(former.coordinator)
-    signer = _signer(identity)
+    signer = signer_of(identity)
     if request is None:
         request = make_request(party, level, key, signer)
     check_request(request, party, level, key)
@@ -90,7 +90,7 @@ def revoke(
         parties_before=former.coordinator.parties, parties_after=forest.coordinator.parties,
         before=before, after=digests(forest), epoch_before=former.epoch, epoch_after=forest.epoch,
         keys_before=keys[0], keys_after=forest.memo.key_epoch(), scores=scores, notified=forest.coordinator.parties,
-        revoked_key=keys[1], **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown),
+        revoked_key=keys[1], **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown.searched),
     )  # fmt: skip
     receipt = make_receipt(statement, request, signer)
     changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
@@ -139,13 +139,13 @@ def changes(former: CoordinatorForest, regrown: Change) -> dict[str, Any]:
     }
 
 
-def cost_of(cost: Cost, regrown: Change) -> CostOf:
+def cost_of(cost: Cost, searched: int) -> CostOf:
     """What a receipt says of the cost."""
     return CostOf(
         rounds=cost.rounds,
         bytes=cost.bytes_sent + cost.bytes_received,
         seconds=round(cost.total_seconds, 6),
-        nodes_searched=regrown.searched,
+        nodes_searched=searched,
     )
 
 
@@ -175,7 +175,8 @@ def _training(model: FederatedForest, data: Any) -> Training:
     return Training(Federation.dealt(table, origin.dealing), Labels(next(iter(origin.dealing)), target=target))
 
 
-def _signer(identity: str | os.PathLike[str] | Identity | None) -> MemberKey | FreshKey:
+def signer_of(identity: str | os.PathLike[str] | Identity | None) -> MemberKey | FreshKey:
+    """Who signs: a member of a federation, or by default a fresh key."""
     if identity is None:
         return FreshKey()
     return MemberKey(identity if isinstance(identity, Identity) else Identity.load(identity))

@@ -23,6 +23,7 @@ from woodlot.estimators.base import AnyFederation
 from woodlot.estimators.checks import is_int, is_real, require
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.labels import class_array
+from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, forget_fit
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
@@ -39,6 +40,8 @@ from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.protocols.vertical.target import Target
 from woodlot.row_federation import RowFederation
 from woodlot.runtime.audit import Account, Cost, Disclosures
+from woodlot.service.identity import Identity
+from woodlot.service.receipts import Receipt, Request
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import derive_seed
@@ -53,6 +56,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
     _criteria: tuple[str, ...]
     _task: Task
     _origin: Origin
+    receipts_: tuple[Receipt, ...]
     criterion: str
     parties: Any
     n_jobs: int | None
@@ -120,6 +124,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             plan = self._plan(seed)
             with progress_bar(self.verbose, "growing trees") as show:
                 self._keep(plan, *federation.train(plan, y, settings=settings_of(self), on_progress=show))
+            self._remember(plan, federation, {}, y)
         else:
             self._grow(federation, federation.read_targets(y, self._task), y, seed)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
@@ -135,6 +140,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
                 plan, targets, label=label, n_jobs=effective_jobs(self.n_jobs), on_progress=show
             )
         self._keep(plan, forest, account)
+        self._remember(plan, federation, targets, label)
         most = max(len(target.numbers) + len(target.values) for target in targets.values())
         if isinstance(plan, CollaborativePlan) and most < plan.min_leaf_rows:
             warnings.warn(
@@ -149,6 +155,16 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         self.cost_: Cost = account.cost
         self.privacy_: PrivacyClaim = claim_of(plan, len(forest.coordinator.feature_keys))
         self._set_forest(forest)
+
+    def _remember(
+        self,
+        plan: HorizontalPlan,
+        federation: RowFederation | ConnectedRowFederation,
+        targets: Mapping[str, Target],
+        label: str | None,
+    ) -> None:
+        """Keep what a revocation needs, as long as this model lives."""
+        self.forest_.memo.training = RowTraining(federation, targets, label, plan, self.get_params(deep=False))
 
     def _growth_parameters(self) -> dict[str, Any]:
         """The parameters of growth that all methods have, under their common names."""
@@ -189,6 +205,40 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         return np.asarray(node - structure.offset[:-1], dtype=np.int32)
 
     # --- the model ---
+
+    def revoke(
+        self,
+        client: str,
+        *,
+        level: int = 1,
+        holdout: tuple[Any, Any] | None = None,
+        identity: str | os.PathLike[str] | Identity | None = None,
+        request: Request | None = None,
+    ) -> Receipt:
+        """Take a client and its rows out of the forest. Until all is done the model is what it was before.
+
+        Parameters
+        ----------
+        client : str
+            Who leaves; not the last one.
+        level : {1, 3}
+            3: exact, the forest is from then on, bit for bit, the one grown from scratch without the client. 1: what is
+            its own goes. Local forests lose its trees, and have fewer; of a collaborative forest its splits and all
+            under them are destroyed, the others grow on there, and fill all leaves. In extra-trees and the lossless
+            forest every node is of all clients' rows: there both levels are the same.
+        holdout : (X, y), optional
+            Rows to score before and after.
+        identity : path or Identity, optional
+            Who signs the receipt; by default a fresh key. Between organisations the coordinator signs.
+        request : Request, optional
+            A signed request of the leaver's, to be checked and kept in the receipt; by default made here.
+
+        Returns
+        -------
+        Receipt
+            Signed; also the last of ``receipts_``.
+        """
+        return revoke_client(self, client, level, holdout, identity, request)
 
     def combine(self) -> CompleteForest:
         """The model as one object that predicts without its estimator, and exports itself."""
@@ -249,6 +299,8 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             "disclosure": self.disclosure_.to_dicts(),
             "cost": asdict(self.cost_),
             "privacy": self.privacy_.to_dict(),
+            "epoch": self.forest_.epoch,
+            "receipts": [receipt.to_json() for receipt in getattr(self, "receipts_", ())],
         }
 
     def _restore(self, notes: Mapping[str, Any]) -> None:

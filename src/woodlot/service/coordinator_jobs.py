@@ -26,7 +26,14 @@ from woodlot.service import coordinator_keys as keys
 from woodlot.service import coordinator_linear as linear
 from woodlot.service import coordinator_rows as rows
 from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
-from woodlot.service.coordinator_revoke import check_revocation, keep_revocation, revoke_job
+from woodlot.service.coordinator_revoke import (
+    check_revocation,
+    check_rows_revocation,
+    keep_revocation,
+    keep_rows_revocation,
+    revoke_job,
+    revoke_rows_job,
+)
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import (
@@ -38,6 +45,7 @@ from woodlot.service.orders import (
     PredictOrder,
     PredictRowsOrder,
     RevokeOrder,
+    RevokeRowsOrder,
     TrainLinearOrder,
     TrainOrder,
     TrainRowsOrder,
@@ -243,6 +251,7 @@ KINDS: dict[type[AnyOrder], Kind] = {
         lambda kept, outcome: keep_revocation(kept.store, kept.identity, kept.order, kept.facts, kept.account, outcome),
         check_revocation,
     ),
+    RevokeRowsOrder: Kind(revoke_rows_job, keep_rows_revocation, check_rows_revocation),
     TrainRowsOrder: Kind(lambda order, opening, store: rows.train_rows_job(order, opening), rows.keep_training),
     TrainLinearOrder: Kind(lambda order, opening, store: linear.train_job(order, opening), linear.keep_training),
     PredictLinearOrder: Kind(

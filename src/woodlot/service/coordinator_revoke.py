@@ -10,24 +10,26 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from woodlot.exceptions import DataError, PolicyError
+from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.predict import score_out_of_bag
 from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.runtime.audit import Account
+from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import PURPOSE, RevokeOrder, TrainOrder, read_order
+from woodlot.service.orders import PURPOSE, RevokeOrder, RevokeRowsOrder, TrainOrder, TrainRowsOrder, read_order
 from woodlot.service.receipts import (
     CLOCK_SECONDS,
     REQUEST_SECONDS,
@@ -41,6 +43,9 @@ from woodlot.service.receipts import (
     signature_of,
     tree_changes,
 )
+
+if TYPE_CHECKING:
+    from woodlot.service.coordinator_jobs import Kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +74,8 @@ def training_of(store: JobStore, model: str) -> TrainOrder:
         model = order.model
 
 
-def check_revocation(store: JobStore, order: RevokeOrder) -> None:
-    """Refuse an order that is stale, or for something that cannot be."""
+def _check_leaving(store: JobStore, order: RevokeOrder | RevokeRowsOrder, layout: str) -> msg.ModelFacts:
+    """Refuse an order that is stale, or whose leaver cannot leave; returns what is known of the model."""
     if not -CLOCK_SECONDS <= time.time() - order.created <= REQUEST_SECONDS:
         raise PolicyError("the order to revoke is too old, or of the future: sign a new one")
     facts = store.model_facts(order.model)
@@ -78,11 +83,17 @@ def check_revocation(store: JobStore, order: RevokeOrder) -> None:
         raise DataError(
             f"model {order.model} was replaced by {facts.replaced_by} when a party left it; revoke from that one"
         )
-    if facts.layout != "columns":
-        raise DataError("parties leave forests over columns; a forest over rows is trained anew without the party")
-    check_leaver(facts.parties, facts.holder, order.leaver)
+    if facts.layout != layout:
+        raise DataError(f"this model was grown over {facts.layout}, and the order is for one over {layout}")
+    check_leaver(facts.parties, facts.holder or None, order.leaver)
     if set(order.parties) != set(facts.parties) - {order.leaver}:
         raise DataError(f"all parties that stay must take part: {sorted(set(facts.parties) - {order.leaver})}")
+    return facts
+
+
+def check_revocation(store: JobStore, order: RevokeOrder) -> None:
+    """Refuse an order that is stale, or for something that cannot be."""
+    facts = _check_leaving(store, order, "columns")
     if (order.task == "classes") != bool(facts.classes):
         raise DataError("the order speaks of labels of the other kind than the model's")
     if order.alignment != order.model:
@@ -140,20 +151,6 @@ def keep_revocation(
         complete=not outcome.unwilling, oob_score=outcome.oob_score, epoch=before.epoch + 1, **account,
     )  # fmt: skip
     store.keep_model(after, StoredForest(forest, {}, outcome.shared, {}), outcome.oob_outputs, outcome.residuals)
-    store.keep_receipt(order.job, _receipt(store, identity, order, before, after, account, outcome))
-    store.retire_model(order.model, order.job)
-    return told | {"name": after.name, "score": outcome.oob_score}
-
-
-def _receipt(
-    store: JobStore, identity: Identity, order: RevokeOrder, before: msg.ModelFacts, after: msg.ModelFacts,
-    account: dict[str, str], outcome: Revoked,
-) -> str:  # fmt: skip
-    stored = store.job(order.job)
-    if stored is None:
-        raise DataError("the order of this revocation is not recorded")
-    regrown = outcome.regrown
-    cost = Account.from_json(account["disclosure"], account["cost"]).cost
     scores = None
     if before.oob_score is not None and after.oob_score is not None:
         scores = Scores(
@@ -162,18 +159,88 @@ def _receipt(
             before=before.oob_score,
             after=after.oob_score,
         )
+    regrown = outcome.regrown
+    stated = {
+        "before": {"coordinator": before.forest}, "after": {"coordinator": after.forest} | outcome.digests,
+        "trees": tree_changes(regrown.removed.tolist(), regrown.regrown.tolist()), "scores": scores,
+    }  # fmt: skip
+    _keep_receipt(store, identity, order, before, after, regrown.searched, stated)
+    store.retire_model(order.model, order.job)
+    return told | {"name": after.name, "score": outcome.oob_score}
+
+
+def _keep_receipt(
+    store: JobStore, identity: Identity, order: RevokeOrder | RevokeRowsOrder, before: msg.ModelFacts,
+    after: msg.ModelFacts, searched: int, stated: dict[str, Any],
+) -> None:  # fmt: skip
+    """Sign a receipt; ``stated`` has what the kinds of forests differ in."""
+    stored = store.job(order.job)
+    if stored is None:
+        raise DataError("the order of this revocation is not recorded")
+    cost = Account.from_json(after.disclosure, after.cost).cost
     statement = Statement(
         party=order.leaver, level=order.level, model=order.model, created=now(),
         parties_before=before.parties, parties_after=after.parties,
-        before={"coordinator": before.forest}, after={"coordinator": after.forest} | outcome.digests,
         epoch_before=before.epoch, epoch_after=after.epoch, keys_before=0, keys_after=0,
-        trees=tree_changes(regrown.removed.tolist(), regrown.regrown.tolist()),
         nodes_before=before.n_nodes, nodes_after=after.n_nodes,
         cost=CostOf(
             rounds=cost.rounds, bytes=cost.bytes_sent + cost.bytes_received,
-            seconds=round(cost.total_seconds, 6), nodes_searched=regrown.searched,
+            seconds=round(cost.total_seconds, 6), nodes_searched=searched,
         ),
-        scores=scores, notified=order.parties, revoked_key="",
+        notified=order.parties, revoked_key="", **stated,
     )  # fmt: skip
     request = Request(data=stored.order, purpose=PURPOSE, signed=signature_of(stored.certificate, stored.signature))
-    return make_receipt(statement, request, MemberKey(identity)).to_json()
+    store.keep_receipt(order.job, make_receipt(statement, request, MemberKey(identity)).to_json())
+
+
+# --- forests over rows ---
+
+
+def check_rows_revocation(store: JobStore, order: RevokeRowsOrder) -> None:
+    """Refuse an order that is stale, for something that cannot be, or that would grow another forest."""
+    _check_leaving(store, order, "rows")
+    stored = store.job(order.model)
+    training = None if stored is None else read_order(stored.order)
+    if not isinstance(training, TrainRowsOrder):
+        raise DataError("the order by which this model was grown is not recorded here; train it anew")
+    # sums are the same however they are made, and a plan without random_state has drawn its seed
+    free = {name: getattr(training.plan, name) for name in ("seed", "sums", "allow_two") if hasattr(order.plan, name)}
+    if type(order.plan) is not type(training.plan) or msgspec.structs.replace(order.plan, **free) != training.plan:
+        raise DataError("the order has other parameters than the training; a revocation grows the same without a party")
+
+
+def revoke_rows_job(
+    order: RevokeRowsOrder, opening: msg.OpenJob, store: JobStore
+) -> Generator[Round, dict[str, Message], WholeParts | None]:
+    """Grow the forest without the leaver. None where all is done already."""
+    if store.receipt(order.job) is not None:
+        return None
+    return (yield from train_rows_job(order, opening))
+
+
+def keep_rows_revocation(kept: Kept, outcome: WholeParts | None) -> dict[str, Any]:
+    """Store the new model and the receipt, and replace the former model by it."""
+    store, order = kept.store, kept.order
+    before = store.model_facts(order.model)
+    if outcome is not None:
+        former = store.forest(order.model)
+        told = keep_training(kept, outcome, before.epoch + 1)
+        forests = (former.coordinator, outcome[0])
+        sizes = [np.diff(forest.structure.offset) for forest in forests]
+        n_trees = max(len(size) for size in sizes)
+        removed, regrown = (np.pad(size, (0, n_trees - len(size))).tolist() for size in sizes)
+        parts = (former.shared[HOLDER], outcome[1])
+        digests = [
+            {"coordinator": forest_id_of(forest), "whole forest": fingerprint_of(part)}
+            for forest, part in zip(forests, parts, strict=True)
+        ]
+        after = store.model_facts(order.job)
+        stated = {
+            "before": digests[0], "after": digests[1], "trees": tree_changes(removed, regrown), "scores": None,
+        }  # fmt: skip
+        _keep_receipt(store, kept.identity, order, before, after, after.n_nodes, stated)
+    else:
+        told = {"model": order.job, "n_rows": None}
+    if not before.replaced_by:
+        store.retire_model(order.model, order.job)
+    return told

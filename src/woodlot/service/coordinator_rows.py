@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from woodlot.service.orders import Order, PredictRowsOrder, TrainRowsOrder
 if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept
 
+WholeParts: TypeAlias = tuple[CoordinatorForest, PartyForest]
+
 
 @dataclass(frozen=True, eq=False)
 class PredictedRows:
@@ -34,12 +36,10 @@ class PredictedRows:
     scores: dict[str, float]
 
 
-def train_rows_job(
-    order: TrainRowsOrder, opening: msg.OpenJob
-) -> Generator[Round, dict[str, Message], tuple[CoordinatorForest, PartyForest]]:
+def train_rows_job(order: TrainRowsOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], WholeParts]:
     """Grow a whole forest by the method that is ordered."""
     yield from _open(order, opening)
-    parts: tuple[CoordinatorForest, PartyForest] = yield from protocol_of(order.plan, order.parties)
+    parts: WholeParts = yield from protocol_of(order.plan, order.parties)
     return parts
 
 
@@ -64,8 +64,8 @@ def _open(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Mess
 # --- what stays behind ---
 
 
-def keep_training(kept: Kept, outcome: tuple[CoordinatorForest, PartyForest]) -> dict[str, Any]:
-    """Store the whole forest."""
+def keep_training(kept: Kept, outcome: WholeParts, epoch: int = 0) -> dict[str, Any]:
+    """Store the whole forest; ``epoch`` is how many parties have left it."""
     order: TrainRowsOrder = kept.order
     forest, part = outcome
     facts = msg.ModelFacts(
@@ -86,6 +86,7 @@ def keep_training(kept: Kept, outcome: tuple[CoordinatorForest, PartyForest]) ->
         oob_score=None,
         settings=order.settings,
         layout="rows",
+        epoch=epoch,
         privacy=json.dumps(claim_of(order.plan, len(forest.feature_keys)).to_dict()),
         disclosure=kept.account["disclosure"],
         cost=kept.account["cost"],
@@ -112,7 +113,10 @@ def keep_prediction(kept: Kept, outcome: PredictedRows) -> dict[str, Any]:
 
 def check_prediction(store: JobStore, order: PredictRowsOrder) -> None:
     """Refuse to bring parties a model that is not whole."""
-    if store.model_facts(order.model).layout != "rows":
+    facts = store.model_facts(order.model)
+    if facts.replaced_by:
+        raise DataError(f"model {order.model} was replaced by {facts.replaced_by} when a party left it; use that one")
+    if facts.layout != "rows":
         raise DataError(
             "this model was grown over columns of different parties, who must answer together: order predict"
         )

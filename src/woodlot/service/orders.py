@@ -225,6 +225,25 @@ class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
     name: str = ""
 
 
+class RevokeRowsOrder(TrainRowsOrder, frozen=True, kw_only=True, tag="revoke-rows"):
+    """Take a party out of a forest over rows: the others grow it anew, by the plan of its training.
+
+    Attributes
+    ----------
+    model : str
+        The job that has grown it.
+    leaver : str
+        Who leaves.
+    level : {3}
+        Exact.
+
+    """
+
+    model: JobId
+    leaver: str
+    level: Literal[3] = 3
+
+
 class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
     """Have every party predict its own rows with a whole forest, and keep the answers.
 
@@ -302,6 +321,7 @@ AnyOrder: TypeAlias = (
     | TrainLinearOrder
     | PredictLinearOrder
     | TrainRowsOrder
+    | RevokeRowsOrder
     | PredictRowsOrder
     | KeysOrder
     | PredictEncryptedOrder
@@ -350,7 +370,7 @@ def read_order(data: bytes) -> AnyOrder:
     for field in named:
         if (party := getattr(order, field)) is not None and party not in order.parties:
             raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
-    if isinstance(order, RevokeOrder) and order.leaver in order.parties:
+    if isinstance(order, RevokeOrder | RevokeRowsOrder) and order.leaver in order.parties:
         raise RemoteProtocolError(f"{order.leaver!r} leaves: it takes no part in growing the forest without it")
     if isinstance(order, TrainOrder | TrainLinearOrder | RevokeOrder) and order.join != "inner":
         raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")

@@ -28,6 +28,7 @@ from woodlot.service.orders import (
     PredictOrder,
     PredictRowsOrder,
     RevokeOrder,
+    RevokeRowsOrder,
     TrainLinearOrder,
     TrainOrder,
     TrainRowsOrder,
@@ -51,6 +52,7 @@ WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
     PredictLinearOrder: LinearWork,
     RevokeOrder: RevokeWork,
     TrainRowsOrder: TrainRowsWork,
+    RevokeRowsOrder: TrainRowsWork,
     PredictRowsOrder: PredictRowsWork,
 }
 """What is done for each kind of order."""

@@ -109,6 +109,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             The message says which line of the configuration would allow it.
 
         """
+        kind = "train-rows" if kind == "revoke-rows" else kind  # to take a party out is to train without it
         if kind not in get_args(Order):
             raise PolicyError(f"this party knows no order {kind!r}; it knows {', '.join(get_args(Order))}")
         if kind not in self.protocols:

@@ -20,7 +20,7 @@ from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_jobs import KINDS
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.job_store import ENDED, StoredJob
-from woodlot.service.orders import RevokeOrder, check_order
+from woodlot.service.orders import RevokeOrder, RevokeRowsOrder, check_order
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
@@ -75,7 +75,7 @@ class UserDesk:
         if strangers:
             raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
         KINDS[type(order)].check(here.store, order)
-        if isinstance(order, RevokeOrder):
+        if isinstance(order, RevokeOrder | RevokeRowsOrder):
             self._check_owner(order.model, name)
         facts = msg.JobFacts(
             job=order.job, kind=order.kind, user=name, state="queued", version=1, created=time.time(),

@@ -31,6 +31,7 @@ from woodlot.privacy.purse import Purse
 from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, State
 from woodlot.protocols.horizontal.grid import check_grid, snap_table
 from woodlot.protocols.horizontal.local import deal_trees, tree_chunks
+from woodlot.protocols.horizontal.makers import Made, grown_on, nobody
 from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charge, release_name, tell_noisy
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema, map_table
 from woodlot.protocols.horizontal.whole import fields_of, trees_of, whole_forest
@@ -117,18 +118,21 @@ def collaborative_forest(plan: CollaborativePlan, clients: Sequence[str]) -> Rou
     schema = yield from agree_on_schema(clients, plan.task, plan.max_bins)
     check_grid(plan.grid, schema)
     session = yield from open_sums(clients, mode=plan.sums, allow_two=plan.allow_two)
-    trees = yield from _grow(plan, clients, schema)
-    leaves, gain = yield from _adjust(plan, session, schema, trees)
-    return whole_forest(trees, leaves, gain, schema)
+    start = WholeTrees.single_leaves(plan.n_estimators)
+    trees, makers = yield from pass_round(plan, clients, schema, start, nobody(start))
+    leaves, gain = yield from adjust(plan, session, schema, trees)
+    return whole_forest(trees, leaves, gain, schema, makers)
 
 
-def _grow(
-    plan: CollaborativePlan, clients: Sequence[str], schema: Schema
-) -> Generator[Round, dict[str, Message], WholeTrees]:
-    """Pass the subsets of the trees round until every client has grown every tree."""
+def pass_round(
+    plan: CollaborativePlan, clients: Sequence[str], schema: Schema, start: WholeTrees, makers: Made
+) -> Generator[Round, dict[str, Message], tuple[WholeTrees, Made]]:
+    """Pass the subsets of the trees round until every client has grown every tree; returns also who has split what."""
     settings = plan.settings(len(schema.names))
     subsets = deal_trees(plan.n_estimators, len(clients))
-    grown = [WholeTrees.single_leaves(len(subset)) for subset in subsets]
+    grown = [start.take(subset.start, subset.stop) for subset in subsets]
+    offset = start.structure.offset
+    made = [makers[offset[subset.start] : offset[subset.stop]] for subset in subsets]
     for turn in range(len(clients)):
         at = {clients[(i + turn) % len(clients)]: i for i, subset in enumerate(subsets) if len(subset)}
         requests: dict[str, Message] = {
@@ -138,13 +142,17 @@ def _grow(
         replies = yield Round("grow", requests, Progress(done, plan.n_estimators, f"turn {turn + 1}/{len(clients)}"))
         for client, i in at.items():
             reply = reply_of(replies[client], msg.GrownTrees, client)
-            grown[i] = trees_of(reply, schema.categories, client)
-            if grown[i].structure.n_trees != len(subsets[i]):
+            trees = trees_of(reply, schema.categories, client)
+            if trees.structure.n_trees != len(subsets[i]):
                 raise RemoteProtocolError(f"{client} did not return the trees that it was sent")
-    return join_trees([trees for trees, subset in zip(grown, subsets, strict=True) if len(subset)])
+            made[i] = grown_on(grown[i], made[i], trees, clients.index(client), client)
+            grown[i] = trees
+    return join_trees([trees for trees, subset in zip(grown, subsets, strict=True) if len(subset)]), np.concatenate(
+        made
+    )
 
 
-def _adjust(
+def adjust(
     plan: CollaborativePlan, session: SumSession, schema: Schema, trees: WholeTrees
 ) -> Generator[Round, dict[str, Message], tuple[Leaves, NDArray[np.float64]]]:
     """Sum what all clients leave in the leaves, some trees at a time."""

@@ -49,7 +49,7 @@ def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:
         for client, share in shares.items()
     }
     replies = yield Round("grow", requests, Progress(0, plan.n_estimators, "each client alone"))
-    trees, leaves, gains = [], [], []
+    trees, leaves, gains, makers = [], [], [], []
     for client, share in shares.items():
         reply = reply_of(replies[client], msg.LocalTrees, client)
         part = trees_of(reply, schema.categories, client)
@@ -59,7 +59,8 @@ def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:
         trees.append(part)
         leaves.append(filled)
         gains.append(gain)
-    return whole_forest(join_trees(trees), join_leaves(leaves), np.concatenate(gains), schema)
+        makers.append(np.full(part.structure.n_nodes, clients.index(client), np.int16))
+    return whole_forest(join_trees(trees), join_leaves(leaves), np.concatenate(gains), schema, np.concatenate(makers))
 
 
 def deal_trees(n_trees: int, n_subsets: int) -> list[range]:

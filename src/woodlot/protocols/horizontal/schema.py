@@ -12,8 +12,8 @@ without rows, and a column that is empty at some clients.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,10 +81,25 @@ class Schema:
 # --- coordinator ---
 
 
+class Known(NamedTuple):
+    """What a forest that is grown on knows of the data; the clients may have less of it."""
+
+    names: tuple[str, ...]
+    categories: tuple[tuple[str, ...] | None, ...]
+    classes: tuple[ClassName, ...]
+
+
 def agree_on_schema(
-    clients: Sequence[str], task: Task, max_bins: int | None
+    clients: Sequence[str], task: Task, max_bins: int | None, known: Known | None = None
 ) -> Generator[Round, dict[str, Message], Schema]:
     """Coordinator: compare what the clients have, and tell all of them what they have together.
+
+    Parameters
+    ----------
+    clients, task, max_bins
+        Who takes part, and what all are told.
+    known : Known, optional
+        Columns, categories and classes that are used instead of what the clients have together.
 
     Raises
     ------
@@ -94,6 +109,10 @@ def agree_on_schema(
     replies = yield Round(PHASE, {client: DescribeRows(task=task) for client in clients})
     told = {client: reply_of(reply, RowsDescribed, client) for client, reply in replies.items()}
     schema = unite(told, task)
+    if known is not None:
+        if set(known.names) != set(schema.names):
+            raise DataError("the clients have other columns than the forest; give them the tables of the training")
+        schema = replace(schema, **known._asdict())
     use = UseSchema(
         names=schema.names,
         categories=schema.categories,

@@ -69,7 +69,11 @@ def _check_sets(splits: Splits, categories: tuple[tuple[str, ...] | None, ...]) 
 
 
 def whole_forest(
-    trees: WholeTrees, leaves: Leaves, gain: NDArray[np.float64], schema: Schema
+    trees: WholeTrees,
+    leaves: Leaves,
+    gain: NDArray[np.float64],
+    schema: Schema,
+    makers: NDArray[np.int16] | None = None,
 ) -> tuple[CoordinatorForest, PartyForest]:
     """The finished model in the parts that prediction, export and files know: one holder has every split."""
     structure = trees.structure
@@ -88,5 +92,6 @@ def whole_forest(
         n_rows=schema.total_rows,
         sampling=None,
         sharing=frozenset({HOLDER}),
+        makers=makers,
     )
     return forest, PartyForest(structure, trees.splits, schema.names, codings_of(schema.categories))

@@ -1,0 +1,202 @@
+"""Taking a client out of a fitted horizontal forest, with a receipt."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.estimators.checks import require
+from woodlot.estimators.labels import class_array
+from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.revoking import cost_of, signer_of
+from woodlot.exceptions import DataError
+from woodlot.federation import GrownForest
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.leaving import Left, drop_trees
+from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.horizontal.methods import HorizontalPlan
+from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.regrow import check_leaver
+from woodlot.protocols.vertical.target import Target
+from woodlot.row_federation import RowFederation
+from woodlot.service.identity import Identity
+from woodlot.service.receipts import (
+    CostOf,
+    Receipt,
+    Request,
+    Scores,
+    Statement,
+    check_request,
+    make_receipt,
+    make_request,
+    now,
+    tree_changes,
+)
+from woodlot.trees.parallel import effective_jobs
+
+if TYPE_CHECKING:
+    from woodlot.estimators.whole import WholeForest
+
+LEVELS = (1, 3)
+CHANGEABLE = ("allow_two", "sums", "n_jobs", "verbose")
+"""Parameters that may be changed between fit and revocation: the forest does not depend on them."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowTraining:
+    """What a forest was fitted on, as long as the estimator that fitted it lives.
+
+    Attributes
+    ----------
+    federation : RowFederation or ConnectedRowFederation
+        The clients.
+    targets : mapping
+        Their labels, where they are in this process.
+    label : str or None
+        The labels' column; None for one table whose rows were dealt.
+    plan : HorizontalPlan
+        What was grown.
+    params : mapping
+        The estimator's parameters then.
+    """
+
+    federation: RowFederation | ConnectedRowFederation
+    targets: Mapping[str, Target]
+    label: str | None
+    plan: HorizontalPlan
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Without:
+    """The model without the client, what became of the nodes, and what that took."""
+
+    model: WholeForest
+    trees: tuple[Any, ...]
+    cost: CostOf
+
+
+def revoke_client(
+    model: WholeForest,
+    client: str,
+    level: int,
+    holdout: tuple[Any, Any] | None,
+    identity: str | os.PathLike[str] | Identity | None,
+    request: Request | None,
+) -> Receipt:
+    """Take a client out of a forest; see `WholeForest.revoke`."""
+    check_is_fitted(model, "forest_")
+    require(level in LEVELS, "level", level, f"one of {list(LEVELS)}: 1 what is its own, 3 exact")
+    former = model.forest_
+    training: RowTraining | None = former.memo.training
+    if training is None:
+        raise DataError(
+            "a client is taken out by the model that was fitted with it, in the same process; this one was loaded or "
+            "copied: fit it again on the federation without the client"
+        )
+    federation = training.federation
+    if isinstance(federation, ConnectedRowFederation):
+        return _revoke_elsewhere(model, training, federation, client, level)
+    check_leaver(federation.parties, None, client)
+    key, signer = forest_id_of(former.coordinator), signer_of(identity)
+    if request is None:
+        request = make_request(client, level, key, signer)
+    check_request(request, client, level, key)
+    held = None if holdout is None else float(model.score(*holdout))
+    without = _without(model, training, federation, client, level)
+    changed = without.model  # the model itself changes at the very end, all at once
+    forest = changed.forest_
+    scores = None
+    if held is not None and holdout is not None:
+        measure: Literal["accuracy", "R2"] = "accuracy" if model._task == "classes" else "R2"
+        scores = Scores(measure=measure, rows="held out", before=held, after=float(changed.score(*holdout)))
+    staying = tuple(name for name in federation.parties if name != client)
+    statement = Statement(
+        party=client, level=1 if level == 1 else 3, model=key, created=now(),
+        parties_before=federation.parties, parties_after=staying, before=_digests(former), after=_digests(forest),
+        epoch_before=former.epoch, epoch_after=forest.epoch, keys_before=0, keys_after=0, trees=without.trees,
+        nodes_before=former.coordinator.structure.n_nodes, nodes_after=forest.coordinator.structure.n_nodes,
+        cost=without.cost, scores=scores, notified=staying, revoked_key="",
+    )  # fmt: skip
+    receipt = make_receipt(statement, request, signer)
+    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
+    model.__dict__.update(changed.__dict__)
+    return receipt
+
+
+def _without(model: WholeForest, training: RowTraining, federation: RowFederation, client: str, level: int) -> _Without:
+    former, plan = model.forest_, training.plan
+    changed = copy.copy(model)
+    changed.__dict__.update({name: value for name, value in training.params.items() if name not in CHANGEABLE})
+    rest = federation.without(client)
+    targets = {name: target for name, target in training.targets.items() if name != client}
+    begun = time.perf_counter()
+    if level == 1 and isinstance(plan, LocalPlan):
+        left = drop_trees(former.coordinator, former.parts[HOLDER], federation.parties.index(client), rest.n_rows)
+        cost = CostOf(rounds=0, bytes=0, seconds=round(time.perf_counter() - begun, 6), nodes_searched=0)
+    elif level == 1 and isinstance(plan, CollaborativePlan):
+        now_plan = changed._plan(plan.seed)
+        if not isinstance(now_plan, CollaborativePlan):
+            raise TypeError("a collaborative forest has a plan of its own kind")
+        with progress_bar(model.verbose, "growing trees") as show:
+            left, account = federation.grow_without(
+                former, client, now_plan, targets, label=training.label, n_jobs=effective_jobs(model.n_jobs),
+                on_progress=show,
+            )  # fmt: skip
+        cost = cost_of(account.cost, int(left.regrown.sum()))
+    else:
+        changed._grow(rest, targets, training.label, plan.seed)
+        structure = changed.forest_.coordinator.structure
+        _set(changed, model, changed.forest_, changed.forest_.memo.training)
+        counts = (_sizes(former.coordinator.structure, structure), _sizes(structure, former.coordinator.structure))
+        return _Without(changed, tree_changes(*counts), cost_of(changed.cost_, structure.n_nodes))
+    parts = {HOLDER: left.part}
+    _set(changed, model, GrownForest(left.forest, parts, parts), replace(training, federation=rest, targets=targets))
+    return _Without(changed, _changes(left), cost)
+
+
+def _set(changed: WholeForest, model: WholeForest, forest: GrownForest, training: RowTraining | None) -> None:
+    """Make an estimator the one of this forest."""
+    forest = replace(forest, epoch=model.forest_.epoch + 1)
+    forest.memo.training = training
+    if hasattr(changed, "classes_"):
+        changed.classes_ = class_array(forest.coordinator.classes, changed.classes_.dtype)
+    changed._set_forest(forest)
+
+
+def _sizes(own: Any, other: Any) -> list[int]:
+    """Nodes of each tree, as many trees as the larger of two forests has."""
+    sizes = np.diff(own.offset)
+    return [*sizes.tolist(), *[0] * max(0, other.n_trees - own.n_trees)]
+
+
+def _changes(left: Left) -> tuple[Any, ...]:
+    return tree_changes(left.removed.tolist(), left.regrown.tolist())
+
+
+def _digests(forest: GrownForest) -> dict[str, str]:
+    return {"coordinator": forest_id_of(forest.coordinator), "whole forest": fingerprint_of(forest.parts[HOLDER])}
+
+
+def _revoke_elsewhere(
+    model: WholeForest, training: RowTraining, federation: ConnectedRowFederation, client: str, level: int
+) -> Receipt:
+    """Have a party leave a forest that a coordinator keeps; the coordinator signs."""
+    if training.label is None:
+        raise TypeError("on a federation the labels have a column")
+    forest, account, receipt = federation.revoke_rows(model.forest_, training.plan, training.label, client, level)
+    changed = copy.copy(model)
+    changed._keep(training.plan, replace(forest, epoch=model.forest_.epoch), account)
+    _set(changed, model, changed.forest_, replace(training, federation=federation.without(client)))
+    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
+    model.__dict__.update(changed.__dict__)
+    return receipt
