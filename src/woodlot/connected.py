@@ -85,20 +85,33 @@ def connect(
 
     client = Client(address, identity)
     try:
-        if parties is None:
-            parties = tuple(client.parties() if isinstance(tables, str) else tables)
-        names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
-        if not parties or set(names) != set(parties):
-            raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
-        chosen = {p: names[p] for p in parties}
-        if layout == "rows":
-            from woodlot.connected_rows import ConnectedRowFederation
-
-            return ConnectedRowFederation(client, chosen)
-        return ConnectedFederation(client, chosen, align, join)
+        return federation_at(client, tables=tables, parties=parties, align=align, join=join, layout=layout)
     except BaseException:
         client.close()
         raise
+
+
+def federation_at(
+    client: Client,
+    *,
+    tables: str | Mapping[str, str],
+    parties: Sequence[str] | None,
+    align: str = "keyed-hash",
+    join: str = "inner",
+    layout: str = "columns",
+) -> ConnectedFederation:
+    """The federation of a client that is there already; other parameters as for `connect`."""
+    if parties is None:
+        parties = tuple(client.parties() if isinstance(tables, str) else tables)
+    names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
+    if not parties or set(names) != set(parties):
+        raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
+    chosen = {p: names[p] for p in parties}
+    if layout == "rows":
+        from woodlot.connected_rows import ConnectedRowFederation
+
+        return ConnectedRowFederation(client, chosen)
+    return ConnectedFederation(client, chosen, align, join)
 
 
 class ConnectedFederation:

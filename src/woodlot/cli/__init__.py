@@ -20,6 +20,7 @@ from woodlot.cli.jobs import jobs
 from woodlot.cli.leak_test import leak_test
 from woodlot.cli.models import models
 from woodlot.cli.mpi import mpi
+from woodlot.cli.order import order
 from woodlot.cli.parties import parties
 from woodlot.cli.party import party
 from woodlot.cli.plan import plan
@@ -83,6 +84,7 @@ for command in (
     audit,
     dashboard,
     mpi,
+    order,
     reproduce,
     leak_test,
 ):

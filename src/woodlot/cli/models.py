@@ -23,7 +23,6 @@ from woodlot.cli._client import (
     refuse_options_before,
     reporting,
 )
-from woodlot.cli._forest import is_linear
 from woodlot.exceptions import ModelFileError
 
 if TYPE_CHECKING:
@@ -195,16 +194,9 @@ def export(
         with reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
             known = find_model(client, model)
             part = client.model(known.model)
-        from woodlot.connected import fitted_linear, grown_forest
-        from woodlot.connected_rows import whole_grown_forest
-        from woodlot.estimators.loading import fitted, from_settings, linear_model
+        from woodlot.estimators.loading import save_part
 
-        settings = json.loads(known.settings)
-        if is_linear(known):
-            linear_model(settings, *fitted_linear(part)).save(folder)
-        else:
-            forest, account = whole_grown_forest(part) if known.layout == "rows" else grown_forest(part)
-            fitted(from_settings(settings), forest, account, None).save(folder)
+        save_part(part, folder)
     if as_json:
         print_json({"model": known.model, "name": known.name, "folder": str(folder), "complete": known.complete})
         return

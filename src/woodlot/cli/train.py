@@ -174,7 +174,7 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
 
     quiet_logs()
     job = config.job
-    order_of = _row_order(config, origin) if job.layout == "rows" else _column_order(config, origin)
+    order_of = order_maker(config, origin)
     with connecting(access):
         federation = connect(
             access.address,
@@ -191,8 +191,13 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
             raise
 
 
+def order_maker(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
+    """Check the parameters now; the order is made when the parties are known, by their federation."""
+    return _row_order(config, origin) if config.job.layout == "rows" else _column_order(config, origin)
+
+
 def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
-    """Check the parameters now; the order is made when the parties are known."""
+    """The order for parties with different columns."""
     from woodlot.cli._forest import LINEAR_KIND, linear_plan_for, make_estimator, make_linear_estimator, plan_for
     from woodlot.estimators.settings import settings_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from woodlot.connected import fitted_linear, grown_forest
+from woodlot.connected_rows import whole_grown_forest
 from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.horizontal import HORIZONTAL, restore_whole
@@ -25,6 +28,7 @@ from woodlot.federation import GrownForest
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import load_linear
 from woodlot.protocols.linear.model import FittedLinear
+from woodlot.protocols.messages.jobs import ModelPart
 from woodlot.protocols.part_files import coordinators_folder, format_of
 from woodlot.protocols.vertical.files import StoredForest, load_parts
 from woodlot.protocols.vertical.plan import ForestPlan
@@ -121,6 +125,25 @@ def fitted(model: F, forest: GrownForest, account: Account, label: str | None) -
     model.disclosure_, model.cost_ = account.disclosure, account.cost
     model._set_forest(forest)
     return model
+
+
+def save_part(part: ModelPart, folder: str | os.PathLike[str]) -> None:
+    """Write the coordinator's part of a model into a new folder, for `load`.
+
+    Parameters
+    ----------
+    part : ModelPart
+        As the coordinator gives it to its user.
+    folder : path
+        Where it goes.
+
+    """
+    settings = json.loads(part.facts.settings)
+    if settings.get("estimator") in LINEAR:
+        linear_model(settings, *fitted_linear(part)).save(folder)
+    else:
+        forest, account = whole_grown_forest(part) if part.facts.layout == "rows" else grown_forest(part)
+        fitted(from_settings(settings), forest, account, None).save(folder)
 
 
 def notes_of(model: FederatedForest) -> dict[str, Any]:

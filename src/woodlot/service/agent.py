@@ -67,6 +67,19 @@ class Agent:
         logger.info("%s %s", self._what, self.identity.name)
         self._line.start()
 
+    def answer(self, job: str, number: int, request: bytes) -> bytes:
+        """Answer a request that has come another way than over the line; see `Sessions.answer`."""
+        return self._sessions.answer(job, number, request)
+
+    def has_ended(self, job: str) -> bool:
+        """Whether the coordinator has said that a job is over."""
+        return self._journal.job(job).ended
+
+    @property
+    def connected(self) -> bool:
+        """Whether the line is up."""
+        return self._line.connected
+
     def wait_connected(self, timeout: float) -> bool:
         """Whether the line is up within some seconds."""
         return self._line.wait_connected(timeout)

@@ -6,18 +6,18 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from woodlot.exceptions import IdentityError, JournalError, PartyAwayError, WoodlotError
+from woodlot.exceptions import DataError, IdentityError, JournalError, PartyAwayError, PolicyError, WoodlotError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Progress
 from woodlot.runtime.audit import Ledger
-from woodlot.runtime.drivers.carried import CarriedDriver
+from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.peers import Peer
@@ -26,7 +26,7 @@ from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
-from woodlot.service.orders import AnyOrder, read_order
+from woodlot.service.orders import AnyOrder, RevokeOrder, RevokeRowsOrder, check_order, read_order
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.user_desk import UserDesk
 
@@ -161,7 +161,56 @@ class Coordinator:
             self._known[peer.name] = certificate
         return peer
 
+    # --- how the parties are reached ---
+
+    def carrier(
+        self,
+        job: str,
+        *,
+        wait_seconds: float,
+        cancelled: threading.Event,
+        on_waiting: Callable[[tuple[str, ...]], None] | None = None,
+    ) -> Carrier:
+        """What carries the requests of a job; parameters as for `Hub.carrier`."""
+        return self.hub.carrier(job, wait_seconds=wait_seconds, on_waiting=on_waiting, cancelled=cancelled)
+
+    def joined(self) -> Collection[str]:
+        """Parties that were ever there."""
+        return self.store.parties()
+
     # --- jobs ---
+
+    def take(self, data: bytes, signature: bytes, certificate: bytes) -> tuple[str, bool]:
+        """Check and record a user's order; returns its job, and whether it is new. It is not begun by this.
+
+        Raises
+        ------
+        WoodlotError
+            Saying why the order is not taken.
+
+        """
+        order, user = check_order(data, signature, certificate, self.trust)
+        known = self.store.job(order.job)
+        if known is not None:
+            if known.order != data or known.facts.user != user:
+                raise PolicyError("there is another job of this name")
+            return order.job, False
+        here = self.joined()
+        strangers = [party for party in order.parties if party not in here]
+        if strangers:
+            raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
+        KINDS[type(order)].check(self.store, order)
+        if isinstance(order, RevokeOrder | RevokeRowsOrder):
+            owner = self.store.model_facts(order.model).user
+            if owner != user:
+                raise PolicyError(f"model {order.model} was ordered by {owner}; only {owner} may have a party leave it")
+        facts = msg.JobFacts(
+            job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
+            parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
+        )  # fmt: skip
+        self.store.add(data, signature, certificate, facts)
+        logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user)
+        return order.job, True
 
     def enqueue(self, job: str) -> LiveJob | None:
         """Have a stored job run as soon as there is room; None if it cannot run any more."""
@@ -237,7 +286,7 @@ class Coordinator:
         self.store.update(live.change(state="running", started=live.facts.started or time.time()))
         ledger = Ledger()
         watch = _Watch(live, ledger, self.store)
-        carrier = self.hub.carrier(
+        carrier = self.carrier(
             job, wait_seconds=self.config.wait_for_parties, on_waiting=watch.waiting, cancelled=live.cancelled
         )
         try:
@@ -299,7 +348,7 @@ class Coordinator:
             journal.drop_bodies()
         if not reachable:
             return
-        carrier = self.hub.carrier(housekeeping_job(job), wait_seconds=_GONE_SECONDS, cancelled=self._closing)
+        carrier = self.carrier(housekeeping_job(job), wait_seconds=_GONE_SECONDS, cancelled=self._closing)
         with CarriedDriver(carrier, reachable) as driver:
             driver.ask(dict.fromkeys(reachable, msg.ForgetJob(job=job)))
         self.store.told(job, tuple(party for party in untold if party not in reachable))

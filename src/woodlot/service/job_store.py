@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
-from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
 from woodlot.protocols.part_files import format_of
 from woodlot.protocols.vertical.files import StoredForest, load_parts, save_parts
 
@@ -275,6 +275,16 @@ class JobStore:
         with np.load(self._model(model) / "out_of_bag.npz", allow_pickle=False) as arrays:
             outputs = arrays["outputs"]
             return files, outputs if len(outputs) else None, arrays["residuals"]
+
+    def model_part(self, model: str) -> ModelPart:
+        """The coordinator's part of a model with all that is known of it, as its user gets it."""
+        files, outputs, residuals = self.model_files(model)
+        return ModelPart(
+            facts=self.model_facts(model),
+            files={name: np.frombuffer(data, np.uint8) for name, data in files.items()},
+            oob_outputs=outputs,
+            residuals=residuals,
+        )
 
     def _model(self, model: str) -> Path:
         return self.folder / "models" / model

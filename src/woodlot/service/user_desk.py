@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from woodlot.exceptions import DataError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
@@ -17,10 +15,8 @@ from woodlot.protocols.messages.revocable_keys import AskKeys
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.peers import Peer
-from woodlot.service.coordinator_jobs import KINDS
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.job_store import ENDED, StoredJob
-from woodlot.service.orders import RevokeOrder, RevokeRowsOrder, check_order
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
@@ -64,27 +60,10 @@ class UserDesk:
     # --- jobs ---
 
     def _on_SubmitJob(self, user: Peer, request: msg.SubmitJob) -> Message:
-        here = self._coordinator
-        order, name = check_order(request.order, request.signature, user.certificate, here.trust)
-        known = here.store.job(order.job)
-        if known is not None:
-            if known.order != request.order or known.facts.user != name:
-                raise PolicyError("there is another job of this name")
-            return self._status(order.job)
-        strangers = [party for party in order.parties if party not in here.store.parties()]
-        if strangers:
-            raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
-        KINDS[type(order)].check(here.store, order)
-        if isinstance(order, RevokeOrder | RevokeRowsOrder):
-            self._check_owner(order.model, name)
-        facts = msg.JobFacts(
-            job=order.job, kind=order.kind, user=name, state="queued", version=1, created=time.time(),
-            parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
-        )  # fmt: skip
-        here.store.add(request.order, request.signature, user.certificate, facts)
-        logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), name)
-        here.enqueue(order.job)
-        return self._status(order.job)
+        job, is_new = self._coordinator.take(request.order, request.signature, user.certificate)
+        if is_new:
+            self._coordinator.enqueue(job)
+        return self._status(job)
 
     def _on_AskJob(self, user: Peer, request: msg.AskJob) -> Message:
         self._own(user, request.job)
@@ -139,11 +118,6 @@ class UserDesk:
             outputs=outputs, uncertain=pack(uncertain), classes=facts.classes, score=stored.facts.score, **account
         )
 
-    def _check_owner(self, model: str, user: str) -> None:
-        owner = self._coordinator.store.model_facts(model).user
-        if owner != user:
-            raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may have a party leave it")
-
     def _on_AskReceipt(self, user: Peer, request: msg.AskReceipt) -> Message:
         self._own(user, request.job)
         text = self._coordinator.store.receipt(request.job)
@@ -181,13 +155,7 @@ class UserDesk:
         facts = self._coordinator.store.model_facts(request.model)
         if facts.user != user.name:
             raise PolicyError(f"model {request.model} was ordered by {facts.user}; only {facts.user} may take it out")
-        files, outputs, residuals = self._coordinator.store.model_files(request.model)
-        return msg.ModelPart(
-            facts=facts,
-            files={name: np.frombuffer(data, np.uint8) for name, data in files.items()},
-            oob_outputs=outputs,
-            residuals=residuals,
-        )
+        return self._coordinator.store.model_part(request.model)
 
 
 def _unknown(job: str) -> DataError:

@@ -1,0 +1,69 @@
+"""``woodlot order``: sign a job for an engine that runs it, NVFlare or Flower, without asking a coordinator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from woodlot.cli._client import Access, AsJson, IdentityOption, JobFile, print_json, reporting
+from woodlot.cli.train import order_maker, parse_job
+from woodlot.exceptions import ConfigError, ModelFileError
+
+_NOWHERE = "engine:0"  # what a job file for an engine need not say
+
+
+def order(
+    job: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="What to grow, as for `woodlot train`.")],
+    certificates: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Certificates of the parties, in files that end with .pem.")
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the signed order, for Flower.")] = None,
+    nvflare: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write a job that can be submitted to NVFlare.")
+    ] = None,
+    identity: IdentityOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign the order of a training for NVFlare or Flower.
+
+    Each party's table and label are sealed to its certificate. The same order, run again, goes on where it was.
+    """
+    with reporting(as_json):
+        if (out is None) == (nvflare is None):
+            raise ConfigError("say where the order goes: --nvflare FOLDER, or --out FILE for Flower")
+        file = JobFile.read(job)
+        access = Access.find(file.raw.get("coordinator") or _NOWHERE, identity, file, positional=True)
+        config = parse_job(dict(file.raw), file, access)
+        make = order_maker(config, file.origin)
+
+        from woodlot.connected import federation_at
+        from woodlot.engines.nvflare_job import write_job
+        from woodlot.engines.signed_order import OrderDesk, SignedOrder
+        from woodlot.service.client import Client
+
+        desk = OrderDesk(access.identity, certificates)
+        settings = config.job
+        federation = federation_at(
+            cast(Client, desk),  # what the parties are and the fields of an order: all that is asked of it
+            tables=settings.tables,
+            parties=settings.parties,
+            align=config.align.method,
+            layout=settings.layout,
+        )
+        signed = SignedOrder.by(desk.identity, make(federation))
+        if nvflare is not None:
+            write_job(signed, nvflare)
+        elif out is not None:
+            try:
+                out.write_text(signed.encode() + "\n")
+            except OSError as error:
+                raise ModelFileError(f"the order cannot be written to {out}: {error.strerror}") from None
+    content = signed.content
+    if as_json:
+        print_json({"job": content.job, "parties": list(content.parties), "out": str(nvflare or out)})
+        return
+    typer.echo(f"{nvflare or out} has order {content.job} for {', '.join(content.parties)}.")
+    if nvflare is not None:
+        typer.echo(f"Submit it with: nvflare job submit -j {nvflare}")
