@@ -19,9 +19,11 @@ def order(
     certificates: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Certificates of the parties, in files that end with .pem.")
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the signed order, for Flower.")] = None,
     nvflare: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a job that can be submitted to NVFlare.")
+    ] = None,
+    flower: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the settings of a run of Flower, a TOML file.")
     ] = None,
     identity: IdentityOption = None,
     as_json: AsJson = False,
@@ -31,8 +33,8 @@ def order(
     Each party's table and label are sealed to its certificate. The same order, run again, goes on where it was.
     """
     with reporting(as_json):
-        if (out is None) == (nvflare is None):
-            raise ConfigError("say where the order goes: --nvflare FOLDER, or --out FILE for Flower")
+        if (flower is None) == (nvflare is None):
+            raise ConfigError("say where the order goes: --nvflare FOLDER, or --flower FILE")
         file = JobFile.read(job)
         access = Access.find(file.raw.get("coordinator") or _NOWHERE, identity, file, positional=True)
         config = parse_job(dict(file.raw), file, access)
@@ -55,15 +57,15 @@ def order(
         signed = SignedOrder.by(desk.identity, make(federation))
         if nvflare is not None:
             write_job(signed, nvflare)
-        elif out is not None:
+        elif flower is not None:
             try:
-                out.write_text(signed.encode() + "\n")
+                flower.write_text(f'order = "{signed.encode()}"\n')
             except OSError as error:
-                raise ModelFileError(f"the order cannot be written to {out}: {error.strerror}") from None
-    content = signed.content
+                raise ModelFileError(f"the order cannot be written to {flower}: {error.strerror}") from None
+    content, out = signed.content, nvflare or flower
     if as_json:
-        print_json({"job": content.job, "parties": list(content.parties), "out": str(nvflare or out)})
+        print_json({"job": content.job, "parties": list(content.parties), "out": str(out)})
         return
-    typer.echo(f"{nvflare or out} has order {content.job} for {', '.join(content.parties)}.")
-    if nvflare is not None:
-        typer.echo(f"Submit it with: nvflare job submit -j {nvflare}")
+    typer.echo(f"{out} has order {content.job} for {', '.join(content.parties)}.")
+    run = f"nvflare job submit -j {nvflare}" if nvflare else f"flwr run examples/flower --run-config {flower}"
+    typer.echo(f"Run it with: {run}")

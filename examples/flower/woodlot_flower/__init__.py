@@ -1,0 +1,1 @@
+"""A Flower app that starts and ends the parties of a Woodlot federation; docs/how-to/flower.md explains it."""
