@@ -13,7 +13,7 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: test-browser screenshots help demo test lint bench reproduce docs clean
+.PHONY: test-browser test-engines screenshots help demo test lint bench reproduce docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ test: $(VENV)/dev.stamp ## all tests, on two cores
 
 test-browser: $(VENV)/browser.stamp ## the dashboard in Chromium
 	$(BIN)/pytest tests/browser
+
+test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
+	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py
+	.venv-flower/bin/pytest tests/engines/test_flower.py
 
 screenshots: $(VENV)/browser.stamp ## pictures of the dashboard, into docs/images
 	$(BIN)/python scripts/screenshots.py
@@ -50,7 +54,7 @@ docs: $(VENV)/docs.stamp ## docs/who-sees-what.md from the messages, and the sit
 	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products
-	rm -rf $(VENV) build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
+	rm -rf $(VENV) .venv-nvflare .venv-flower build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
 	find . -path ./.git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -type d -prune -exec rm -rf {} +
 
 # --- set-up ---
@@ -81,4 +85,11 @@ $(VENV)/browser.stamp: $(VENV)/dev.stamp
 
 $(VENV)/docs.stamp: $(VENV)/run.stamp
 	@$(BIN)/python -m pip install -qq 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'
+	@touch $@
+
+# Both engines ask for other versions of what the rest is tested with, so no constraints hold here.
+.venv-nvflare/stamp .venv-flower/stamp: .venv-%/stamp: pyproject.toml
+	@echo "Installing Woodlot and $* into .venv-$* (once; a minute or two) ..." >&2
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	@PIP_CONSTRAINT= .venv-$*/bin/python -m pip install -qq --editable '.[$*]' 'pytest>=8' 'psutil>=5'
 	@touch $@
