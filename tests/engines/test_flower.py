@@ -118,7 +118,9 @@ class Flower:
         """The number of a run that has ended, and its status."""
         said = self.flwr("run", APP, "here", "--run-config", settings, "--format", "json")
         assert said is not None, (self.root / "flwr.log").read_text()[-3000:]
-        number = str(json.loads(said[said.index("{") :])["run-id"])
+        begun = json.loads(said[said.index("{") :])
+        assert begun["success"], begun
+        number = str(begun["run-id"])
 
         def ended() -> str | None:
             self.children.check()
