@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.connected import ConnectedFederation
-from woodlot.data.labels import check_weights
 from woodlot.data.tables import read_table
 from woodlot.estimators.checks import check_parameters, require
 from woodlot.estimators.complete import CompleteForest
-from woodlot.estimators.dealing import deal_columns
+from woodlot.estimators.fitting import AnyFederation, ColumnsModel
 from woodlot.estimators.labels import ClassWeights
-from woodlot.estimators.origin import Origin, find_labels, forget_fit
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke
 from woodlot.estimators.settings import settings_of
-from woodlot.estimators.tables import check_table, check_table_again
+from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.protocols.messages.base import Progress
@@ -43,7 +38,6 @@ from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.predict import Vote
 
 Method = Literal["local", "one-round", "classical"]
-AnyFederation = Federation | ConnectedFederation
 Outputs = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
@@ -51,66 +45,20 @@ class UncertainPredictionWarning(UserWarning):
     """Some rows followed both branches somewhere, because a party or its row was missing."""
 
 
-class FederatedForest(BaseEstimator):  # type: ignore[misc]
+class FederatedForest(ColumnsModel):
     """A random forest over columns that lie at different parties."""
 
     _criteria: tuple[str, ...]
     _task: Task
-    _origin: Origin
     receipts_: tuple[Receipt, ...]
     n_jobs: int | None
     random_state: Any
     verbose: int
-    parties: int | Mapping[str, Sequence[Any]]
     criterion: str
 
     # --- fitting ---
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Grow the forest. If it fails, the model is what it was before.
-
-        Parameters
-        ----------
-        X : array, data frame, Arrow table or Federation
-            One table, whose columns are dealt to simulated ``parties``; or a federation of parties.
-        y : array-like or str
-            Labels; on a federation, where they are: ``"party.column"``.
-        sample_weight : array-like or str, optional
-            Weight of each row; on a federation, a column of the label holder: ``"party.column"``.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        grown = copy.copy(self)
-        forget_fit(grown)
-        if isinstance(X, AnyFederation):
-            grown._fit_federation(X, y, sample_weight)
-        else:
-            grown._fit_table(X, y, sample_weight)
-        forget_fit(self)
-        self.__dict__.update(grown.__dict__)
-        return self
-
-    def _fit_table(self, X: Any, y: Any, sample_weight: Any) -> None:
-        table, y = check_table(self, X, y)
-        weights = check_weights(sample_weight, y)
-        target = self._make_target(y, weights)
-        dealing = deal_columns(table, self.parties)
-        federation = Federation.dealt(table, dealing)
-        self._origin = Origin(table.names, dealing, None, self.criterion)
-        self._grow(federation, Labels(next(iter(dealing)), target=target))
-
-    def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
-        labels = find_labels(federation, y, sample_weight)
-        if isinstance(federation, Federation):
-            labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
-        self._origin = Origin((), None, y, self.criterion, sample_weight)
-        self._grow(federation, labels)
-        self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
-
-    def _grow(self, federation: AnyFederation, labels: Labels) -> None:
+    def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = self.get_params(deep=False)
         plan = plan_of(params, seed, self._class_weights(labels.target), self._task)
@@ -125,6 +73,8 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_forest(forest)
+        if self._origin.dealing is None:
+            self.n_features_in_ = len(forest.coordinator.feature_keys)
         forest.memo.training = Training(federation, labels)
         if forest.oob_outputs is not None and np.isnan(forest.oob_outputs).any():
             warnings.warn(
@@ -444,9 +394,6 @@ class FederatedForest(BaseEstimator):  # type: ignore[misc]
 
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         raise TypeError("a forest scores as a classifier or a regressor")
-
-    def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
-        raise TypeError("a forest learns as a classifier or a regressor")
 
     def _class_weights(self, target: Target | None) -> ClassWeights:
         return None

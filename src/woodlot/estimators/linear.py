@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.connected import ConnectedFederation
 from woodlot.crypto.paillier import DEFAULT_BITS
-from woodlot.data.labels import check_classes, check_targets, check_weights
-from woodlot.estimators.base import AnyFederation, UncertainPredictionWarning
+from woodlot.data.labels import check_classes, check_targets
+from woodlot.estimators.base import UncertainPredictionWarning
 from woodlot.estimators.checks import check_key_length, is_int, is_real, require
-from woodlot.estimators.dealing import deal_columns
+from woodlot.estimators.fitting import AnyFederation, ColumnsModel
 from woodlot.estimators.labels import class_array, name_class_weights
-from woodlot.estimators.origin import Origin, find_labels, forget_fit
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
-from woodlot.estimators.tables import check_table, check_table_again
+from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
 from woodlot.linear_federation import fit_here, predict_here
@@ -39,12 +36,10 @@ from woodlot.runtime.audit import Cost, Disclosures
 __all__ = ["FederatedLinearRegression", "FederatedLogisticRegression"]
 
 
-class FederatedLinear(BaseEstimator):  # type: ignore[misc]
+class FederatedLinear(ColumnsModel):
     """A linear model over columns that lie at different parties."""
 
     _task: Task
-    _origin: Origin
-    parties: int | Mapping[str, Sequence[Any]]
     fit_intercept: bool
     standardize: bool
     max_iter: int
@@ -54,33 +49,6 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
     verbose: int
 
     # --- fitting ---
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model. If it fails, the model is what it was before.
-
-        Parameters
-        ----------
-        X : array, data frame, Arrow table or Federation
-            One table, whose columns are dealt to simulated ``parties``; or a federation of parties.
-        y : array-like or str
-            Labels; on a federation, where they are: ``"party.column"``.
-        sample_weight : array-like or str, optional
-            Weight of each row; on a federation, a column of the label holder: ``"party.column"``.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        fitted = copy.copy(self)
-        forget_fit(fitted)
-        if isinstance(X, AnyFederation):
-            fitted._fit_federation(X, y, sample_weight)
-        else:
-            fitted._fit_table(X, y, sample_weight)
-        forget_fit(self)
-        self.__dict__.update(fitted.__dict__)
-        return self
 
     def make_plan(self) -> LinearPlan:
         """What is to be fitted, of labels that only their holder sees; all parameters are checked."""
@@ -101,21 +69,7 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
         require(self.residuals in ("clear", "encrypted"), "residuals", self.residuals, "'clear' or 'encrypted'")
         check_key_length(self.key_bits)
 
-    def _fit_table(self, X: Any, y: Any, sample_weight: Any) -> None:
-        table, y = check_table(self, X, y)
-        target = self._make_target(y, check_weights(sample_weight, y))
-        dealing = deal_columns(table, self.parties)
-        self._origin = Origin(table.names, dealing, None, "")
-        self._descend(Federation.dealt(table, dealing), Labels(next(iter(dealing)), target=target))
-
-    def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
-        labels = find_labels(federation, y, sample_weight)
-        if isinstance(federation, Federation):
-            labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
-        self._origin = Origin((), None, y, "")
-        self._descend(federation, labels)
-
-    def _descend(self, federation: AnyFederation, labels: Labels) -> None:
+    def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
         with progress_bar(self.verbose, "descending") as show:
             if isinstance(federation, ConnectedFederation):
@@ -228,9 +182,6 @@ class FederatedLinear(BaseEstimator):  # type: ignore[misc]
     # --- what each does in its way ---
 
     def _plan(self, target: Target | None) -> LinearPlan:
-        raise TypeError("a linear model learns as a classifier or a regressor")
-
-    def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
         raise TypeError("a linear model learns as a classifier or a regressor")
 
     def _judge(self, scores: Matrix, y: Any, sample_weight: Any) -> float:

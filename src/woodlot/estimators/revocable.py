@@ -118,7 +118,7 @@ class RevocableForest(FederatedForest):
             raise DataError("revocable forests grow on Federation.local; between organisations they are not built yet")
         super()._fit_federation(federation, y, sample_weight)
 
-    def _grow(self, federation: Any, labels: Labels) -> None:
+    def _learn(self, federation: Any, labels: Labels) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = _OTHERS | self.get_params(deep=False)
         plan = RevocablePlan(
@@ -130,6 +130,8 @@ class RevocableForest(FederatedForest):
             )
         self.disclosure_, self.cost_ = account.disclosure, account.cost
         self._set_forest(forest)
+        if self._origin.dealing is None:
+            self.n_features_in_ = len(forest.coordinator.feature_keys)
         forest.memo.training = Training(federation, labels)
 
     def _label_holder(self, labels: Labels) -> str | None:

@@ -19,9 +19,9 @@ from woodlot.connected_rows import ConnectedRowFederation
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
-from woodlot.estimators.base import AnyFederation
 from woodlot.estimators.checks import is_int, is_real, require
 from woodlot.estimators.complete import CompleteForest
+from woodlot.estimators.fitting import AnyFederation
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, forget_fit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -196,14 +197,10 @@ class ColumnsWork:
 
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
         order, home = self._due(PredictOrder), self.home
-        if order.model != message.model:
-            raise RemoteProtocolError("the order is for another model")
-        rows = self._common_rows()
-        if message.n_rows != len(rows):
-            raise RemoteProtocolError(f"the coordinator speaks of {message.n_rows} rows, there are {len(rows)} here")
+        rows = self._rows_to_predict(order, message)
         home.policy.check_sealed(order.how)
         part = home.store.model(message.model, message.forest)
-        with private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with"):
+        with self._private_table():
             table = self._table(rows, self._taken.loaded.columns)
             forest = VerticalParty(
                 home.identity.name,
@@ -214,9 +211,24 @@ class ColumnsWork:
                 sealer=self._sealer(order, rows) if order.how == "sealed" else None,
                 n_jobs=home.n_jobs,
             )
-        home.store.spend_predictions(self.job, self._taken.user, int((rows >= 0).sum()), datetime.now(UTC))
+        self._spend(rows)
         self._forest = forest
         return msg.ModelReady()
+
+    def _rows_to_predict(self, order: PredictOrder | PredictLinearOrder, message: msg.UseModel) -> NDArray[np.int64]:
+        """Own row of each row to predict, -1 where it is missing; what was not ordered is refused."""
+        if order.model != message.model:
+            raise RemoteProtocolError("the order is for another model")
+        rows = self._common_rows()
+        if message.n_rows != len(rows):
+            raise RemoteProtocolError(f"the coordinator speaks of {message.n_rows} rows, there are {len(rows)} here")
+        return rows
+
+    def _private_table(self) -> AbstractContextManager[None]:
+        return private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with")
+
+    def _spend(self, rows: NDArray[np.int64]) -> None:
+        self.home.store.spend_predictions(self.job, self._taken.user, int((rows >= 0).sum()), datetime.now(UTC))
 
     def _sealer(self, order: PredictOrder, rows: NDArray[np.int64]) -> Sealer:
         """Secrets of this job's sealed answers: other data or another model would have others."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from datetime import UTC, datetime
-
-import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
@@ -73,20 +70,15 @@ class LinearWork(ColumnsWork):
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
-        order, home = self._due(PredictLinearOrder), self.home
-        if order.model != message.model:
-            raise RemoteProtocolError("the order is for another model")
-        rows = self._common_rows()
-        if message.n_rows != len(rows):
-            raise RemoteProtocolError(f"the coordinator speaks of {message.n_rows} rows, there are {len(rows)} here")
-        part = home.store.linear(message.model, message.forest)
-        with private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with"):
+        rows = self._rows_to_predict(self._due(PredictLinearOrder), message)
+        part = self.home.store.linear(message.model, message.forest)
+        with self._private_table():
             fitted = LinearParty(
-                home.identity.name,
+                self.home.identity.name,
                 self._taken.loaded.table().take_or_missing(rows),
                 model=part,
                 known=None if (rows >= 0).all() else rows >= 0,
             )
-        home.store.spend_predictions(self.job, self._taken.user, int(np.sum(rows >= 0)), datetime.now(UTC))
+        self._spend(rows)
         self._linear = fitted
         return msg.ModelReady()
