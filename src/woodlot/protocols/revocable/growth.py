@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from woodlot.protocols.messages import revocable as msg
 from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
-from woodlot.protocols.revocable.participant import unpack_bins, write_samples
+from woodlot.protocols.revocable.participant import segments, unpack_bins, write_samples
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.model import CoordinatorForest
@@ -22,7 +23,7 @@ from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.forest import Structure, subtree_ends
 from woodlot.trees.kernels import rows as row_kernels
-from woodlot.trees.kernels import spaced
+from woodlot.trees.kernels import samples, spaced
 from woodlot.trees.kernels.hashing import child_keys
 from woodlot.trees.sampling import Bootstrap, derive_seed, draw_rows, tree_keys
 
@@ -103,11 +104,12 @@ class Growth:
         self.left = np.where(inner[order], place[np.minimum(order + 1, len(order) - 1)], -1)
         first, last = _rows_of_nodes(structure, rebuilding)
         self.start, self.end = first[order], last[order]
+        drawn, weights = self.rows, self.weights
         self.rows = rebuilding.rows.copy()
-        counts = [self.sampling.counts(tree, self.n_rows) for tree in range(self.n_trees)]
-        self.weights = np.concatenate(
-            [counts[t][self.rows[a:b]] for t, (a, b) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True))]
-        ).astype(np.uint32)
+        self.weights, often = np.empty_like(weights), np.zeros(self.n_rows, np.uint32)
+        for a, b in pairwise(self.bounds.tolist()):  # the same rows of a tree, in another order
+            often[drawn[a:b]] = weights[a:b]
+            self.weights[a:b] = often[self.rows[a:b]]
         stays = forest.feature_party != number
         renumbered = np.where(stays, np.cumsum(stays) - 1, -1)
         old_feature = forest.feature[order].astype(np.int64)
@@ -149,13 +151,16 @@ class Growth:
         """Nodes whose search could end otherwise without the leaver's features: the candidates are not among the former
         ones, or the one that won is no longer one of them.
         """
-        places = self._places(self.key, forest.feature_keys, used)
+        may = np.flatnonzero((self.depth < self.max_depth) & (self.end - self.start > 1))  # others are never searched
+        old = old_feature[may]
+        places = self._places(self.key[may], forest.feature_keys, used[may])
         before = _nth(places, self.plan.n_candidates(len(stays)))
         after = _nth(places[:, stays], self.n_candidates)
         within = after <= before
-        inner = old_feature >= 0
-        won = np.where(inner, places[np.arange(len(places)), np.maximum(old_feature, 0)], NOWHERE)
-        return np.where(inner, ~(within & (won <= after)), ~within)
+        won = np.where(old >= 0, places[np.arange(len(places)), np.maximum(old, 0)], NOWHERE)
+        touched = np.zeros(len(old_feature), bool)
+        touched[may] = np.where(old >= 0, ~(within & (won <= after)), ~within)
+        return touched
 
     def _places(
         self, key: NDArray[np.uint64], feature_keys: NDArray[np.uint64], used: NDArray[np.bool_]
@@ -198,11 +203,9 @@ class Growth:
 
     def _sort(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
         """Have the rows of former nodes stand in order, as participants have them; returns where and how they stood."""
-        sizes = self.end[nodes] - self.start[nodes]
-        at = np.arange(int(sizes.sum())) + np.repeat(self.start[nodes] - np.cumsum(sizes) + sizes, sizes)
+        at = segments(self.start[nodes], self.end[nodes])
         rows, weights = self.rows[at], self.weights[at]
-        order = np.lexsort((rows, np.repeat(np.arange(len(nodes)), sizes)))
-        self.rows[at], self.weights[at] = rows[order], weights[order]
+        samples.sort_rows(self.rows, self.weights, self.start[nodes], self.end[nodes], self.n_rows)
         return at, rows, weights
 
     def _children(self, parents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -239,12 +242,12 @@ class Growth:
         is_open: NDArray[np.bool_],
         selected: NDArray[np.bool_],
     ) -> dict[str, Message]:
-        samples = [self.rows[a:b] for a, b in zip(self.start[entering], self.end[entering], strict=True)]
+        start, end = self.start[entering], self.end[entering]
         common: dict[str, Any] = {
             "is_split": pack(outcome.is_split),
             "flags": pack(outcome.flags),
             "is_open": pack(is_open),
-            **write_samples(samples, self.n_rows),
+            **write_samples(self.rows[segments(start, end)], np.cumsum(end - start), self.n_rows),
             "keys": self.key[nodes],
         }
         return {
@@ -287,8 +290,12 @@ class Growth:
         can = np.flatnonzero(cut >= 0)
         can = can[np.lexsort((place[can], -score[can], node[can]))]  # at each node the best comes first
         best = can[np.flatnonzero(np.diff(node[can], prepend=-1))]
-        bins_of = dict(all_bins)
-        flags = [bins_of[int(party[k])][begins[k] : begins[k] + sizes[node[k]]] <= cut[k] for k in best]
+        room = sizes[node[best]]
+        at = np.cumsum(room) - room
+        flags = np.empty(int(room.sum()), np.uint8)
+        for i, bins in all_bins:
+            own = np.flatnonzero(party[best] == i)
+            samples.left_rows(bins, begins[best[own]], room[own], cut[best[own]], at[own], flags)
         decided = {}
         for name, values in (("winner", party), ("pair", pair), ("cut", cut), ("feature", feature)):
             decided[name] = np.full(len(nodes), -1, np.int64)
@@ -298,7 +305,7 @@ class Growth:
         return Outcome(
             self.parties,
             is_split=decided["winner"] >= 0,
-            flags=np.concatenate([np.empty(0, bool), *flags]).astype(np.uint8),
+            flags=flags,
             gain=gain - whole,
             **decided,
         )

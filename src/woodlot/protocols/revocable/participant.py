@@ -19,6 +19,7 @@ from woodlot.protocols.vertical.model import PartyForest
 from woodlot.trees.encoding import NumericCoding
 from woodlot.trees.forest import Splits, Structure
 from woodlot.trees.kernels import rows as row_kernels
+from woodlot.trees.kernels.samples import read_bits, write_bits
 from woodlot.trees.kernels.spaced import bin_rows, cut_values, draw_ranges
 from woodlot.trees.sampling import feature_key
 
@@ -70,50 +71,61 @@ def unpack_bins(planes: NDArray[np.uint8], n: int, zeta: int, party: str) -> NDA
     return bins
 
 
-def write_samples(samples: list[NDArray[np.uint32]], n_rows: int) -> dict[str, NDArray[Any]]:
-    """The rows of some nodes: as sample vectors, one bit per row of the table, or as a list where that is shorter."""
+def segments(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of some stretches, one after the other."""
+    sizes = end - start
+    return np.asarray(np.arange(int(sizes.sum())) + np.repeat(start - np.cumsum(sizes) + sizes, sizes))
+
+
+def write_samples(rows: NDArray[np.uint32], ends: NDArray[np.int64], n_rows: int) -> dict[str, NDArray[Any]]:
+    """The rows of some nodes: as sample vectors, one bit per row of the table, or as a list where that is shorter.
+
+    Parameters
+    ----------
+    rows : uint32 array
+        Node after node, ascending in each.
+    ends : int64 array
+        Where the rows of each node end.
+    n_rows : int
+        Rows of the table.
+    """
     width = (n_rows + 7) // 8
-    sizes = np.array([0 if 4 * len(rows) > width else len(rows) for rows in samples], np.uint32)
-    vectors, lists = [_NO_BITS], [_NO_ROWS]
-    for rows, size in zip(samples, sizes.tolist(), strict=True):
-        if size:
-            lists.append(rows)
-        else:
-            bits = np.zeros(n_rows, bool)
-            bits[rows] = True
-            vectors.append(np.packbits(bits, bitorder="little"))
-    return {"vectors": np.concatenate(vectors), "sizes": sizes, "samples": np.concatenate(lists)}
+    sizes = np.diff(ends, prepend=0)
+    as_bits = 4 * sizes > width
+    vectors = np.zeros(width * int(as_bits.sum()), np.uint8)
+    write_bits(rows, (ends - sizes)[as_bits], ends[as_bits], width, vectors)
+    return {
+        "vectors": vectors,
+        "sizes": np.where(as_bits, 0, sizes).astype(np.uint32),
+        "samples": rows[np.repeat(~as_bits, sizes)],
+    }
 
 
 def read_samples(
     vectors: NDArray[np.uint8], sizes: NDArray[np.uint32], lists: NDArray[np.uint32], n_rows: int
-) -> list[NDArray[np.uint32]]:
-    """What `write_samples` wrote: rows of the table, ascending, at least one for each node."""
-    width = (n_rows + 7) // 8
-    if len(vectors) != width * int((sizes == 0).sum()) or len(lists) != int(sizes.sum()):
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """What `write_samples` wrote: rows of the table, ascending, at least one for each node; and how many each has."""
+    width, as_bits = (n_rows + 7) // 8, sizes == 0
+    if len(vectors) != width * int(as_bits.sum()) or len(lists) != int(sizes.sum()):
         raise RemoteProtocolError("a sample vector has one bit per row")
-    if not (sizes == 0).any() and len(sizes):  # lists only: all of them at once
-        first = np.cumsum(sizes) - sizes
-        rising = np.diff(lists.astype(np.int64), prepend=-1) > 0
-        rising[first] = True
-        if not rising.all() or int(lists.max()) >= n_rows:
-            raise RemoteProtocolError(_NOT_SAMPLES)
-        return np.split(lists, first[1:])
-    found, vector, at = [], 0, 0
-    for size in sizes.tolist():
-        if size:
-            rows = lists[at : at + size]
-            at += size
-        else:
-            bits = np.unpackbits(vectors[vector : vector + width], count=n_rows, bitorder="little")
-            rows = np.flatnonzero(bits).astype(np.uint32)
-            vector += width
-        if len(rows) == 0 or int(rows[-1]) >= n_rows or (np.diff(rows.astype(np.int64)) <= 0).any():
-            raise RemoteProtocolError(_NOT_SAMPLES)
-        found.append(rows)
-    return found
+    found = sizes.astype(np.int64)
+    found[as_bits] = _ONES[vectors].reshape(-1, width).sum(axis=1, dtype=np.int64) if width else 0
+    bits = np.empty(int(found[as_bits].sum()), np.uint32)
+    read_bits(vectors, bits, width)
+    rows = np.empty(int(found.sum()), np.uint32)
+    of_bits = np.repeat(as_bits, found)
+    rows[of_bits], rows[~of_bits] = bits, lists
+    rising = np.diff(rows.astype(np.int64), prepend=-1) > 0
+    if (found == 0).any():
+        raise RemoteProtocolError(_NOT_SAMPLES)
+    rising[np.cumsum(found) - found] = True
+    if not rising.all() or int(rows.max(initial=0)) >= max(n_rows, 1):
+        raise RemoteProtocolError(_NOT_SAMPLES)
+    return rows, found
 
 
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+"""How many bits of a byte are set."""
 _NOT_SAMPLES = "the samples of a node are rows of the table, ascending, at least one"
 
 
@@ -216,7 +228,7 @@ class Participant:
         n = int((end - start).sum())
         flags = unpack(message.flags, n, "sides")
         is_open = unpack(message.is_open, 2 * len(start), "open nodes").astype(bool)
-        kept = np.concatenate([_NO_ROWS, *(self._rows[a:b] for a, b in zip(start, end, strict=True))])
+        kept = self._rows[segments(start, end)]
         ends = np.cumsum(end - start)
         starts = ends - (end - start)
         middle = np.full(len(start), -1, np.int64)
@@ -224,11 +236,10 @@ class Participant:
         weights = np.zeros(len(kept), np.uint8)  # only the coordinator knows how often a row was drawn
         row_kernels.partition(kept, weights, starts, ends, flags, spare, unused, middle)
         children = np.column_stack([starts, middle]).ravel()[is_open], np.column_stack([middle, ends]).ravel()[is_open]
-        entering = read_samples(message.vectors, message.sizes, message.samples, self._n_rows)
-        sizes = np.array([len(part) for part in entering], np.int64)
+        entering, sizes = read_samples(message.vectors, message.sizes, message.samples, self._n_rows)
         last = len(kept) + np.cumsum(sizes)
         return (
-            np.concatenate([kept, *entering]),
+            np.concatenate([kept, entering]),
             np.concatenate([children[0], last - sizes]).astype(np.int64),
             np.concatenate([children[1], last]).astype(np.int64),
         )
@@ -278,7 +289,6 @@ def check_values(name: str, column: str, table: Table) -> NDArray[np.float32]:
 
 _NONE = np.empty(0, np.int64)
 _NO_ROWS = np.empty(0, np.uint32)
-_NO_BITS = np.empty(0, np.uint8)
 _NUMBERS = NumericCoding(np.empty(0, np.float32), np.empty(0, np.float32))
 _NO_SPLITS = Splits(
     node=np.empty(0, np.int32),
