@@ -223,7 +223,7 @@ def test_candidates(seed: int, p: int, n_parties: int, whole_tree: bool) -> None
     sizes, by_node, in_order = rng.integers(2, 300, 5), 200, 100
     limits, counts = np.empty(5, np.uint64), np.zeros((n_parties, 5), np.uint32)
     wanted = rng.random(5) < 0.8
-    candidate_limits(select_key, wanted, keys, owners, m, limits, counts)
+    candidate_limits(select_key, wanted * m, keys, owners, limits, counts)
     listed: list[set[int]] = [set() for _ in range(5)]
     for party in range(n_parties):
         own = np.flatnonzero(owners == party)

@@ -82,7 +82,7 @@ class Offers(NamedTuple):
 
 
 @dataclass
-class _Won:
+class Won:
     """Splits of one level that stay with this party."""
 
     number: NDArray[np.int64]
@@ -136,7 +136,7 @@ class Grower:
         self.rows, self.weights, bounds = draw_rows(bootstrap, trees, labels, n_classes, n_jobs)
         self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
         self.root_sizes = self.end - self.start
-        self._won: list[_Won] = []
+        self._won: list[Won] = []
         self._columns = Columns(*(getattr(table, name) for name in Columns._fields))
         self._prepare_kernels(int(self.root_sizes.max(initial=0)), bootstrap, len(labels))
         self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
@@ -434,7 +434,7 @@ class Grower:
             sets.append(self._apply_categories(int(nodes[k]), flags[flag_start[k] : flag_start[k + 1]]))
             set_length[k] = len(sets[-1])
         self._won.append(
-            _Won(
+            Won(
                 number=self.skeleton.frontier[nodes],
                 feature=self._feature[nodes],
                 threshold=self._thresholds(feature, low, high),
@@ -444,6 +444,10 @@ class Grower:
             )
         )
         return flags
+
+    def last_won(self) -> Won:
+        """What `apply` has carried out last."""
+        return self._won[-1]
 
     def repeat(self, nodes: NDArray[np.int64], flags: NDArray[np.uint8]) -> None:
         """Carry out splits that this party has kept from a former forest: one flag per row of these nodes, in order."""

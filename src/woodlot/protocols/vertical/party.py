@@ -27,8 +27,9 @@ from woodlot.protocols.vertical.labels import ClassCode, TargetCode, target_key
 from woodlot.protocols.vertical.model import PartyForest, join_forests
 from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
 from woodlot.protocols.vertical.sealed import Sealer
+from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.protocols.vertical.target import Target
-from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, EncodedTable, encode
+from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
 from woodlot.trees.room import Room
@@ -99,6 +100,8 @@ class VerticalParty:
         Threads.
     room : Room, optional
         Where codes are kept, and what may be in memory; by default all of it.
+    spread : SpreadColumns, optional
+        The same columns in blocks on other machines, which then do all that training asks of them.
     """
 
     takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
@@ -119,6 +122,7 @@ class VerticalParty:
         sealed_only: bool = False,
         n_jobs: int = 1,
         room: Room | None = None,
+        spread: SpreadColumns | None = None,
     ) -> None:
         self.name = name
         self.table = table
@@ -132,6 +136,7 @@ class VerticalParty:
         self._job_secret = secrets.token_bytes(SECRET_BYTES) if job_secret is None else job_secret
         self.n_jobs = n_jobs
         self._room = room
+        self._spread = spread
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
         self.state = State.idle if forest is None else State.trained
@@ -183,6 +188,9 @@ class VerticalParty:
     def _encode(self, max_bins: int | None) -> tuple[int, int]:
         """Make the codes; returns how many threads and how many trees there is then room for."""
         room, n_rows = self._room, self.table.n_rows
+        if self._spread is not None:
+            self._spread.encode(max_bins)
+            return self.n_jobs, 0
         if room is None:
             self._codes = encode(self.table, max_bins=max_bins, n_jobs=self.n_jobs)
             return self.n_jobs, 0
@@ -233,6 +241,8 @@ class VerticalParty:
         self._check_own_labels(message.n_classes, labels)
         self._start = message
         self._labels = np.array(labels)  # a copy of its own: kernels know no read-only arrays
+        if self._spread is not None:
+            self._spread.begin(message)
         self.state = State.started
         return msg.Ready()
 
@@ -257,6 +267,9 @@ class VerticalParty:
         return self._offers(grower, message.candidates, grower.root_sizes)
 
     def _plant(self, trees: Sequence[int]) -> Grower:
+        if self._spread is not None and isinstance(self._start, msg.StartForest):
+            self._grower = self._spread.plant(self.feature_keys, self._labels, self._start, trees, self.n_jobs)
+            return self._grower
         if self._codes is None or self._start is None:
             raise RemoteProtocolError("no tree is planted before a training has started")
         self._grower = Grower(
@@ -336,12 +349,17 @@ class VerticalParty:
         if level is not None:  # everything is checked: a refusal must leave the trees as they were
             grower.split(*level)
         structure, splits, position = grower.finish(pruned)
-        codings = () if self._codes is None else self._codes.codings
+        codings = self._codings()
         self._finished(grower, PartyForest(structure, splits, self.table.names, codings), position)
         reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
         self._grower, self._answers, self.forest = None, None, None
         self.state = State.trained
         return reply
+
+    def _codings(self) -> tuple[Coding, ...]:
+        if self._spread is not None:
+            return self._spread.codings
+        return () if self._codes is None else self._codes.codings
 
     def _finished(self, grower: Grower, part: PartyForest, position: NDArray[np.int64]) -> None:
         """Some trees are grown."""

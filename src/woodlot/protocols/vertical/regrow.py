@@ -204,7 +204,7 @@ def _limits(
     def work(first: int) -> None:
         part = slice(first, first + CHUNK_NODES)
         counts = np.zeros((1, len(keys[part])), np.uint32)
-        candidate_limits(keys[part], wanted[part], feature_keys, owners, n_candidates, limits[part], counts)
+        candidate_limits(keys[part], wanted[part] * n_candidates, feature_keys, owners, limits[part], counts)
 
     run_chunks(work, range(0, len(keys), CHUNK_NODES), n_jobs)
     return limits

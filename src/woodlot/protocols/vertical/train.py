@@ -293,10 +293,9 @@ class Batch:
             part = slice(first, first + CHUNK_NODES)
             candidate_limits(
                 keys[part],
-                wanted[part],
+                wanted[part] * self.n_candidates,
                 self.features.keys,
                 self.features.party,
-                self.n_candidates,
                 limits[part],
                 counts[:, part],
             )

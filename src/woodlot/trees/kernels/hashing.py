@@ -89,10 +89,10 @@ def nth_place(places: Any, m: Any, count: Any, members: Any) -> Any:
 
 
 @kernel
-def candidate_limits(keys: Any, wanted: Any, feature_keys: Any, owners: Any, m: Any, limits: Any, counts: Any) -> None:
-    """Coordinator: for every wanted node the place of its m-th candidate, and how many candidates each party has.
+def candidate_limits(keys: Any, wanted: Any, feature_keys: Any, owners: Any, limits: Any, counts: Any) -> None:
+    """The place of the last candidate of every node that has any, and how many candidates each owner has.
 
-    counts is (parties, nodes) of zeros.
+    wanted is the number of candidates of each node, counts is (owners, nodes) of zeros.
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
@@ -100,7 +100,8 @@ def candidate_limits(keys: Any, wanted: Any, feature_keys: Any, owners: Any, m: 
     work = np.empty(BUCKET_SIZE, np.int32)
     for node in range(len(keys)):
         limits[node] = 0
-        if not wanted[node]:
+        m = wanted[node]
+        if m == 0:
             continue
         if m >= p:
             limits[node] = U64(0xFFFFFFFFFFFFFFFF)
