@@ -13,8 +13,9 @@ import contextlib
 import logging
 import os
 import secrets
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,8 @@ MOST_REBUILDS = 5
 class BlockActor:
     """Lives on a worker and holds one block.
 
-    Dask may run an actor again after its worker was lost, without what the actor had been told. So each one has a token,
-    and answers only to those who know it.
+    Dask may run an actor again after its worker was lost, without what the actor had been told. So each one has a
+    token, and answers only to those who know it.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class Cluster:
             return future.result(timeout=WAIT_FOR_WORKERS)
 
 
-class _Lost(Exception):
+class _LostError(Exception):
     """The worker of a block has died."""
 
 
@@ -136,7 +137,7 @@ class _Block:
         try:
             self._actor = cluster.actor(worker)
         except (OSError, TimeoutError, RuntimeError):
-            raise _Lost from None
+            raise _LostError from None
         self._token, trims = self._wait(self._start("introduce"))
         if trims:
             logger.warning("worker %s has MALLOC_TRIM_THRESHOLD_ set, which makes it slow: unset it", worker)
@@ -154,12 +155,12 @@ class _Block:
         try:
             return getattr(self._actor, method)(*arguments)
         except RuntimeError:  # known to be lost
-            raise _Lost from None
+            raise _LostError from None
 
     def _result(self, future: Any) -> Any:
         kind, answer = self._wait(future)
         if kind == "stranger":
-            raise _Lost
+            raise _LostError
         if kind == "refused":
             raise answer
         return answer
@@ -170,9 +171,9 @@ class _Block:
                 return future.result(timeout=LOOK_SECONDS)
             except TimeoutError:  # Dask itself would wait for the worker for ever
                 if not self._cluster.is_there(self.worker):
-                    raise _Lost from None
+                    raise _LostError from None
             except (OSError, RuntimeError):
-                raise _Lost from None
+                raise _LostError from None
 
 
 class ClusterBlocks:
@@ -229,12 +230,12 @@ class ClusterBlocks:
         for k, given in arguments.items():
             try:
                 started[k] = self._blocks[k].start(method, given)
-            except _Lost:
+            except _LostError:
                 lost.add(k)
         for k, future in started.items():
             try:
                 answers[k] = self._blocks[k].finish(future)
-            except _Lost:
+            except _LostError:
                 lost.add(k)
         for k in lost:
             self._rebuild(k)
@@ -250,7 +251,7 @@ class ClusterBlocks:
             try:
                 self._build(k, worker)
                 return
-            except _Lost:
+            except _LostError:
                 continue
         raise ConfigError(f"{MOST_REBUILDS} workers of the cluster have died at the same work; look at their logs")
 
@@ -261,25 +262,31 @@ class ClusterBlocks:
             for method, (arguments, told) in self._set_up.items():
                 if block.finish(block.start(method, arguments)) != told[k]:
                     raise DataError("the table has changed since the job began; order the job again")
-        except _Lost:
+        except _LostError:
             if k not in self._blocks:  # the first time: there is nothing to go back to
                 raise ConfigError(f"worker {worker} of the cluster does not answer; look at its log") from None
             raise
         self._blocks[k] = block
 
 
-def connected(address: str | None) -> Callable[[], Cluster]:
-    """A cluster that is connected when it is first asked for, and then stays so."""
-    made: list[Cluster] = []
+class Connection:
+    """A cluster that is connected when a job first needs it, and then stays so until it is closed."""
 
-    def cluster() -> Cluster:
-        if address is None:
-            raise ConfigError("this party has no cluster; add the setting cluster")
-        if not made:
-            made.append(Cluster(address))
-        return made[0]
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._cluster: Cluster | None = None
+        self._lock = threading.Lock()
 
-    return cluster
+    def __call__(self) -> Cluster:
+        """The cluster; ConfigError as for `Cluster`."""
+        with self._lock:
+            if self._cluster is None:
+                self._cluster = Cluster(self._address)
+            return self._cluster
 
-
-__all__: Sequence[str] = ("BlockActor", "Cluster", "ClusterBlocks", "connected")
+    def close(self) -> None:
+        """Let go of the cluster, if there ever was one."""
+        with self._lock:
+            if self._cluster is not None:
+                self._cluster.close()
+                self._cluster = None

@@ -19,6 +19,7 @@ from woodlot.service.policy import Order, Policy
 from woodlot.service.settings import (
     DEFAULT_PORT,
     Address,
+    ClusterAddress,
     Duration,
     Section,
     Size,
@@ -182,6 +183,8 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         Threads, as in scikit-learn; -1: as many as there are cores.
     memory : Size or None
         What a training may have in memory, the process included; what is larger is kept on disk, in the folder `state`.
+    cluster : ClusterAddress or None
+        Scheduler of a Dask cluster of the party's own, over which the columns of a training are spread.
     message_limit : Size
         The largest message that is sent or accepted.
     log_format : {"text", "json"}
@@ -202,6 +205,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
     state: Path = Path("state")
     n_jobs: int = -1
     memory: Size | None = None
+    cluster: ClusterAddress | None = None
     message_limit: Size = CoordinatorConfig().message_limit
     log_format: Literal["text", "json"] = "text"
     alignment: AlignmentConfig = AlignmentConfig()

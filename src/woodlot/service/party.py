@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from woodlot.data.spool import Spool
+from woodlot.runtime.cluster import Connection
 from woodlot.service.agent import Agent
 from woodlot.service.config import PartyConfig
 from woodlot.service.party_home import PartyHome
@@ -25,6 +26,7 @@ class Party(Agent):
     def __init__(self, config: PartyConfig) -> None:
         super().__init__(config, "party")
         self._store = PartyStore(config.state, self.identity.name, config.policy.predictions_per_day)
+        self._cluster = None if config.cluster is None else Connection(config.cluster)
         home = PartyHome(
             identity=self.identity,
             trust=self._trust,
@@ -36,7 +38,8 @@ class Party(Agent):
             till=lambda job: self._sessions.till(job),
             n_jobs=effective_jobs(config.n_jobs),
             privacy=config.privacy,
-            room=None if config.memory is None else Room(Spool(config.state), config.memory),
+            room=_room(config),
+            cluster=self._cluster,
         )
         try:
             self._connect(config, lambda job: PartyJob(home, job))
@@ -48,3 +51,12 @@ class Party(Agent):
         """Hang up, when what is being worked on is done."""
         super().close()
         self._store.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def _room(config: PartyConfig) -> Room | None:
+    """Tables go to the disk where memory is limited, and where they are spread since they may not fit."""
+    if config.memory is None and config.cluster is None:
+        return None
+    return Room(Spool(config.state), config.memory)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
-from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.align.party import State as AlignState
 from woodlot.protocols.messages import align, vertical
@@ -26,14 +26,25 @@ from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.block import ColumnBlock
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import State as ForestState
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
+from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.protocols.vertical.target import Target
-from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainLinearOrder, TrainOrder
+from woodlot.runtime.cluster import ClusterBlocks
+from woodlot.service.orders import (
+    AlignedOrder,
+    PredictLinearOrder,
+    PredictOrder,
+    RevokeOrder,
+    TrainLinearOrder,
+    TrainOrder,
+)
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
+from woodlot.trees.sampling import feature_key
 
 D = TypeVar("D", bound=AlignedOrder)
 
@@ -53,6 +64,8 @@ class ColumnsWork:
         self.job = taken.job
         self._taken = taken
         self._order = order = taken.order
+        if self.home.cluster is not None:
+            _check_spread(order)
         self._rows: NDArray[np.int64] | None = None
         if order.alignment is not None:
             self._rows = taken.home.store.alignment(order.alignment, order.parties, taken.loaded)
@@ -142,6 +155,7 @@ class ColumnsWork:
                     sealed_only=self.home.policy.sealed_predictions,
                     n_jobs=self.home.n_jobs,
                     room=self.home.room,
+                    spread=self._spread(rows, table.names),
                 )
         return self._forest.handle(message)
 
@@ -151,6 +165,19 @@ class ColumnsWork:
         if room is not None:
             return loaded.stored(columns, rows, room.spool)
         return loaded.table().select(columns).take_or_missing(rows)
+
+    def _spread(self, rows: NDArray[np.int64], columns: Sequence[str]) -> SpreadColumns | None:
+        """The columns on the party's cluster, if it has one: each block reads its own from the source."""
+        if self.home.cluster is None or not columns:
+            return None
+        source, name = self.home.tables[self._taken.part.table], self.home.identity.name
+        secret = self.home.store.secret_for("forest", "codes")
+        keys = np.array([feature_key(column, name, secret) for column in columns], np.uint64)
+
+        def block(of: range) -> tuple[Any, ...]:
+            return source, columns[of.start : of.stop], rows, keys[of.start : of.stop]
+
+        return SpreadColumns(ClusterBlocks(self.home.cluster(), ColumnBlock, len(columns), block))
 
     def _target(self, order: TrainOrder | TrainLinearOrder, rows: NDArray[np.int64]) -> Target | None:
         if order.holder != self.home.identity.name:
@@ -296,3 +323,17 @@ class ColumnsWork:
             raise DataError(f"{int((rows < 0).sum())} rows have no label here; use join='inner'")
         labels = natural_type(self._taken.loaded.values(label)[rows])
         return score_of(labels, message.outputs, message.classes)
+
+
+def _check_spread(order: AlignedOrder) -> None:
+    """Refuse what is not done on a cluster."""
+    if isinstance(order, TrainOrder) and order.plan.labels == "encrypted":
+        refused, remedy = "labels='encrypted'", "use labels='shared', or let"
+    elif isinstance(order, RevokeOrder):
+        refused, remedy = "revoking a partner", "let"
+    else:
+        return
+    raise PolicyError(
+        f"this party's columns are on a cluster, where {refused} is not supported: {remedy} the party take the setting "
+        "cluster out for this job"
+    )

@@ -16,6 +16,7 @@ from woodlot.data.sources import LoadedTable, TableSource
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
+from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.till import Till
 from woodlot.service.config import PrivacyConfig
 from woodlot.service.identity import Identity, Trust
@@ -53,6 +54,8 @@ class PartyHome:
         What differentially private releases may cost.
     room : Room or None
         Where tables are kept that may be larger than memory; None: in memory.
+    cluster : callable or None
+        Connects the cluster that columns are spread over; None: they are all here.
 
     """
 
@@ -67,6 +70,7 @@ class PartyHome:
     n_jobs: int
     privacy: PrivacyConfig
     room: Room | None = None
+    cluster: Callable[[], Cluster] | None = None
 
     @property
     def certificate(self) -> bytes:

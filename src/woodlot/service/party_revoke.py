@@ -43,16 +43,16 @@ class RevokeWork(ColumnsWork):
 
     def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
         if self._forest is None:
-            rows, loaded, part = self._common_rows(), self._taken.loaded, self._taken.part
+            rows, part = self._common_rows(), self._taken.part
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-                table = loaded.table().take(rows)
                 hidden = (part.label, part.weight)
+                table = self._table(rows, [name for name in self._taken.loaded.columns if name not in hidden])
                 former = self._former
                 if former is None:
                     raise RemoteProtocolError("the former model was not opened here")
                 self._forest = RegrowingParty(
                     self.home.identity.name,
-                    table.select([name for name in table.names if name not in hidden]),
+                    table,
                     former=former,
                     target=None if part.label is None else self._own_target(self._revocation.task == "classes", rows),
                     secret=self.home.store.secret_for("forest", "codes"),

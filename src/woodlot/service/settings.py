@@ -93,6 +93,22 @@ class Address(str):
         return int(self.rpartition(":")[2])
 
 
+class ClusterAddress(str):
+    """The address of a Dask scheduler, written ``"tcp://host:8786"`` or ``"tls://host:8786"``."""
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Read an address, or raise ValueError."""
+        scheme, _, rest = value.partition("://") if isinstance(value, str) else ("", "", "")
+        try:
+            if scheme not in ("tcp", "tls"):
+                raise ValueError(scheme)
+            Address.parse(rest)
+        except ValueError:
+            raise ValueError(f"{value!r} is not the address of a scheduler, such as 'tcp://scheduler:8786'") from None
+        return cls(value)
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings under one heading."""
 

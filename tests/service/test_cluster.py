@@ -1,0 +1,162 @@
+"""A party on a real cluster of two worker processes: the same answers, byte for byte, also when a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import LocalCluster
+from party_bench import Bench, Play, play
+from small_jobs import PARTIES, PLAN
+
+from woodlot.data.spool import Spool
+from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.protocols.messages.base import Message
+from woodlot.runtime.cluster import Cluster, Connection
+from woodlot.service.orders import RevokeOrder, TrainOrder
+from woodlot.service.party_jobs import PartyJob
+from woodlot.trees.room import Room
+
+N = 300
+
+
+def tables() -> dict[str, dict[str, pa.Table]]:
+    """Numbers with ties and holes, and categories, at both parties; the rows of one are in another order."""
+    rng = np.random.default_rng(8)
+    numbers = rng.normal(size=(N, 5)).round(1)
+    numbers[rng.random((N, 5)) < 0.1] = np.nan
+    town, shop = rng.choice(list("abcdefg"), N), rng.choice(["x", "y", "z"], N)
+    late = (np.nan_to_num(numbers[:, 0]) + np.nan_to_num(numbers[:, 3]) > 0) ^ (town == "c")
+    bank = {"id": np.arange(N), "late": late.astype(int), "town": town}
+    bank |= {f"b{i}": numbers[:, i] for i in range(3)}
+    order = rng.permutation(N)
+    visits = {"id": order, "kind": shop[order]} | {f"s{i}": numbers[order, i] for i in (3, 4)}
+    return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(visits)}}
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[LocalCluster]:
+    settings = {"distributed.nanny.pre-spawn-environ": {}, "distributed.admin.log-format": "%(message)s"}
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1",
+            silence_logs=50,
+        ) as made,
+    ):  # fmt: skip
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(workers: LocalCluster) -> Iterator[Cluster]:
+    made = Cluster(workers.scheduler_address)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, tables())
+    yield made
+    made.close()
+
+
+def order_of(bench: Bench, **changes: Any) -> TrainOrder:
+    return TrainOrder(**bench.fields(), holder="bank", plan=replace(PLAN, **changes), settings="{}")
+
+
+def spread(bench: Bench, cluster: Cluster, *parties: str) -> None:
+    for party in parties:
+        home = bench.homes[party]
+        bench.homes[party] = replace(home, cluster=lambda: cluster, room=Room(Spool(home.store.folder)))
+
+
+def assert_same(one: Play, other: Play) -> None:
+    for party in PARTIES:
+        assert one.answered[party] == other.answered[party]
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"max_features": None, "max_depth": 5},
+    {"feature_sampling": "tree", "entropy": True, "max_bins": 8, "bootstrap": False, "out_of_bag": None},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_two_workers_give_the_answers_of_one_machine(bench: Bench, cluster: Cluster, changes: dict[str, Any]) -> None:
+    order = order_of(bench, **changes)
+    alone = play(bench, order)
+    spread(bench, cluster, *PARTIES)
+    assert len(cluster.workers()) == 2
+    assert_same(alone, play(bench, order))
+
+
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
+    bench: Bench, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_of(bench)
+    alone = play(bench, order)
+    spread(bench, cluster, "bank")
+    handle, killed = PartyJob.handle, []
+    kinds = ["ApplySplits", "GrowLevel"]  # between an offer and its split, and between levels
+
+    def handle_and_kill(self: PartyJob, message: Message) -> Message:
+        if kinds and type(message).__name__ == kinds[0] and self.home.identity.name == "bank":
+            kinds.pop(0)
+            victim = sorted(cluster._client.run(os.getpid).items())[0]
+            os.kill(victim[1], signal.SIGKILL)
+            killed.append(victim)
+        return handle(self, message)
+
+    monkeypatch.setattr(PartyJob, "handle", handle_and_kill)
+    assert_same(alone, play(bench, order))
+    assert len(killed) == 2
+
+
+def test_a_table_that_changes_under_a_job_is_refused(
+    bench: Bench, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread(bench, cluster, "shop")
+    path = bench.world.root / "shop" / "customers.parquet"
+    handle = PartyJob.handle
+
+    def change_and_kill(self: PartyJob, message: Message) -> Message:
+        if type(message).__name__ == "PlantTrees" and self.home.identity.name == "shop":
+            table = pq.read_table(path)
+            pq.write_table(table.set_column(table.column_names.index("s3"), "s3", pa.array(np.zeros(N))), path)
+            table = pq.read_table(path)
+            pq.write_table(table.set_column(table.column_names.index("kind"), "kind", pa.array(["x"] * N)), path)
+            for pid in cluster._client.run(os.getpid).values():
+                os.kill(pid, signal.SIGKILL)
+        return handle(self, message)
+
+    monkeypatch.setattr(PartyJob, "handle", change_and_kill)
+    with pytest.raises(DataError, match="the table has changed since the job began; order the job again"):
+        play(bench, order_of(bench))
+
+
+def test_what_a_cluster_cannot_do_is_refused(bench: Bench, cluster: Cluster) -> None:
+    spread(bench, cluster, "bank")
+    encrypted = order_of(bench, labels="encrypted", max_bins=8)
+    with pytest.raises(PolicyError, match="are on a cluster, where labels='encrypted' is not supported"):
+        bench.job("bank", encrypted.job).handle(bench.opening(encrypted))
+    revoking = RevokeOrder(**bench.fields(), model="f" * 32, leaver="club", task="classes")
+    with pytest.raises(PolicyError, match="are on a cluster, where revoking a partner is not supported"):
+        bench.job("bank", revoking.job).handle(bench.opening(revoking))
+
+
+def test_a_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woodlot.runtime.cluster.CONNECT_SECONDS", 1)
+    connection = Connection("tcp://127.0.0.1:9")
+    with pytest.raises(ConfigError, match=r"tcp://127.0.0.1:9, cannot be reached .* check the setting cluster"):
+        connection()
+    connection.close()
