@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_linear import play
 
 from woodlot import FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.crypto import paillier
@@ -25,12 +26,11 @@ from woodlot.exceptions import CiphertextError, DataError, LocalProtocolError, R
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
-from woodlot.protocols.linear.train import fit_linear
 from woodlot.protocols.messages import linear
 from woodlot.protocols.messages import linear_encrypted as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
-from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.codec import encode
 
 BITS = 512
 N = 12
@@ -171,19 +171,7 @@ Said = list[tuple[str, Message, bytes]]
 @pytest.fixture(scope="module")
 def said(short_keys: None) -> Said:
     """Party, request and reply of every message of a descent."""
-    parties = parties_of()
-    protocol, found = fit_linear(PLAN, tuple(parties), "bank"), []
-    step = next(protocol)
-    while True:
-        replies = {}
-        for name, message in step.requests.items():
-            data = encode(parties[name].handle(message))
-            found.append((name, message, data))
-            replies[name] = decode(data)
-        try:
-            step = protocol.send(replies)
-        except StopIteration:
-            return found
+    return play(parties_of(), PLAN)
 
 
 def replayed(said: Said, parties: Mapping[str, EncryptedLinearParty]) -> None:
@@ -230,6 +218,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(said: Said) -> None:
             wrong(said, first(said, msg.OpenDescent), n_scores=0),
             wrong(said, first(said, msg.OpenDescent), penalty=float("nan")),
             ("bank", said[first(said, msg.OpenDescent)][1]),
+            ("bank", said[start][1]),  # once
             ("shop", said[ask][1]),
             ("shop", said[descend][1]),
         ],
@@ -266,6 +255,26 @@ def test_tampered_slopes_are_noticed(said: Said) -> None:
     with pytest.raises(CiphertextError, match="more in it than was packed"):
         parties[name].handle(message)
     replayed(said[descend:], parties)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (msg.EncryptedStart, {"n_scores": 0}),
+        (msg.OpenedSlopes, {"slopes": {}}),
+        (msg.EncryptedResiduals, {"step": np.zeros(5)}),
+    ],
+)
+def test_a_label_holder_that_answers_with_something_else_is_named(kind: type[Message], change: dict[str, Any]) -> None:
+    parties = parties_of()
+
+    class Changed:
+        def handle(self, message: Message) -> Message:
+            reply = parties["bank"].handle(message)
+            return msgspec.structs.replace(reply, **change) if isinstance(reply, kind) else reply
+
+    with pytest.raises(RemoteProtocolError, match="bank"):
+        play({"bank": Changed(), "shop": parties["shop"]}, PLAN)
 
 
 def test_as_many_columns_as_rows_would_tell_every_residual() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from woodlot.protocols.messages import linear as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.drivers import Handler
 
 N = 40
 PLAN = LinearPlan(
@@ -39,9 +41,9 @@ def parties_of(seed: int = 0) -> dict[str, LinearParty]:
     }
 
 
-def play(parties: dict[str, LinearParty]) -> list[tuple[str, Message, bytes]]:
+def play(parties: Mapping[str, Handler], plan: LinearPlan = PLAN) -> list[tuple[str, Message, bytes]]:
     """Fit by hand; returns party, request and reply of every message."""
-    protocol, said = fit_linear(PLAN, tuple(parties), "bank"), []
+    protocol, said = fit_linear(plan, tuple(parties), "bank"), []
     step = next(protocol)
     while True:
         replies = {}

@@ -60,6 +60,8 @@ class EncryptedLinearParty(LinearParty):
     # --- the label holder ---
 
     def _on_StartEncrypted(self, message: msg.StartEncrypted) -> msg.EncryptedStart:
+        if self._descent is not None:  # else slopes could be opened again and again before the first step
+            raise RemoteProtocolError("StartEncrypted is due once")
         check_key_bits(message.key_bits)
         n_rows, columns = self.table.n_rows, message.columns
         for party, n in columns.items():
