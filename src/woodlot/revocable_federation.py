@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.predict import score_out_of_bag
-from woodlot.protocols.vertical.regrow import check_leaver
+from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
@@ -178,7 +178,7 @@ def revoke_revocable(
     federation: Federation,
     forest: RevocableGrown,
     labels: Labels,
-    leaver: str,
+    leavers: Sequence[str],
     level: int,
     encryption: Encryption | None,
     *,
@@ -186,30 +186,34 @@ def revoke_revocable(
     n_jobs: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[RevocableGrown, Constructed, Account]:
-    """Take a participant out of a forest: its nodes, its key, and at level 2 everything that is old.
+    """Take participants out of a forest: their nodes, their keys, and at level 2 everything that is old.
 
     Parameters
     ----------
     forest : RevocableGrown
         The former forest; it is not changed, but at level 2 its ciphertexts can be used no longer.
-    leaver : str
-        Who leaves; its table is not looked at.
+    leavers : sequence of str
+        Who leaves; their tables are not looked at. At level 2 only one.
     level : {1, 2, 3}
-        Its nodes; also a new epoch of keys; or exact.
+        Their nodes; also a new epoch of keys; or exact.
     holder : str or None
         The party that has the labels, where it is one.
     federation, labels, encryption, n_jobs, on_progress
         As for `grow_revocable`.
     """
-    check_leaver(forest.coordinator.parties, holder, leaver)
+    check_leavers(forest.coordinator.parties, holder, leavers)
+    if level == 2 and len(leavers) > 1:
+        raise DataError("at level 2 one participant leaves at a time: each begins a new epoch of keys")
     if forest.revocable is None:
         raise DataError("this model does not say how it was grown; fit it again")
     ledger = Ledger()
     numbers, _ = as_numbers(federation, forest.categories)
     tables = {
-        name: t for name, t in _tables(numbers, labels).items() if name in forest.coordinator.parties and name != leaver
+        name: t
+        for name, t in _tables(numbers, labels).items()
+        if name in forest.coordinator.parties and name not in leavers
     }
-    absent = [p for p in forest.coordinator.parties if p != leaver and p not in tables]
+    absent = [p for p in forest.coordinator.parties if p not in leavers and p not in tables]
     if absent:
         raise DataError(f"{absent} are not here; regrowing needs the tables of all participants that stay")
     handlers = {
@@ -221,12 +225,12 @@ def revoke_revocable(
         rebuilding = _rebuilding(forest, _tables(numbers, labels))
     plan, target = forest.revocable, _target(labels)
     with InProcessDriver(handlers, ledger=ledger) as driver:
-        protocol = regrow(plan, forest.coordinator, rebuilding, leaver, 3 if level == 3 else 1, target, n_jobs)
+        protocol = regrow(plan, forest.coordinator, rebuilding, leavers, 3 if level == 3 else 1, target, n_jobs)
         made: Constructed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
-    categories = {p: c for p, c in forest.categories.items() if p != leaver}
+    categories = {p: c for p, c in forest.categories.items() if p not in leavers}
     grown = _gather(federation, plan, labels, made, handlers, tables, categories, ledger, n_jobs)
     if encryption is not None:
-        grown.memo.secrets = _rekey(forest, grown, made, leaver, level, encryption, ledger, n_jobs)
+        grown.memo.secrets = _rekey(forest, grown, made, leavers, level, encryption, ledger, n_jobs)
     return grown, made, ledger.account()
 
 
@@ -342,13 +346,13 @@ def _rekey(
     former: RevocableGrown,
     forest: RevocableGrown,
     made: Constructed,
-    leaver: str,
+    leavers: Sequence[str],
     level: int,
     encryption: Encryption,
     ledger: Ledger,
     n_jobs: int,
 ) -> Secrets:
-    """Strike out the leaver's key and encrypt what is new; at level 2 begin a new epoch, for everything."""
+    """Strike out the leavers' keys and encrypt what is new; at level 2 begin a new epoch, for everything."""
     secrets: Secrets | None = former.memo.secrets
     if secrets is None:  # keys of another process: none of them is left
         return make_secrets(forest, encryption, ledger, n_jobs)
@@ -358,11 +362,12 @@ def _rekey(
         secrets.parts.update(forest.parts)
         secrets.ring.record_in(ledger)
         if level == 2:
-            splits = secrets.ring.rotate(forest.coordinator, leaver)
+            splits = secrets.ring.rotate(forest.coordinator, leavers[0])
         else:
             splits = secrets.ring.encrypt(forest.coordinator, secrets.splits, made.origin)
-            if leaver in secrets.ring.keys.parties:
-                secrets.ring.revoke(leaver)
+            for leaver in leavers:
+                if leaver in secrets.ring.keys.parties:
+                    secrets.ring.revoke(leaver)
     except BaseException:
         secrets.parts.clear()
         secrets.parts.update(before)

@@ -52,6 +52,32 @@ def test_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.parametrize("level", [1, 3])
+def test_some_leave_together(level: int) -> None:
+    X, y = table(5)
+    params: dict[str, Any] = {"n_estimators": 6, "max_depth": 6, "random_state": 1, "encryption": KEYS}
+    labels = np.digitize(y, [0.0, 1.5])
+    model = wl.RevocableForestClassifier(parties=DEALING, **params).fit(X, labels)
+    one_by_one = wl.RevocableForestClassifier(parties=DEALING, **params).fit(X, labels)
+    leavers = ("shop", "idle", "bank")
+    for wrong, words in [((), "name who leaves"), (("shop", "shop"), "revoked before"), (tuple(DEALING), "last party")]:
+        with pytest.raises(DataError, match=words):
+            model.revoke_together(wrong, level=level)
+    with pytest.raises(DataError, match="one participant leaves at a time"):
+        model.revoke_together(leavers, level=2)
+    receipts = model.revoke_together(leavers, level=level)
+    assert [r.statement.party for r in receipts] == list(leavers)
+    for receipt in receipts:
+        receipt.verify()
+        assert receipt.statement.parties_after == ("club",)
+    searched = sum(one_by_one.revoke(p, level=level).statement.cost.nodes_searched for p in leavers)
+    assert receipts[0].statement.cost.nodes_searched < searched
+    rest = X[DEALING["club"]]
+    fresh = wl.RevocableForestClassifier(parties={"club": DEALING["club"]}, **params).fit(rest, labels)
+    assert level == 1 or parts_of(model.forest_) == parts_of(fresh.forest_)
+    np.testing.assert_array_equal(model.predict_encrypted(rest[:5]), model.predict_proba(rest[:5]))
+
+
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"max_features": None, "rho": 0},

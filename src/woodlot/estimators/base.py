@@ -374,9 +374,11 @@ class FederatedForest(ColumnsModel):
         return labels.holder
 
     def _regrow(
-        self, training: Training, party: str, level: int, show: Callable[[Progress], None] | None
+        self, training: Training, leavers: Sequence[str], level: int, show: Callable[[Progress], None] | None
     ) -> tuple[GrownForest, Change, Account]:
-        """The forest without a party."""
+        """The forest without some parties."""
+        if len(leavers) > 1:
+            raise DataError("parties leave this forest one at a time; call revoke for each of them")
         plan = self.forest_.plan
         if plan is None:
             raise DataError("this model was saved by a Woodlot that did not note how it was grown; fit it again")
@@ -384,7 +386,7 @@ class FederatedForest(ColumnsModel):
         if isinstance(federation, ConnectedFederation):
             raise TypeError("elsewhere the coordinator regrows")
         return federation.revoke(
-            self.forest_, plan, training.labels, party, 1 if level == 1 else 3,
+            self.forest_, plan, training.labels, leavers[0], 1 if level == 1 else 3,
             n_jobs=effective_jobs(self.n_jobs), on_progress=show,
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from woodlot.estimators.checks import check_parameters, is_int, require
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.revoking import Change, Training
+from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.protocols.messages.base import Progress
@@ -37,6 +38,8 @@ from woodlot.revocable_federation import (
     table_as_numbers,
 )
 from woodlot.runtime.audit import Account, Ledger
+from woodlot.service.identity import Identity
+from woodlot.service.receipts import Receipt
 from woodlot.trees.parallel import effective_jobs
 
 REQUESTER = "user"
@@ -138,15 +141,42 @@ class RevocableForest(FederatedForest):
         return labels.holder if labels.column is not None else None
 
     def _regrow(
-        self, training: Training, party: str, level: int, show: Callable[[Progress], None] | None
+        self, training: Training, leavers: Sequence[str], level: int, show: Callable[[Progress], None] | None
     ) -> tuple[GrownForest, Change, Account]:
         federation = training.federation
         if isinstance(federation, ConnectedFederation):
             raise TypeError("elsewhere the coordinator regrows")
         return revoke_revocable(
-            federation, self.forest_, training.labels, party, level, self._encryption(),
+            federation, self.forest_, training.labels, leavers, level, self._encryption(),
             holder=self._label_holder(training.labels), n_jobs=effective_jobs(self.n_jobs), on_progress=show,
         )  # fmt: skip
+
+    def revoke_together(
+        self,
+        parties: Sequence[str],
+        *,
+        level: int = 1,
+        holdout: HoldOut | None = None,
+        data: Any = None,
+        identity: str | os.PathLike[str] | Identity | None = None,
+    ) -> tuple[Receipt, ...]:
+        """Take some participants out of the forest at once: nodes below splits of several are regrown only once.
+
+        Parameters
+        ----------
+        parties : sequence of str
+            Who leaves; somebody must stay.
+        level : {1, 3}
+            As for ``revoke``; at level 2 they leave one at a time.
+        holdout, data, identity
+            As for ``revoke``.
+
+        Returns
+        -------
+        tuple of Receipt
+            One for each, in this order; what they say of nodes and cost is of all together.
+        """
+        return revoke_together(self, tuple(parties), level, holdout, data, identity, None)
 
     # --- predicting ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -21,7 +22,7 @@ from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.regrow import check_leaver
+from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.runtime.audit import Cost
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import (
@@ -64,38 +65,60 @@ def revoke(
     request: Request | None,
 ) -> Receipt:
     """Take a party out of a forest that was grown in this process; see `FederatedForest.revoke`."""
+    return revoke_together(model, (party,), level, holdout, data, identity, request)[0]
+
+
+def revoke_together(
+    model: FederatedForest,
+    leavers: Sequence[str],
+    level: int,
+    holdout: HoldOut | None,
+    data: Any,
+    identity: str | os.PathLike[str] | Identity | None,
+    request: Request | None,
+) -> tuple[Receipt, ...]:
+    """Take some parties out of a forest at once: it is grown anew in part only once, and each gets a receipt."""
     check_is_fitted(model, "forest_")
     require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
     former = model.forest_
     training = _training(model, data)
     if isinstance(training.federation, ConnectedFederation):
-        return _revoke_elsewhere(model, training.federation, training.labels, party, level)
-    check_leaver(former.coordinator.parties, model._label_holder(training.labels), party)
+        check_leavers(former.coordinator.parties, None, leavers)
+        return tuple(_revoke_elsewhere(model, training.federation, training.labels, p, level) for p in leavers)
+    check_leavers(former.coordinator.parties, model._label_holder(training.labels), leavers)
     key = forest_id_of(former.coordinator)
     signer = signer_of(identity)
-    if request is None:
-        request = make_request(party, level, key, signer)
-    check_request(request, party, level, key)
+    requests = {p: make_request(p, level, key, signer) if request is None else request for p in leavers}
+    for party, asked in requests.items():
+        check_request(asked, party, level, key)
     held = None if holdout is None else _score(model, holdout)
-    before, keys = digests(former), (former.memo.key_epoch(), former.memo.key_fingerprint(party))
+    before, epoch = digests(former), former.memo.key_epoch()
+    keys = {party: former.memo.key_fingerprint(party) for party in leavers}
     with progress_bar(model.verbose, "regrowing trees") as show:
-        forest, regrown, account = model._regrow(training, party, level, show)
+        forest, regrown, account = model._regrow(training, leavers, level, show)
     forest = replace(forest, plan=former.plan, epoch=former.epoch + 1)
-    forest.memo.training = Training(training.federation.without(party), training.labels)
+    rest = training.federation
+    for party in leavers:
+        rest = rest.without(party)
+    forest.memo.training = Training(rest, training.labels)
     changed = copy.copy(model)  # the model itself changes at the very end, all at once
-    _replace_forest(changed, forest, party)
+    for party in leavers:
+        _replace_forest(changed, forest, party)
     scores = _scores(changed, former, forest, held, None if holdout is None else _score(changed, holdout))
-    statement = Statement(
-        party=party, level=1 if level == 1 else 2 if level == 2 else 3, model=key, created=now(),
+    common = dict[str, Any](
+        level=1 if level == 1 else 2 if level == 2 else 3, model=key, created=now(),
         parties_before=former.coordinator.parties, parties_after=forest.coordinator.parties,
         before=before, after=digests(forest), epoch_before=former.epoch, epoch_after=forest.epoch,
-        keys_before=keys[0], keys_after=forest.memo.key_epoch(), scores=scores, notified=forest.coordinator.parties,
-        revoked_key=keys[1], **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown.searched),
+        keys_before=epoch, keys_after=forest.memo.key_epoch(), scores=scores, notified=forest.coordinator.parties,
+        **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown.searched),
     )  # fmt: skip
-    receipt = make_receipt(statement, request, signer)
-    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
+    receipts = tuple(
+        make_receipt(Statement(party=party, revoked_key=keys[party], **common), asked, signer)
+        for party, asked in requests.items()
+    )
+    changed.receipts_ = (*getattr(model, "receipts_", ()), *receipts)
     model.__dict__.update(changed.__dict__)
-    return receipt
+    return receipts
 
 
 def _revoke_elsewhere(

@@ -16,7 +16,7 @@ it (see `vertical.regrow`; here nobody goes on searching behind the candidates).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,7 @@ from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import check_summaries
-from woodlot.protocols.vertical.regrow import Level, check_leaver
+from woodlot.protocols.vertical.regrow import Level, check_leavers
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.forest import Leaves, Structure
@@ -86,12 +86,12 @@ def regrow(
     plan: RevocablePlan,
     former: CoordinatorForest,
     rebuilding: Rebuilding,
-    leaver: str,
+    leavers: Sequence[str],
     level: Level,
     target: Target,
     n_jobs: int = 1,
 ) -> Generator[Round, dict[str, Message], Constructed]:
-    """Take a participant out of a forest; the former one is not changed, and the leaver is not asked anything.
+    """Take participants out of a forest; the former one is not changed, and the leavers are not asked anything.
 
     Parameters
     ----------
@@ -99,23 +99,23 @@ def regrow(
         What the former forest was grown by.
     former, rebuilding
         The forest, and the rows of its nodes.
-    leaver : str
-        Who leaves.
+    leavers : sequence of str
+        Who leaves, together.
     level : {1, 3}
-        Its nodes only, or exact.
+        Their nodes only, or exact.
     target : Target
         The coordinator's labels.
     n_jobs : int
         Threads.
     """
-    check_leaver(former.parties, None, leaver)
-    parties = tuple(p for p in former.parties if p != leaver)
+    check_leavers(former.parties, None, leavers)
+    parties = tuple(p for p in former.parties if p not in leavers)
     n_rows, keys, owner = yield from _open(plan, parties, regrows=True)
-    stays = former.feature_party != former.parties.index(leaver)
+    stays = ~np.isin(former.feature_party, [former.parties.index(leaver) for leaver in leavers])
     if n_rows != former.n_rows or not np.array_equal(keys, former.feature_keys[stays]):
         raise DataError("the participants' rows or columns are not those that the forest was grown on")
     growth = Growth(plan, parties, keys, owner, target, n_rows, n_jobs)
-    growth.take_over(former, rebuilding, leaver, level)
+    growth.take_over(former, rebuilding, stays, level)
     return (yield from _grown(growth))
 
 

@@ -90,9 +90,11 @@ class Growth:
         self.former = np.empty(0, np.int64)
         self.former_forest: CoordinatorForest | None = None
 
-    def take_over(self, forest: CoordinatorForest, rebuilding: Rebuilding, leaver: str, level: Level) -> None:
-        """A former forest, with the nodes that must be searched again."""
-        structure, number = forest.structure, forest.parties.index(leaver)
+    def take_over(
+        self, forest: CoordinatorForest, rebuilding: Rebuilding, stays: NDArray[np.bool_], level: Level
+    ) -> None:
+        """A former forest, with the nodes that must be searched again; ``stays`` tells which of its features do."""
+        structure = forest.structure
         self.n_trees = structure.n_trees
         order = _by_level(structure)  # the former node behind each number
         place = np.empty_like(order)
@@ -110,7 +112,6 @@ class Growth:
         for a, b in pairwise(self.bounds.tolist()):  # the same rows of a tree, in another order
             often[drawn[a:b]] = weights[a:b]
             self.weights[a:b] = often[self.rows[a:b]]
-        stays = forest.feature_party != number
         renumbered = np.where(stays, np.cumsum(stays) - 1, -1)
         old_feature = forest.feature[order].astype(np.int64)
         self.feature = np.where(old_feature >= 0, renumbered[old_feature], -1)

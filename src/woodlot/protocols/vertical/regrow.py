@@ -60,6 +60,16 @@ class Regrown:
     searched: int
 
 
+def check_leavers(parties: Sequence[str], holder: str | None, leavers: Sequence[str]) -> None:
+    """Refuse that these leave together."""
+    staying = list(parties)
+    for leaver in leavers:
+        check_leaver(staying, holder, leaver)
+        staying.remove(leaver)
+    if len(staying) == len(parties):
+        raise DataError(f"name who leaves; the parties are {list(parties)}")
+
+
 def check_leaver(parties: Sequence[str], holder: str | None, leaver: str) -> None:
     """Refuse a revocation that cannot be."""
     if leaver not in parties:
