@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ import woodlot as wl
 from woodlot.connected import federation_at
 from woodlot.engines.one_job import EngineCoordinator, export_model
 from woodlot.engines.signed_order import OrderDesk, SignedOrder
+from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.protocols.vertical.files import forest_id_of
-from woodlot.runtime.drivers.carried import Numbered
+from woodlot.runtime.drivers.carried import Carrier, Numbered
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.party import Party
+
+MakeCarrier = Callable[[str, Mapping[str, Party]], Carrier]
 
 
 class HereCarrier:
@@ -62,25 +65,31 @@ def signed_order(world: World, **forest: Any) -> SignedOrder:
     return SignedOrder.by(desk.identity, federation.train_order(plan, labels, settings_of(estimator)))
 
 
-def grow_here(world: World, **forest: Any) -> str:
-    """The forest of an order that is run with copies of everybody's folders: same secrets, nothing left behind."""
+@contextmanager
+def engine(world: World, make_carrier: MakeCarrier = HereCarrier) -> Iterator[EngineCoordinator]:
+    """Coordinator and parties with copies of everybody's folders: same secrets, nothing of it left behind."""
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         root = Path(scratch)
         for name in ("coordinator", *PARTIES):
             shutil.copytree(world.root / name, root / name)
+        settings = {name: {"coordinator": "nowhere:0", **world.settings[name]} for name in PARTIES}
         parties = {
-            name: stack.enter_context(
-                Party(
-                    PartyConfig.parse(
-                        {"coordinator": "nowhere:0", **world.settings[name]}, folder=root / name, origin=name
-                    )
-                )
-            )
+            name: stack.enter_context(Party(PartyConfig.parse(settings[name], folder=root / name, origin=name)))
             for name in PARTIES
         }
         config = CoordinatorConfig.parse({}, folder=root / "coordinator", origin="coordinator")
-        coordinator = stack.enter_context(EngineCoordinator(config, lambda job: HereCarrier(job, parties), PARTIES))
-        facts = coordinator.run(signed_order(world, **forest))
-        assert facts.state == "done", facts.error
-        export_model(coordinator, facts.model, root / "model")
-        return forest_id(wl.load(root / "model"))
+        yield stack.enter_context(EngineCoordinator(config, lambda job: make_carrier(job, parties), PARTIES))
+
+
+def exported(coordinator: EngineCoordinator, facts: JobFacts) -> Any:
+    """The model that a job leaves behind."""
+    assert facts.state == "done", facts.error
+    folder = coordinator.config.state.parent / "model"
+    export_model(coordinator, facts.model, folder)
+    return wl.load(folder)
+
+
+def grow_here(world: World, **forest: Any) -> str:
+    """The forest of an order that is run in this process."""
+    with engine(world) as coordinator:
+        return forest_id(exported(coordinator, coordinator.run(signed_order(world, **forest))))

@@ -83,13 +83,14 @@ def lead(config: CoordinatorConfig, signed: SignedOrder, start_parties: Callable
             raise PartyAwayError(f"{', '.join(away)} did not come within {JOIN_SECONDS:.0f} s", away)
         job, _ = coordinator.take(signed.order, signed.signature, signed.certificate)
         facts = _follow(coordinator, job)
-        if facts.state != "done":
-            again = "; run the same order again to go on" if facts.state == "stopped" else ""
-            raise JobFailed(f"job {job} is {facts.state}: {facts.error}{again}")
-        if facts.kind.startswith("train"):
+        if facts.state == "done" and facts.kind.startswith("train"):
             export_model(coordinator, facts.model, folder)
-        _wait_for(lambda: job not in dict(coordinator.store.ended_untold()), _FAREWELL_SECONDS)
-        return facts
+        if facts.state != "stopped":  # else there is no farewell: the job goes on one day
+            _wait_for(lambda: job not in dict(coordinator.store.ended_untold()), _FAREWELL_SECONDS)
+    if facts.state != "done":
+        again = "; run the same order again to go on" if facts.state == "stopped" else ""
+        raise JobFailed(f"job {job} is {facts.state}: {facts.error}{again}")
+    return facts
 
 
 def _follow(coordinator: Coordinator, job: str) -> JobFacts:
