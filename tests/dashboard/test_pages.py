@@ -188,6 +188,12 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
     assert "0." in page
 
 
+def test_names_are_shown_as_text(stage: Stage) -> None:
+    page = stage.get(f"/models/{stage.model}", role="bank").text
+    assert EVIL not in page
+    assert "script\\u003ealert" in page or "&lt;script&gt;" in page
+
+
 def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
     ordered = stage.post(f"/models/{stage.model}/revoke", **form)
@@ -244,12 +250,6 @@ def test_a_whole_model_over_rows_is_shown(stage: Stage) -> None:
     nodes = stage.get(f"/models/{model}/trees/0/nodes", role="coordinator").json()["nodes"]
     assert any(not node.get("leaf") for node in nodes)
     assert stage.get("/").status_code == 200
-
-
-def test_names_are_shown_as_text(stage: Stage) -> None:
-    page = stage.get(f"/models/{stage.model}", role="bank").text
-    assert EVIL not in page
-    assert "script\\u003ealert" in page or "&lt;script&gt;" in page
 
 
 @pytest.mark.parametrize(
