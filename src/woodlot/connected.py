@@ -19,6 +19,7 @@ from woodlot.protocols.linear.files import load_linear
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.plan import ForestPlan, Task
@@ -27,6 +28,7 @@ from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
+    from woodlot.crypto.dtpkc import Setting
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
     from woodlot.service.client import Client
     from woodlot.service.orders import (
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
         PredictLinearOrder,
         PredictOrder,
         RevokeOrder,
+        RevokeRevocableOrder,
         TrainLinearOrder,
         TrainOrder,
+        TrainRevocableOrder,
     )
     from woodlot.service.receipts import Receipt
 
@@ -50,6 +54,8 @@ def connect(
     align: Literal["keyed-hash", "psi"] = "keyed-hash",
     join: Literal["inner", "outer"] = "inner",
     layout: Literal["columns", "rows"] = "columns",
+    helper: str | None = None,
+    key_service: str | None = None,
 ) -> ConnectedFederation:
     """Reach the parties of a federation through its coordinator.
 
@@ -70,6 +76,8 @@ def connect(
     layout : {"columns", "rows"}
         Whether the parties have different columns of the same rows, which are aligned; or different rows of the same
         columns, labels among them, of which nothing is aligned.
+    helper, key_service : str, optional
+        The members that revocable forests need besides parties; they have no tables.
 
     Returns
     -------
@@ -85,7 +93,10 @@ def connect(
 
     client = Client(address, identity)
     try:
-        return federation_at(client, tables=tables, parties=parties, align=align, join=join, layout=layout)
+        return federation_at(
+            client, tables=tables, parties=parties, align=align, join=join, layout=layout, helper=helper,
+            key_service=key_service,
+        )  # fmt: skip
     except BaseException:
         client.close()
         raise
@@ -99,10 +110,13 @@ def federation_at(
     align: str = "keyed-hash",
     join: str = "inner",
     layout: str = "columns",
+    helper: str | None = None,
+    key_service: str | None = None,
 ) -> ConnectedFederation:
     """The federation of a client that is there already; other parameters as for `connect`."""
     if parties is None:
-        parties = tuple(client.parties() if isinstance(tables, str) else tables)
+        known = client.parties() if isinstance(tables, str) else tables
+        parties = tuple(party for party in known if party not in (helper, key_service))
     names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
     if not parties or set(names) != set(parties):
         raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
@@ -111,7 +125,7 @@ def federation_at(
         from woodlot.connected_rows import ConnectedRowFederation
 
         return ConnectedRowFederation(client, chosen)
-    return ConnectedFederation(client, chosen, align, join)
+    return ConnectedFederation(client, chosen, align, join, helper, key_service)
 
 
 class ConnectedFederation:
@@ -133,8 +147,17 @@ class ConnectedFederation:
     ids = None
     layout: ClassVar[Literal["columns", "rows"]] = "columns"
 
-    def __init__(self, client: Client, tables: Mapping[str, str], align: str, join: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        tables: Mapping[str, str],
+        align: str,
+        join: str,
+        helper: str | None = None,
+        key_service: str | None = None,
+    ) -> None:
         self.client = client
+        self._members = (helper, key_service)
         self.parties = tuple(tables)
         self._tables = dict(tables)
         self._fields = {"method": align, "join": join}
@@ -201,7 +224,12 @@ class ConnectedFederation:
 
     # --- orders ---
 
-    def _common(self, labels: Labels | None = None, tables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def _common(
+        self,
+        labels: Labels | None = None,
+        tables: Mapping[str, str] | None = None,
+        members: Sequence[str] = (),
+    ) -> dict[str, Any]:
         from woodlot.service.orders import Part
 
         parts = {
@@ -211,7 +239,7 @@ class ConnectedFederation:
                 weight=labels.weight if labels is not None and labels.holder == party else None,
             )
             for party, table in (self._tables if tables is None else tables).items()
-        }
+        } | {member: Part() for member in members}
         alignment = None if self._alignment is None else self._alignment.job
         return self.client.order_fields(parts) | self._fields | {"alignment": alignment}
 
@@ -234,18 +262,56 @@ class ConnectedFederation:
         if self._fields["join"] != "inner":
             raise DataError("training needs every row at every party: connect with join='inner'")
 
-    def revoke_order(self, model: ModelFacts, leaver: str, level: int, labels: Labels) -> RevokeOrder:
+    def revoke_order(
+        self, model: ModelFacts, leaver: str, level: int, labels: Labels
+    ) -> RevokeOrder | RevokeRevocableOrder:
         """An order to take a party out of a model; the others regrow it on the training's rows."""
-        from woodlot.service.orders import RevokeOrder
+        from woodlot.service.encrypted import key_fields
+        from woodlot.service.orders import RevokeOrder, RevokeRevocableOrder
 
         check_leaver(model.parties, model.holder, leaver)
         staying = {p: table for p, table in self._tables.items() if p in model.parties and p != leaver}
         absent = [p for p in model.parties if p != leaver and p not in staying]
         if absent:
             raise DataError(f"name the tables of {absent} too: all parties that stay regrow the forest")
-        fields = self._common(labels, staying) | {"alignment": model.model, "join": "inner"}
+        keys = key_fields(self.client, model.model) if model.revocable else {}
+        members = [keys[role] for role in ("helper", "key_service") if role in keys]
+        fields = self._common(labels, staying, members) | {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
-        return RevokeOrder(**fields, model=model.model, leaver=leaver, task=task, level=3 if level == 3 else 1)
+        fields |= {"model": model.model, "leaver": leaver, "task": task}
+        if model.revocable:
+            exact: Literal[1, 2, 3] = 1 if level == 1 else 2 if level == 2 else 3
+            return RevokeRevocableOrder(**fields, **keys, holder=model.holder, level=exact)
+        if level == 2:
+            raise DataError("level 2 begins a new epoch of keys: it is for revocable forests; use level 1 or 3")
+        return RevokeOrder(**fields, level=3 if level == 3 else 1)
+
+    def train_revocable_order(
+        self,
+        plan: RevocablePlan,
+        labels: Labels,
+        settings: Mapping[str, Any],
+        encryption: tuple[int, Setting] | None,
+        name: str = "",
+    ) -> TrainRevocableOrder:
+        """An order to grow a revocable forest; ``encryption``: bits and setting of its keys, None for none."""
+        from woodlot.service.orders import TrainRevocableOrder
+
+        self._require_inner()
+        if labels.weight is not None:
+            raise DataError("revocable forests take no weights")
+        helper, key_service = self._members
+        if encryption is None:
+            fields = self._common(labels)
+        elif helper is None or key_service is None:
+            raise DataError(
+                "encrypted splits need a helper and a key service: connect with helper= and key_service= (in a job "
+                "file helper and key_service in the section [job]), or leave encryption out: encryption='simulated'"
+            )
+        else:
+            fields = self._common(labels, None, (helper, key_service))
+            fields |= {"helper": helper, "key_service": key_service, "bits": encryption[0], "setting": encryption[1]}
+        return TrainRevocableOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
 
     def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
         """An order to predict; ``label``, ``"party.column"``: its party scores the answers."""
@@ -269,6 +335,26 @@ class ConnectedFederation:
     ) -> tuple[GrownForest, Account]:
         """Have a forest grown; used by the estimators. Parameters as for ``Federation.fit``."""
         return grown_forest(self._have_grown(self.train_order(plan, labels, settings or {}), on_progress))
+
+    def fit_revocable(
+        self,
+        plan: RevocablePlan,
+        labels: Labels,
+        settings: Mapping[str, Any],
+        encryption: tuple[int, Setting] | None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> tuple[GrownForest, Account]:
+        """Have a revocable forest grown and encrypted; used by the estimators."""
+        order = self.train_revocable_order(plan, labels, settings, encryption)
+        return grown_forest(self._have_grown(order, on_progress))
+
+    def predict_encrypted(
+        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote
+    ) -> NDArray[np.float64]:
+        """Outputs for rows that only this user reads, by ``"party.column"``; used by the estimators."""
+        from woodlot.service.encrypted import predict_encrypted
+
+        return predict_encrypted(self.client, model_of(forest), columns, vote=vote)
 
     def _have_grown(self, order: AnyOrder, on_progress: Callable[[Progress], None] | None) -> ModelPart:
         """Order a training and wait for its model."""

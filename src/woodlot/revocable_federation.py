@@ -19,6 +19,7 @@ from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
+from woodlot.protocols.revocable.keys import key_fingerprint
 from woodlot.protocols.revocable.model import EncryptedSplits, Rebuilding, RevocableForest
 from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.plan import RevocablePlan
@@ -54,7 +55,7 @@ class Secrets:
     def fingerprint(self, party: str) -> str:
         """SHA-256 of a party's public key."""
         key = self.ring.keys.public.get(party)
-        return "" if key is None else hashlib.sha256(str(int(key.h)).encode()).hexdigest()
+        return "" if key is None else key_fingerprint(key)
 
     def digest(self) -> str:
         """SHA-256 of all ciphertexts."""

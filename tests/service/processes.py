@@ -139,7 +139,8 @@ class Processes:
 
     def _start(self, name: str, config: Path) -> None:
         assert name not in self._running
-        command = [COORDINATOR if name == COORDINATOR else "party", str(config)]
+        usual = [COORDINATOR if name == COORDINATOR else "party"]
+        command = [*self.world.commands.get(name, usual), str(config)]
         log = self.world.root / name / "log.txt"
         if self._plain:
             program = [*self._prefix(name), str(Path(sys.executable).with_name("woodlot")), *command]

@@ -37,6 +37,7 @@ class World:
                 pq.write_table(table, path)
                 sections[name] = {"path": str(path), "id": id, "columns": "*"}
             self.settings[party] = {"n_jobs": 1, "tables": sections, "policy": dict(POLICY)}
+        self.commands: dict[str, list[str]] = {}
         self.port = 0
         self.coordinator_settings: dict[str, Any] = {"wait_for_parties": 60}
         self.coordinator: Coordinator | None = None
@@ -50,6 +51,13 @@ class World:
         bundle.write_bytes(self.authority.sign(request(folder, role, name), days=10))
         install(folder, bundle)
         return folder
+
+    def key_members(self, policy: Mapping[str, Any]) -> None:
+        """A helper and a key service, to be run as processes."""
+        for name, command in {"helper": ["party", "--role", "helper"], "keys": ["identity", "keys"]}.items():
+            self.member("party", name)
+            self.settings[name] = {"n_jobs": 1, "allow_same_host": True, "policy": dict(policy)}
+            self.commands[name] = command
 
     @property
     def address(self) -> str:

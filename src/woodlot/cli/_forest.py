@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from woodlot.exceptions import ConfigError
@@ -12,17 +12,21 @@ from woodlot.exceptions import ConfigError
 if TYPE_CHECKING:
     from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
     from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
+    from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.whole import WholeForest
     from woodlot.protocols.horizontal.methods import HorizontalPlan
     from woodlot.protocols.linear.model import LinearPlan
     from woodlot.protocols.messages.jobs import ModelFacts
+    from woodlot.protocols.revocable.plan import RevocablePlan
     from woodlot.protocols.vertical.plan import ForestPlan
 
     Linear = FederatedLogisticRegression | FederatedLinearRegression
+    Revocable = RevocableForestClassifier | RevocableForestRegressor
 
     Forest = FederatedForestClassifier | FederatedForestRegressor
 
 E = TypeVar("E")
+P = TypeVar("P")
 
 ROW_KINDS = {
     "collaborative": "CollaborativeForest",
@@ -35,6 +39,8 @@ DEFAULT_ROW_KIND = "collaborative"
 
 LINEAR_KIND = "linear"
 """Names a linear model in place of a forest, where parties have different columns."""
+REVOCABLE_KIND = "revocable"
+"""Names a revocable forest (RevFRF), where parties have different columns."""
 LINEAR_ESTIMATORS = ("FederatedLogisticRegression", "FederatedLinearRegression")
 
 ELSEWHERE = {"parties": "[job] says who takes part", "verbose": "progress is always shown"}
@@ -85,8 +91,8 @@ def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Fores
 
     if "kind" in settings:
         raise ConfigError(
-            f"{origin}: forest.kind is {LINEAR_KIND!r} or left out, where parties have different columns; others are "
-            "for parties with the same columns: [job] layout = 'rows'"
+            f"{origin}: forest.kind is {LINEAR_KIND!r}, {REVOCABLE_KIND!r} or left out, where parties have different "
+            "columns; others are for parties with the same columns: [job] layout = 'rows'"
         )
     kind = FederatedForestClassifier if task == "classification" else FederatedForestRegressor
     return _with_settings(kind, task, settings, origin)
@@ -104,8 +110,27 @@ def make_linear_estimator(task: str, settings: Mapping[str, Any], origin: str) -
 
 def linear_plan_for(estimator: Linear, origin: str) -> LinearPlan:
     """What is to be fitted; a parameter with a value that it cannot have is an error."""
+    return _planned(estimator.make_plan, origin)
+
+
+def make_revocable_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Revocable:
+    """The revocable forest of a task; parameters as for `make_estimator`."""
+    from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
+
+    chosen = {name: value for name, value in settings.items() if name != "kind"}
+    if task == "classification":
+        return _with_settings(RevocableForestClassifier, task, chosen, origin)
+    return _with_settings(RevocableForestRegressor, task, chosen, origin)
+
+
+def revocable_plan_for(estimator: Revocable, origin: str) -> RevocablePlan:
+    """What is to be grown; a parameter with a value that it cannot have is an error."""
+    return _planned(estimator.make_plan, origin)
+
+
+def _planned(make: Callable[[], P], origin: str) -> P:
     try:
-        return estimator.make_plan()
+        return make()
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{origin}: [forest]: {error}") from None
 
@@ -147,10 +172,7 @@ def _privacy(settings: Mapping[str, Any], origin: str) -> Any:
 
 def row_plan_for(estimator: WholeForest, origin: str) -> HorizontalPlan:
     """What is to be grown over rows; a parameter with a value that it cannot have is an error."""
-    try:
-        return estimator.make_plan()
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{origin}: [forest]: {error}") from None
+    return _planned(estimator.make_plan, origin)
 
 
 def _with_settings(kind: type[E], task: str, settings: Mapping[str, Any], origin: str) -> E:

@@ -28,7 +28,8 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.mpi import MpiCarrier
 from woodlot.runtime.run import run
-from woodlot.service.coordinator_jobs import Trained, model_facts, train_job
+from woodlot.service.coordinator_common import Trained, model_facts
+from woodlot.service.coordinator_jobs import train_job
 from woodlot.service.orders import TrainOrder, new_job
 from woodlot.trees.parallel import effective_jobs
 

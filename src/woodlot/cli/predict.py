@@ -19,6 +19,7 @@ from woodlot.cli._client import (
     JobFile,
     JobFileOption,
     PartiesOption,
+    TablesOption,
     detached,
     find_model,
     finish,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, Predictions
     from woodlot.service.client import Client
     from woodlot.service.orders import PredictLinearOrder, PredictOrder
+    from woodlot.trees.predict import Vote
 
 ENDINGS = (".csv", ".parquet")
 _SHOWN = 10
@@ -48,6 +50,7 @@ class Method(StrEnum):
     one_round = "one-round"
     classical = "classical"
     sealed = "sealed"
+    encrypted = "encrypted"
 
 
 class WireForm(StrEnum):
@@ -65,10 +68,11 @@ OutOption = Annotated[
 
 def predict(
     model: Annotated[str, typer.Option("--model", metavar="NAME|ID", help="Which forest.")],
-    tables: Annotated[
-        list[str],
-        typer.Option("--tables", metavar="[PARTY=]NAME", help="Table of each party, or one name for all; repeat it."),
-    ],
+    tables: TablesOption = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your own rows, with columns PARTY.COLUMN, for --method encrypted."),
+    ] = None,
     out: OutOption = None,
     deliver: Annotated[
         str | None, typer.Option(metavar="PARTY", help="The party that gets the answers beside its ids.")
@@ -79,7 +83,7 @@ def predict(
     ] = None,
     party: PartiesOption = None,
     method: Annotated[
-        Method, typer.Option(help="In one round for all trees, node by node, or sealed.")
+        Method, typer.Option(help="In one round for all trees, node by node, sealed, or encrypted.")
     ] = Method.one_round,
     wire: Annotated[WireForm, typer.Option(help="What parties send in the one round.")] = WireForm.decisions,
     align: AlignOption = None,
@@ -98,6 +102,8 @@ def predict(
 
     With a forest over rows every party predicts its own rows, and finds the answers beside its ids in the same place;
     --score COLUMN has each party score its own. You get the scores, and no answers.
+
+    With --method encrypted --rows FILE a forest with keys answers for rows of yours, which nobody else can read.
     """
     with reporting(as_json):
         check_out(out)
@@ -106,7 +112,12 @@ def predict(
 
         with reach(access) as client:
             forest = find_model(client, model)
-            named = _tables(forest, parse_tables(tables), party)
+            if (rows is not None) != (method is Method.encrypted) or (rows is None) == (tables is None):
+                raise ConfigError("name --tables of the parties, or --method encrypted and --rows FILE of your own")
+            if rows is not None:
+                _predict_encrypted(client, forest, rows, access, out, detach=detach, as_json=as_json)
+                return
+            named = _tables(forest, parse_tables(tables or []), party)
             if forest.layout == "rows":
                 _predict_rows(client, forest, named, access, out, deliver, score, detach=detach, as_json=as_json)
                 return
@@ -124,9 +135,7 @@ def predict(
                     raise ConfigError("--method and --wire are for forests; a linear model is asked in one round")
                 order = federation.predict_linear_order(forest.model, score, **options)
             else:
-                voting = json.loads(forest.settings)["params"].get("voting")
-                vote = "majority" if voting == "majority" else "soft"
-                options |= {"how": method.value, "wire": wire.value, "vote": vote}
+                options |= {"how": method.value, "wire": wire.value, "vote": _vote(forest)}
                 order = federation.predict_order(forest.model, score, **options)
             facts = client.submit(order)
             if detach:
@@ -134,6 +143,33 @@ def predict(
                 return
             facts = follow(client, facts, access, as_json=as_json)
             say_predicted(client, facts, access, as_json=as_json, out=out, answers=order.give_answers, to=deliver)
+
+
+def _vote(forest: ModelFacts) -> Vote:
+    """How the trees of a forest vote."""
+    return "majority" if json.loads(forest.settings)["params"].get("voting") == "majority" else "soft"
+
+
+def _predict_encrypted(
+    client: Client,
+    forest: ModelFacts,
+    rows: Path,
+    access: Access,
+    out: Path | None,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """A forest with keys answers for rows that only this user reads."""
+    from woodlot.service.encrypted import encrypted_order, request_columns
+
+    columns = request_columns(_read(rows))
+    facts = client.submit(encrypted_order(client, forest.model, columns, _vote(forest)))
+    if detach:
+        detached(facts, access, as_json=as_json)
+        return
+    facts = follow(client, facts, access, as_json=as_json)
+    say_predicted(client, facts, access, as_json=as_json, out=out, answers=True)
 
 
 def _predict_rows(
@@ -257,6 +293,20 @@ def _columns(reply: Predictions) -> dict[str, Any]:
     else:
         columns["prediction"] = reply.outputs[:, 0]
     return columns | {"uncertain": unpack(reply.uncertain, n_rows, "uncertain rows").astype(bool)}
+
+
+def _read(rows: Path) -> Any:
+    """A user's own rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import csv
+
+    if rows.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"--rows {rows}: the file must end in {' or '.join(ENDINGS)}")
+    try:
+        return csv.read_csv(rows) if rows.suffix.lower() == ".csv" else pq.read_table(rows)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{rows} cannot be read: {error}") from None
 
 
 def _write(columns: dict[str, Any], out: Path) -> None:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def revoke(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, id, or the beginning of its id.")],
     party: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
-    level: Annotated[int, typer.Option(min=1, max=3, help="1: its nodes and all under them; 3: exact.")] = 1,
+    level: Annotated[
+        int, typer.Option(min=1, max=3, help="1: its nodes and all under them; 2: and new keys; 3: exact.")
+    ] = 1,
     y: Annotated[
         str | None,
         typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training; COLUMN for a forest over rows."),
@@ -60,8 +62,6 @@ def revoke(
     the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt.
     """
     with reporting(as_json):
-        if level == 2:
-            raise ConfigError("level 2 is for forests with encrypted splits: begin a new epoch of their keys")
         job = JobFile.read(file)
         access = Access.find(coordinator, identity, job)
         settings = job.raw.get("job", {})

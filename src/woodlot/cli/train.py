@@ -82,6 +82,10 @@ def train(
         str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, where the label is.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="What to call the model.")] = None,
+    helper: Annotated[
+        str | None, typer.Option(metavar="MEMBER", help="The helper, for forests with encrypted splits.")
+    ] = None,
+    key_service: Annotated[str | None, typer.Option(metavar="MEMBER", help="The key service, for the same.")] = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     detach: Detach = False,
@@ -101,6 +105,8 @@ def train(
                 "layout": layout and layout.value,
                 "sample_weight": sample_weight,
                 "name": name,
+                "helper": helper,
+                "key_service": key_service,
             },
             tables=tables,
             parties=party,
@@ -183,6 +189,8 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
             parties=job.parties,
             align=config.align.method,
             layout=job.layout,
+            helper=job.helper,
+            key_service=job.key_service,
         )
         try:
             return federation.client.submit(order_of(federation)), federation.client
@@ -198,7 +206,16 @@ def order_maker(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
 
 def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
     """The order for parties with different columns."""
-    from woodlot.cli._forest import LINEAR_KIND, linear_plan_for, make_estimator, make_linear_estimator, plan_for
+    from woodlot.cli._forest import (
+        LINEAR_KIND,
+        REVOCABLE_KIND,
+        linear_plan_for,
+        make_estimator,
+        make_linear_estimator,
+        make_revocable_estimator,
+        plan_for,
+        revocable_plan_for,
+    )
     from woodlot.estimators.settings import settings_of
 
     job = config.job
@@ -207,6 +224,16 @@ def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
         fit = linear_plan_for(linear, origin)
         return lambda federation: federation.train_linear_order(
             fit, federation.find_labels(job.y, job.sample_weight), settings_of(linear), job.name or ""
+        )
+    if config.forest.get("kind") == REVOCABLE_KIND:
+        revocable = make_revocable_estimator(job.task, config.forest, origin)
+        construction = revocable_plan_for(revocable, origin)
+        return lambda federation: federation.train_revocable_order(
+            construction,
+            federation.find_labels(job.y, job.sample_weight),
+            settings_of(revocable),
+            revocable.key_setting(),
+            job.name or "",
         )
     estimator = make_estimator(job.task, config.forest, origin)
     plan = plan_for(estimator, origin)

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.connected import ConnectedFederation
-from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS
+from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS, Setting
 from woodlot.data.tables import Table
 from woodlot.estimators.base import FederatedForest, Outputs
 from woodlot.estimators.checks import check_parameters, is_int, require
@@ -20,6 +20,7 @@ from woodlot.estimators.forest import FederatedForestClassifier, FederatedForest
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
+from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.protocols.messages.base import Progress
@@ -38,6 +39,7 @@ from woodlot.revocable_federation import (
     table_as_numbers,
 )
 from woodlot.runtime.audit import Account, Ledger
+from woodlot.service.encrypted import request_columns
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import Receipt
 from woodlot.trees.parallel import effective_jobs
@@ -116,21 +118,41 @@ class RevocableForest(FederatedForest):
             return Encryption(SETTING_BITS["paper"], "paper")
         return Encryption(int(self.encryption), "standard")
 
-    def _fit_federation(self, federation: Any, y: Any, sample_weight: Any) -> None:
-        if isinstance(federation, ConnectedFederation):
-            raise DataError("revocable forests grow on Federation.local; between organisations they are not built yet")
-        super()._fit_federation(federation, y, sample_weight)
-
-    def _learn(self, federation: Any, labels: Labels) -> None:
+    def make_plan(self) -> RevocablePlan:
+        """What is to be grown, with a seed; parameters are checked."""
+        self._check_parameters()
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = _OTHERS | self.get_params(deep=False)
-        plan = RevocablePlan(
+        return RevocablePlan(
             plan_of(params, seed, None, self._task), int(self.rho), int(self.zeta), bool(self.reuse_features)
         )
+
+    def key_setting(self) -> tuple[int, Setting] | None:
+        """Bits and setting of the keys, None without any."""
+        encryption = self._encryption()
+        return None if encryption is None else (encryption.bits, encryption.setting)
+
+    def _whole(self, forest: GrownForest, plan: RevocablePlan | None = None) -> RevocableGrown:
+        """A forest that was grown elsewhere, as a revocable one."""
+        if isinstance(forest, RevocableGrown):
+            return forest
+        fields = {name: getattr(forest, name) for name in forest.__dataclass_fields__}
+        return RevocableGrown(**fields, revocable=plan)
+
+    def _set_forest(self, forest: GrownForest) -> None:
+        super()._set_forest(self._whole(forest))
+
+    def _learn(self, federation: Any, labels: Labels) -> None:
+        plan = self.make_plan()
+        forest: GrownForest
         with progress_bar(self.verbose, "growing trees") as show:
-            forest, account = grow_revocable(
-                federation, plan, labels, self._encryption(), n_jobs=effective_jobs(self.n_jobs), on_progress=show
-            )
+            if isinstance(federation, ConnectedFederation):
+                grown, account = federation.fit_revocable(plan, labels, settings_of(self), self.key_setting(), show)
+                forest = self._whole(grown, plan)
+            else:
+                forest, account = grow_revocable(
+                    federation, plan, labels, self._encryption(), n_jobs=effective_jobs(self.n_jobs), on_progress=show
+                )
         self.disclosure_, self.cost_ = account.disclosure, account.cost
         self._set_forest(forest)
         if self._origin.dealing is None:
@@ -196,13 +218,16 @@ class RevocableForest(FederatedForest):
             federation, _ = as_numbers(federation, self.forest_.categories)
         return super()._ask(federation, *arguments, **options)
 
-    def predict_encrypted(self, X: Any) -> NDArray[np.float64]:
+    def predict_encrypted(self, X: Any, *, federation: ConnectedFederation | None = None) -> NDArray[np.float64]:
         """FRF-Predict: the rows are encrypted, and nobody but the requester can read them; nor can it read a split.
 
         Parameters
         ----------
         X : array, data frame, Arrow table or Federation
             Rows with the columns of all participants; of a federation they are joined here, as a requester has them.
+            Of a forest that was grown between organisations, a table with columns called ``party.column``.
+        federation : ConnectedFederation, optional
+            How the members of such a forest are reached; by default as when it was fitted.
 
         Returns
         -------
@@ -210,10 +235,19 @@ class RevocableForest(FederatedForest):
             What ``predict_proba`` answers (regression: one column of what ``predict`` answers), bit for bit.
         """
         check_is_fitted(self, "forest_")
+        if self.forest_.model is not None:
+            return self._reach(federation).predict_encrypted(self.forest_, request_columns(X), self._vote)
         secrets = self._secrets()
         outputs, account = predict_secretly(self.forest_, secrets, self._request_rows(X), REQUESTER, self._vote)
         self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure
         return outputs
+
+    def _reach(self, federation: ConnectedFederation | None) -> ConnectedFederation:
+        training: Training | None = self.forest_.memo.training
+        found = federation if federation is not None or training is None else training.federation
+        if not isinstance(found, ConnectedFederation):
+            raise DataError("this forest's keys are with its members: give federation=woodlot.connect(...)")
+        return found
 
     def _secrets(self) -> Secrets:
         memo, encryption = self.forest_.memo, self._encryption()

@@ -10,6 +10,7 @@ import numpy as np
 
 from woodlot.exceptions import ModelFileError
 from woodlot.privacy.settings import GlobalDP, LocalDP
+from woodlot.revocable_federation import Encryption
 
 _PAIRS, _PRIVACY = "pairs", "privacy"
 
@@ -37,6 +38,8 @@ def _plain(value: Any, name: str) -> Any:
         value = value.item()
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, Encryption):
+        return value.setting if value.setting == "paper" else value.bits
     if isinstance(value, LocalDP | GlobalDP):
         return {_PRIVACY: msgspec.to_builtins(value)}
     if isinstance(value, Mapping):

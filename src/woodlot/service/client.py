@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from woodlot.exceptions import (
     DataError,
+    EpochError,
     IdentityError,
     LocalProtocolError,
     PolicyError,
@@ -194,6 +195,8 @@ def _error_of(reply: msg.Declined) -> WoodlotError:
             return DataError(reply.reason)
         case "policy":
             return PolicyError(reply.reason)
+        case "epoch":
+            return EpochError(reply.reason)
         case "protocol":
             return LocalProtocolError(f"the coordinator does not take that: {reply.reason}")
         case "internal":

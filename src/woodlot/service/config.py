@@ -29,7 +29,7 @@ from woodlot.service.settings import (
     refuse_missing,
 )
 
-MEMBER_PROTOCOLS: tuple[Order, ...] = ("keys", "predict-encrypted")
+MEMBER_PROTOCOLS: tuple[Order, ...] = ("keys", "predict-encrypted", "train-revocable", "revoke-revocable")
 """What helpers and key services take part in."""
 
 _SHORTEST_SECRET = 16
@@ -278,6 +278,8 @@ class JobSettings(Section, frozen=True, kw_only=True):
         Weights of rows, ``"party.column"``, at the party of the label.
     name : str or None
         What to call the model.
+    helper, key_service : str or None
+        The members that forests with encrypted splits need besides parties.
 
     """
 
@@ -289,6 +291,8 @@ class JobSettings(Section, frozen=True, kw_only=True):
     tables: str | dict[str, str] = ""
     sample_weight: str | None = None
     name: str | None = None
+    helper: str | None = None
+    key_service: str | None = None
 
     def __post_init__(self) -> None:
         party = None if self.layout == "rows" else _party_of("y", self.y)

@@ -13,9 +13,17 @@ from typing import Any, Self
 
 import msgspec
 
-from woodlot.exceptions import DataError, IdentityError, JournalError, PartyAwayError, PolicyError, WoodlotError
+from woodlot.exceptions import (
+    DataError,
+    IdentityError,
+    JournalError,
+    PartyAwayError,
+    PolicyError,
+    RemoteProtocolError,
+    WoodlotError,
+)
 from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.messages.base import Message, Progress
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
@@ -26,7 +34,7 @@ from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
-from woodlot.service.orders import AnyOrder, RevokeOrder, RevokeRowsOrder, check_order, read_order
+from woodlot.service.orders import AnyOrder, RevokeOrder, RevokeRevocableOrder, RevokeRowsOrder, check_order, read_order
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.user_desk import UserDesk
 
@@ -200,7 +208,7 @@ class Coordinator:
         if strangers:
             raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
         KINDS[type(order)].check(self.store, order)
-        if isinstance(order, RevokeOrder | RevokeRowsOrder):
+        if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder):
             owner = self.store.model_facts(order.model).user
             if owner != user:
                 raise PolicyError(f"model {order.model} was ordered by {owner}; only {owner} may have a party leave it")
@@ -349,8 +357,18 @@ class Coordinator:
         if not reachable:
             return
         carrier = self.carrier(housekeeping_job(job), wait_seconds=_GONE_SECONDS, cancelled=self._closing)
+        news: dict[str, Message] = dict.fromkeys(reachable, msg.ForgetJob(job=job))
+        stored = self.store.job(job)
+        leaver = None if stored is None else getattr(read_order(stored.order), "leaver", None)
         with CarriedDriver(carrier, reachable) as driver:
-            driver.ask(dict.fromkeys(reachable, msg.ForgetJob(job=job)))
+            if others := {party: message for party, message in news.items() if party != leaver}:
+                driver.ask(others)
+            if stored is not None and leaver in news:
+                notice = msg.LeaveNotice(order=stored.order, signature=stored.signature, certificate=stored.certificate)
+                try:
+                    driver.ask({leaver: notice})
+                except (PolicyError, RemoteProtocolError) as error:  # it was told, whatever it makes of it
+                    logger.warning("%s does not take the notice that it has left a model: %s", leaver, error)
         self.store.told(job, tuple(party for party in untold if party not in reachable))
 
 

@@ -13,9 +13,9 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.align import align
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.vertical.model import ClassName
+from woodlot.protocols.vertical.model import ClassName, CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.replies import reply_of
-from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder
+from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainOrder, TrainRevocableOrder
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,37 @@ class Predicted:
     score: float | None
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The outcome of a training.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the coordinator's part.
+    digests : dict of str to str
+        Keyed fingerprint of each party's part.
+
+    """
+
+    aligned: CommonRows
+    forest: CoordinatorForest
+    fingerprint: str
+    shared: dict[str, PartyForest]
+    unwilling: tuple[str, ...]
+    digests: dict[str, str]
+    oob_outputs: NDArray[np.float64] | None
+    oob_score: float | None
+    residuals: NDArray[np.float64]
+
+
 def open_rows(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
     """Bring the order to every party, and find the common rows unless they are known."""
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
-    known = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
-    if order.alignment is None and len(order.parties) > 1:
-        alignment = yield from align(order.parties, method=order.method, join=order.join)
+    opened = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
+    known = {p: opened[p] for p in order.row_parties}
+    if order.alignment is None and len(order.row_parties) > 1:
+        alignment = yield from align(order.row_parties, method=order.method, join=order.join)
         return CommonRows(alignment.n_rows, dict(alignment.rows), dict(alignment.common))
     counts = set(known.values())
     if len(counts) != 1 or None in counts:
@@ -75,3 +100,33 @@ def deliver(
 def row_facts(aligned: CommonRows) -> dict[str, Any]:
     """What is told of the common rows."""
     return {"n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common}
+
+
+def model_facts(
+    order: TrainOrder | TrainRevocableOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]
+) -> msg.ModelFacts:
+    """What is told of the model that a job has grown."""
+    forest = outcome.forest
+    splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
+    return msg.ModelFacts(
+        model=order.job,
+        name=order.name,
+        user=facts.user,
+        created=facts.created,
+        forest=outcome.fingerprint,
+        parties=forest.parties,
+        holder=order.holder,
+        n_rows=forest.n_rows,
+        n_trees=forest.structure.n_trees,
+        n_nodes=forest.structure.n_nodes,
+        splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
+        classes=forest.classes,
+        complete=not outcome.unwilling,
+        unwilling=outcome.unwilling,
+        oob_score=outcome.oob_score,
+        settings=order.settings,
+        layout="columns",
+        privacy="null",
+        disclosure=account["disclosure"],
+        cost=account["cost"],
+    )

@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
@@ -24,8 +22,17 @@ from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
 from woodlot.service import coordinator_keys as keys
 from woodlot.service import coordinator_linear as linear
+from woodlot.service import coordinator_revocable as revocable
 from woodlot.service import coordinator_rows as rows
-from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
+from woodlot.service.coordinator_common import (
+    CommonRows,
+    Predicted,
+    Trained,
+    deliver,
+    model_facts,
+    open_rows,
+    row_facts,
+)
 from woodlot.service.coordinator_revoke import (
     check_revocation,
     check_rows_revocation,
@@ -45,37 +52,14 @@ from woodlot.service.orders import (
     PredictOrder,
     PredictRowsOrder,
     RevokeOrder,
+    RevokeRevocableOrder,
     RevokeRowsOrder,
     TrainLinearOrder,
     TrainOrder,
+    TrainRevocableOrder,
     TrainRowsOrder,
 )
 from woodlot.trees.parallel import effective_jobs
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """The outcome of a training.
-
-    Attributes
-    ----------
-    fingerprint : str
-        Of the coordinator's part.
-    digests : dict of str to str
-        Keyed fingerprint of each party's part.
-
-    """
-
-    aligned: CommonRows
-    forest: CoordinatorForest
-    fingerprint: str
-    shared: dict[str, PartyForest]
-    unwilling: tuple[str, ...]
-    digests: dict[str, str]
-    oob_outputs: NDArray[np.float64] | None
-    oob_score: float | None
-    residuals: NDArray[np.float64]
-
 
 Rounds: TypeAlias = Generator[Round, dict[str, Message], object]
 
@@ -147,34 +131,6 @@ def _keep_prediction(kept: Kept, outcome: Predicted) -> dict[str, Any]:
     if order.give_answers:
         kept.store.keep_answers(order.job, outcome.outputs, outcome.uncertain, kept.account)
     return row_facts(outcome.aligned) | {"model": order.model, "score": outcome.score}
-
-
-def model_facts(order: TrainOrder, facts: msg.JobFacts, outcome: Trained, account: dict[str, str]) -> msg.ModelFacts:
-    """What is told of the model that a job has grown."""
-    forest = outcome.forest
-    splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
-    return msg.ModelFacts(
-        model=order.job,
-        name=order.name,
-        user=facts.user,
-        created=facts.created,
-        forest=outcome.fingerprint,
-        parties=forest.parties,
-        holder=order.holder,
-        n_rows=forest.n_rows,
-        n_trees=forest.structure.n_trees,
-        n_nodes=forest.structure.n_nodes,
-        splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
-        classes=forest.classes,
-        complete=not outcome.unwilling,
-        unwilling=outcome.unwilling,
-        oob_score=outcome.oob_score,
-        settings=order.settings,
-        layout="columns",
-        privacy="null",
-        disclosure=account["disclosure"],
-        cost=account["cost"],
-    )
 
 
 def _check_prediction(store: JobStore, order: PredictOrder) -> None:
@@ -252,6 +208,16 @@ KINDS: dict[type[AnyOrder], Kind] = {
         check_revocation,
     ),
     RevokeRowsOrder: Kind(revoke_rows_job, keep_rows_revocation, check_rows_revocation),
+    TrainRevocableOrder: Kind(
+        lambda order, opening, store: revocable.train_job(order, opening, store, effective_jobs(-1)),
+        revocable.keep_training,
+        revocable.check_training,
+    ),
+    RevokeRevocableOrder: Kind(
+        lambda order, opening, store: revocable.revoke_job(order, opening, store, effective_jobs(-1)),
+        lambda kept, outcome: keep_revocation(kept.store, kept.identity, kept.order, kept.facts, kept.account, outcome),
+        revocable.check_revocation,
+    ),
     TrainRowsOrder: Kind(lambda order, opening, store: rows.train_rows_job(order, opening), rows.keep_training),
     TrainLinearOrder: Kind(lambda order, opening, store: linear.train_job(order, opening), linear.keep_training),
     PredictLinearOrder: Kind(

@@ -24,7 +24,7 @@ from woodlot.protocols.messages.revocable_keys import (
     UseForest,
 )
 from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
-from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch, read_key
+from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, key_fingerprint, prepare_epoch, read_key
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
@@ -51,17 +51,26 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     key_service: str
     node: bytes
     splits: bytes
+    keyring: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
-    """The outcome of an order for keys."""
+    """What the coordinator has of a model's epoch."""
 
     keys: CoordinatorKeys
     splits: EncryptedSplits
 
+    def fingerprint(self, party: str) -> str:
+        """SHA-256 of a party's public key, empty without one."""
+        key = self.keys.public.get(party)
+        return "" if key is None else key_fingerprint(key)
+
 
 def _read(store: JobStore, model: str) -> _Stored:
+    successor = store.model_facts(model).replaced_by
+    if successor:
+        raise DataError(f"model {model} was replaced by {successor} when a party left it; use that one")
     data = store.keys(model)
     if data is None:
         raise DataError(f"model {model} has no keys; order them first")
@@ -94,6 +103,7 @@ def told_keys(store: JobStore, model: str) -> KeysOfModel:
         parties=tuple(stored.public),
         helper=stored.helper,
         key_service=stored.key_service,
+        keys=stored.keyring or model,
     )
 
 
@@ -117,6 +127,8 @@ def _use(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict
 def check_keys(store: JobStore, order: KeysOrder) -> None:
     """Refuse keys for what is no forest over columns, or that miss some of its parties."""
     facts = store.model_facts(order.model)
+    if store.keys(order.model) is not None and order.keyring != told_keys(store, order.model).keys:
+        raise DataError("the order names other keys than the model's; ask for them again")
     if facts.layout != "columns":
         raise DataError("keys are for forests over columns of different parties; this one is whole")
     try:
@@ -132,8 +144,7 @@ def check_keys(store: JobStore, order: KeysOrder) -> None:
 def keys_job(order: KeysOrder, opening: msg.OpenJob, store: JobStore) -> Generator[Round, dict[str, Message], Epoch]:
     """Begin the next epoch, and have the splits encrypted."""
     forest = store.forest(order.model).coordinator
-    former = store.keys(order.model)
-    epoch = 1 if former is None else _read(store, order.model).group.epoch + 1
+    epoch = store.claim_epoch(order.keyring, order.job)
     yield from _open(order, opening)
     keys = yield from prepare_epoch(
         tuple(party for party in order.parties if party not in (order.helper, order.key_service)),
@@ -151,7 +162,13 @@ def keys_job(order: KeysOrder, opening: msg.OpenJob, store: JobStore) -> Generat
 
 def keep_keys(kept: Kept, outcome: Epoch) -> dict[str, Any]:
     """Store keys and splits; those of the epoch before are gone."""
-    keys, splits = outcome.keys, outcome.splits
+    keep_epoch(kept.store, kept.order.model, kept.order.keyring, outcome)
+    return {"model": kept.order.model}
+
+
+def keep_epoch(store: JobStore, model: str, keyring: str, epoch: Epoch) -> None:
+    """Store what the coordinator has of an epoch."""
+    keys, splits = epoch.keys, epoch.splits
     stored = _Stored(
         group=public_group(keys.group),
         setting=keys.group.setting,
@@ -161,9 +178,9 @@ def keep_keys(kept: Kept, outcome: Epoch) -> dict[str, Any]:
         key_service=keys.key_service,
         node=splits.node.tobytes(),
         splits=splits.data.tobytes(),
+        keyring=keyring,
     )
-    kept.store.keep_keys(kept.order.model, msgspec.msgpack.encode(stored))
-    return {"model": kept.order.model}
+    store.keep_keys(model, msgspec.msgpack.encode(stored))
 
 
 # --- predictions ---
@@ -177,8 +194,10 @@ def check_prediction(store: JobStore, order: PredictEncryptedOrder) -> None:
             f"the request is of epoch {order.epoch}, and the model's keys are of epoch {told.group.epoch}: "
             "encrypt it anew"
         )
-    if (order.helper, order.key_service) != (told.helper, told.key_service):
-        raise DataError(f"helper and key service of this model are {told.helper} and {told.key_service}")
+    if (order.helper, order.key_service, order.keyring) != (told.helper, told.key_service, told.keys):
+        raise DataError(
+            f"helper and key service of this model are {told.helper} and {told.key_service}, its keys {told.keys}"
+        )
     size = read_group(told.group, told.setting).element_bytes
     if len(order.values) != order.rows * order.columns * size:
         raise DataError(f"the request is not of {order.rows} rows and {order.columns} columns")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from woodlot.exceptions import DataError, PolicyError
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.revocable.construct import Constructed
+from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.predict import score_out_of_bag
@@ -26,10 +28,20 @@ from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.runtime.audit import Account
+from woodlot.service.coordinator_keys import Epoch, keep_epoch
 from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import PURPOSE, RevokeOrder, RevokeRowsOrder, TrainOrder, TrainRowsOrder, read_order
+from woodlot.service.orders import (
+    PURPOSE,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    TrainOrder,
+    TrainRevocableOrder,
+    TrainRowsOrder,
+    read_order,
+)
 from woodlot.service.receipts import (
     CLOCK_SECONDS,
     REQUEST_SECONDS,
@@ -48,33 +60,49 @@ if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept
 
 
+class KeyChange(NamedTuple):
+    """What became of the keys of a forest: their name, the epochs, and the key that counts no longer."""
+
+    keyring: str
+    before: int
+    after: Epoch
+    revoked: str
+
+
 @dataclass(frozen=True, eq=False)
 class Revoked:
-    """The outcome of a revocation; see `coordinator_jobs.Trained`."""
+    """The outcome of a revocation; see `coordinator_common.Trained`."""
 
     former: CoordinatorForest
-    regrown: Regrown
+    regrown: Regrown | Constructed
     shared: dict[str, Any]
     unwilling: tuple[str, ...]
     digests: dict[str, str]
     oob_outputs: Any
     oob_score: float | None
     residuals: Any
+    keys: KeyChange | None = None
+    rebuilding: Rebuilding | None = None
 
 
-def training_of(store: JobStore, model: str) -> TrainOrder:
+T = TypeVar("T", TrainOrder, TrainRevocableOrder)
+
+
+def training_of(store: JobStore, model: str, kind: type[T]) -> T:
     """The order by which a model was grown, before any party left it."""
     while True:
         stored = store.job(model)
         order = None if stored is None else read_order(stored.order)
-        if isinstance(order, TrainOrder):
+        if isinstance(order, kind):
             return order
-        if not isinstance(order, RevokeOrder):
+        if not isinstance(order, RevokeOrder | RevokeRevocableOrder):
             raise DataError("the order by which this model was grown is not recorded here; train it anew")
         model = order.model
 
 
-def _check_leaving(store: JobStore, order: RevokeOrder | RevokeRowsOrder, layout: str) -> msg.ModelFacts:
+def _check_leaving(
+    store: JobStore, order: RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder, layout: str
+) -> msg.ModelFacts:
     """Refuse an order that is stale, or whose leaver cannot leave; returns what is known of the model."""
     if not -CLOCK_SECONDS <= time.time() - order.created <= REQUEST_SECONDS:
         raise PolicyError("the order to revoke is too old, or of the future: sign a new one")
@@ -85,20 +113,28 @@ def _check_leaving(store: JobStore, order: RevokeOrder | RevokeRowsOrder, layout
         )
     if facts.layout != layout:
         raise DataError(f"this model was grown over {facts.layout}, and the order is for one over {layout}")
+    if facts.revocable != isinstance(order, RevokeRevocableOrder):
+        raise DataError("revocable forests are left by orders revoke-revocable, other forests by orders revoke")
     check_leaver(facts.parties, facts.holder or None, order.leaver)
-    if set(order.parties) != set(facts.parties) - {order.leaver}:
+    staying = order.parties if isinstance(order, RevokeRowsOrder) else order.row_parties
+    if set(staying) != set(facts.parties) - {order.leaver}:
         raise DataError(f"all parties that stay must take part: {sorted(set(facts.parties) - {order.leaver})}")
     return facts
 
 
 def check_revocation(store: JobStore, order: RevokeOrder) -> None:
     """Refuse an order that is stale, or for something that cannot be."""
+    check_leaving(store, order)
+    training_of(store, order.model, TrainOrder)
+
+
+def check_leaving(store: JobStore, order: RevokeOrder | RevokeRevocableOrder) -> None:
+    """What is asked of every order to have a party leave a forest over columns."""
     facts = _check_leaving(store, order, "columns")
     if (order.task == "classes") != bool(facts.classes):
         raise DataError("the order speaks of labels of the other kind than the model's")
     if order.alignment != order.model:
         raise DataError("a revocation works on the rows of the training; order it with the model as alignment")
-    training_of(store, order.model)
 
 
 def revoke_job(
@@ -107,7 +143,7 @@ def revoke_job(
     """Regrow, have every party keep its new part, and drop the former one. None where all of that is done already."""
     if store.receipt(order.job) is not None:  # only the end of the job was not recorded
         return None
-    training, facts = training_of(store, order.model), store.model_facts(order.model)
+    training, facts = training_of(store, order.model, TrainOrder), store.model_facts(order.model)
     former = store.forest(order.model).coordinator
     yield Round("open", dict.fromkeys(order.parties, opening))
     number = {p: i for i, p in enumerate(former.parties)}
@@ -132,10 +168,11 @@ def revoke_job(
 
 
 def keep_revocation(
-    store: JobStore, identity: Identity, order: RevokeOrder, facts: msg.JobFacts, account: dict[str, str],
-    outcome: Revoked | None,
+    store: JobStore, identity: Identity, order: RevokeOrder | RevokeRevocableOrder, facts: msg.JobFacts,
+    account: dict[str, str], outcome: Revoked | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Store the new model and the receipt, and replace the former model by it."""
+    """Store the new model and the receipt, replace the former model by it, and note that the leaver is to be told."""
+    store.note_untold(order.job, order.leaver)
     told = {"model": order.job, "n_rows": None if outcome is None else outcome.former.n_rows}
     before = store.model_facts(order.model)
     if outcome is None:
@@ -150,6 +187,10 @@ def keep_revocation(
         splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
         complete=not outcome.unwilling, oob_score=outcome.oob_score, epoch=before.epoch + 1, **account,
     )  # fmt: skip
+    if outcome.rebuilding is not None:
+        store.keep_rebuilding(order.job, outcome.rebuilding)
+    if outcome.keys is not None:
+        keep_epoch(store, order.job, outcome.keys.keyring, outcome.keys.after)
     store.keep_model(after, StoredForest(forest, {}, outcome.shared, {}), outcome.oob_outputs, outcome.residuals)
     scores = None
     if before.oob_score is not None and after.oob_score is not None:
@@ -159,21 +200,25 @@ def keep_revocation(
             before=before.oob_score,
             after=after.oob_score,
         )
-    regrown = outcome.regrown
-    stated = {
+    regrown, keys = outcome.regrown, outcome.keys
+    stated: dict[str, Any] = {
         "before": {"coordinator": before.forest}, "after": {"coordinator": after.forest} | outcome.digests,
         "trees": tree_changes(regrown.removed.tolist(), regrown.regrown.tolist()), "scores": scores,
+        "notified": order.row_parties,
     }  # fmt: skip
+    if keys is not None:
+        stated |= {"keys_before": keys.before, "keys_after": keys.after.keys.epoch, "revoked_key": keys.revoked}
     _keep_receipt(store, identity, order, before, after, regrown.searched, stated)
     store.retire_model(order.model, order.job)
     return told | {"name": after.name, "score": outcome.oob_score}
 
 
 def _keep_receipt(
-    store: JobStore, identity: Identity, order: RevokeOrder | RevokeRowsOrder, before: msg.ModelFacts,
-    after: msg.ModelFacts, searched: int, stated: dict[str, Any],
+    store: JobStore, identity: Identity, order: RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder,
+    before: msg.ModelFacts, after: msg.ModelFacts, searched: int, stated: dict[str, Any],
 ) -> None:  # fmt: skip
     """Sign a receipt; ``stated`` has what the kinds of forests differ in."""
+    usual: dict[str, Any] = {"keys_before": 0, "keys_after": 0, "revoked_key": "", "notified": order.parties}
     stored = store.job(order.job)
     if stored is None:
         raise DataError("the order of this revocation is not recorded")
@@ -181,13 +226,13 @@ def _keep_receipt(
     statement = Statement(
         party=order.leaver, level=order.level, model=order.model, created=now(),
         parties_before=before.parties, parties_after=after.parties,
-        epoch_before=before.epoch, epoch_after=after.epoch, keys_before=0, keys_after=0,
+        epoch_before=before.epoch, epoch_after=after.epoch,
         nodes_before=before.n_nodes, nodes_after=after.n_nodes,
         cost=CostOf(
             rounds=cost.rounds, bytes=cost.bytes_sent + cost.bytes_received,
             seconds=round(cost.total_seconds, 6), nodes_searched=searched,
         ),
-        notified=order.parties, revoked_key="", **stated,
+        **(usual | stated),
     )  # fmt: skip
     request = Request(data=stored.order, purpose=PURPOSE, signed=signature_of(stored.certificate, stored.signature))
     store.keep_receipt(order.job, make_receipt(statement, request, MemberKey(identity)).to_json())
@@ -221,6 +266,7 @@ def revoke_rows_job(
 def keep_rows_revocation(kept: Kept, outcome: WholeParts | None) -> dict[str, Any]:
     """Store the new model and the receipt, and replace the former model by it."""
     store, order = kept.store, kept.order
+    store.note_untold(order.job, order.leaver)
     before = store.model_facts(order.model)
     if outcome is not None:
         former = store.forest(order.model)

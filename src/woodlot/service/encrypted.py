@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
+from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.protocols.messages.revocable_keys import AskKeys, KeysOfModel
 from woodlot.protocols.revocable.epoch_keys import read_group
+from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.predict import encrypt_request
 from woodlot.service.client import Client
 from woodlot.service.orders import KeysOrder, Part, PredictEncryptedOrder
@@ -53,6 +55,7 @@ def make_keys(
     """
     facts = client.find_model(model)
     members = (*facts.parties, helper, key_service)
+    keyring = key_fields(client, facts.model).get("keys", "")
     order = KeysOrder(
         **client.order_fields({name: Part() for name in members}),
         model=facts.model,
@@ -60,6 +63,7 @@ def make_keys(
         key_service=key_service,
         bits=bits,
         setting=setting,
+        keys=keyring,
     )
     client.finish(client.submit(order).job, on_facts)
     return client.ask(AskKeys(model=facts.model), KeysOfModel)
@@ -98,6 +102,42 @@ def predict_encrypted(
         If a column is not written as such, or values are missing or infinite.
 
     """
+    order = encrypted_order(client, model, columns, vote)
+    job = client.submit(order).job
+    client.finish(job, on_facts)
+    return client.predictions(job).outputs
+
+
+def key_fields(client: Client, model: str) -> dict[str, Any]:
+    """The fields of an order that say what keys a model has; nothing where it has none."""
+    try:
+        told = client.ask(AskKeys(model=model), KeysOfModel)
+    except DataError:
+        return {}
+    bits = read_group(told.group, told.setting).N.bit_length()
+    return {
+        "helper": told.helper, "key_service": told.key_service, "keys": told.keys, "bits": int(bits),
+        "setting": told.setting,
+    }  # fmt: skip
+
+
+def request_columns(rows: Any) -> dict[str, NDArray[np.float64]]:
+    """A requester's rows by column: numbers, none missing.
+
+    Parameters
+    ----------
+    rows : data frame or Arrow table
+        With columns called ``party.column``.
+
+    """
+    table = read_table(rows, what="the request")
+    return {name: check_values("the request", name, table).astype(np.float64) for name in table.names}
+
+
+def encrypted_order(
+    client: Client, model: str, columns: Mapping[str, ArrayLike], vote: Vote = "soft"
+) -> PredictEncryptedOrder:
+    """An order to predict rows, encrypted; parameters as for `predict_encrypted`."""
     facts = client.find_model(model)
     told = client.ask(AskKeys(model=facts.model), KeysOfModel)
     group = read_group(told.group, told.setting)
@@ -120,7 +160,7 @@ def predict_encrypted(
     request = encrypt_request(
         rows.astype(np.float32), group, requester=client.identity.name, request=bytes.fromhex(fields["job"])
     )
-    order = PredictEncryptedOrder(
+    return PredictEncryptedOrder(
         **fields,
         model=facts.model,
         helper=told.helper,
@@ -130,7 +170,5 @@ def predict_encrypted(
         columns=rows.shape[1],
         values=request.values.tobytes(),
         vote=vote,
+        keys=told.keys,
     )
-    job = client.submit(order).job
-    client.finish(job, on_facts)
-    return client.predictions(job).outputs

@@ -23,6 +23,7 @@ from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
 from woodlot.protocols.part_files import format_of
+from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, load_parts, save_parts
 
 UNFINISHED = ("queued", "running")
@@ -37,6 +38,8 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_user ON jobs (user, created);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
 CREATE TABLE IF NOT EXISTS parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS epochs (
+    keyring TEXT NOT NULL, epoch INTEGER NOT NULL, job TEXT NOT NULL UNIQUE, PRIMARY KEY (keyring, epoch)) STRICT;
 CREATE TABLE IF NOT EXISTS presence (
     only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL, connected TEXT NOT NULL) STRICT;
 """
@@ -63,6 +66,7 @@ class JobStore:
           receipts/JOB/        receipts of revocations
           answers/JOB.npz      answers of predictions
           keys/MODEL/          shares of strong keys, and encrypted splits
+          rebuilding/MODEL/    of revocable forests: the rows of every node
 
     Parameters
     ----------
@@ -163,6 +167,12 @@ class JobStore:
         with self._database() as db:
             db.execute("UPDATE jobs SET untold = ? WHERE job = ?", (json.dumps(untold), job))
 
+    def note_untold(self, job: str, party: str) -> None:
+        """Record that somebody beside the parties of a job has to be told of its end."""
+        stored = self.job(job)
+        if stored is not None and party not in stored.untold:
+            self.told(job, (*stored.untold, party))
+
     # --- parties ---
 
     def remember_party(self, name: str, certificate: bytes) -> None:
@@ -223,6 +233,8 @@ class JobStore:
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
 
         self._replace(self._model(model), fill)
+        for kind in ("keys", "rebuilding"):
+            shutil.rmtree(self.folder / kind / model, ignore_errors=True)
 
     def keep_receipt(self, job: str, text: str) -> None:
         """Store the receipt of a revocation."""
@@ -303,6 +315,35 @@ class JobStore:
         """What `keep_keys` stored, None if nothing."""
         path = self.folder / "keys" / model / "epoch.msgpack"
         return path.read_bytes() if path.is_file() else None
+
+    def claim_epoch(self, keyring: str, job: str) -> int:
+        """The number of the epoch that a job begins: always the same for this job, and above all that were ever tried.
+
+        So an epoch that was begun at some members only, by a job that was given up, is in nobody's way.
+        """
+        with self._database() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO epochs "
+                "SELECT ?1, coalesce(max(epoch), 0) + 1, ?2 FROM epochs WHERE keyring = ?1",
+                (keyring, job),
+            )
+            return int(db.execute("SELECT epoch FROM epochs WHERE job = ?", (job,)).fetchone()[0])
+
+    def keep_rebuilding(self, model: str, rebuilding: Rebuilding) -> None:
+        """Store what the coordinator needs to grow nodes of a revocable forest anew."""
+
+        def fill(folder: Path) -> None:
+            np.savez(folder / "rows.npz", rows=rebuilding.rows, start=rebuilding.start)
+
+        self._replace(self.folder / "rebuilding" / model, fill)
+
+    def rebuilding(self, model: str) -> Rebuilding:
+        """What `keep_rebuilding` stored."""
+        path = self.folder / "rebuilding" / model / "rows.npz"
+        if not path.is_file():
+            raise DataError(f"the rows of the nodes of model {model} are not recorded here; train it anew")
+        with np.load(path, allow_pickle=False) as arrays:
+            return Rebuilding(arrays["rows"], arrays["start"])
 
     # --- answers ---
 

@@ -74,6 +74,14 @@ class KeyStore:
         except OSError as error:
             raise JournalError(f"the keys cannot be written: {error.strerror}") from error
 
+    def erase(self, model: str) -> None:
+        """Erase the keys of a model, and what they were made of."""
+        try:
+            for path in (self._folder / f"{model}.keys", *self._folder.glob(f"{model}-*.secret")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise JournalError(f"the keys cannot be erased: {error.strerror}") from error
+
     def secret_for(self, model: str, job: str, purpose: str) -> bytes:
         """Secret bytes, always the same for this job and purpose, until the next epoch has begun."""
         name = f"{model}-{job}.secret"

@@ -18,7 +18,14 @@ from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
-from woodlot.service.orders import KeysOrder, MemberOrder, check_order
+from woodlot.service.orders import (
+    KeysOrder,
+    MemberOrder,
+    PredictEncryptedOrder,
+    RevocableOrder,
+    RevokeRevocableOrder,
+    check_order,
+)
 from woodlot.service.party_home import verify_party
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.party_keys import KEYS_FOLDER, check_members, check_ticket
@@ -59,7 +66,7 @@ class MemberJob:
         self._home = home
         self._job = job
         self._end_job = end_job
-        self._order: MemberOrder | None = None
+        self._order: MemberOrder | RevocableOrder | None = None
         self._user = ""
         self._member: KeyMember | None = None
 
@@ -73,7 +80,7 @@ class MemberJob:
         if order is None or member is None:
             raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
         ticket = getattr(message, "ticket", None)
-        if (ticket is None) != isinstance(order, KeysOrder):
+        if (ticket is not None) != isinstance(order, PredictEncryptedOrder) or not _is_ordered(message, order):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
         if ticket is not None:
             check_ticket(ticket, order, self._user)
@@ -93,17 +100,19 @@ class MemberJob:
         if order.job != self._job or name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this member")
         home.policy.check_order(order.kind, user)
-        if not isinstance(order, MemberOrder) or name != (order.helper if home.role == "helper" else order.key_service):
+        if not isinstance(order, MemberOrder | RevocableOrder) or name != (
+            order.helper if home.role == "helper" else order.key_service
+        ):
             raise PolicyError(f"this is a {home.role}, and takes part as such only")
-        if isinstance(order, KeysOrder):
+        if isinstance(order, KeysOrder | RevocableOrder):
             home.policy.check_keys(order.setting)
         self._member = self._make(order)
         self._order, self._user = order, user
         logger.info("job %s: %s, ordered by %s, with %s", self._job, order.kind, user, ", ".join(order.parties))
         return msg.JobOpened(n_aligned=None, fingerprint="")
 
-    def _make(self, order: MemberOrder) -> KeyMember:
-        home, job, model = self._home, self._job, order.model
+    def _make(self, order: MemberOrder | RevocableOrder) -> KeyMember:
+        home, job, model = self._home, self._job, order.keyring
         keys, ended = home.store.load(model, job)
         member: dict[str, Any] = {
             "job": job,
@@ -111,7 +120,7 @@ class MemberJob:
             "keys": keys,
             "ended": ended,
             "signer": home,
-            "setting": order.setting if isinstance(order, KeysOrder) else "standard",
+            "setting": order.setting if isinstance(order, KeysOrder | RevocableOrder) else "standard",
             "keep": lambda fresh: home.store.keep(model, job, fresh),
         }
         if home.role == "helper":
@@ -123,6 +132,14 @@ class MemberJob:
             raise RemoteProtocolError("ForgetJob is not due in this job")
         self._end_job(message.job)
         return msg.JobForgotten()
+
+
+def _is_ordered(message: Message, order: MemberOrder | RevocableOrder) -> bool:
+    """Whether an order asks for what is done to the keys: who leaves within an epoch, or begins a new one."""
+    within = isinstance(order, RevokeRevocableOrder) and order.level != 2
+    if isinstance(message, keys_msg.RevokeKey):
+        return within and isinstance(order, RevokeRevocableOrder) and message.party == order.leaver
+    return not within
 
 
 class MemberService(Agent):

@@ -21,6 +21,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages.vertical import Wire
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.service.identity import Identity, Trust
 from woodlot.trees.predict import Vote
@@ -93,6 +94,11 @@ class AlignedOrder(Order, frozen=True, kw_only=True):
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
     join: Literal["inner", "outer"] = "inner"
     alignment: JobId | None = None
+
+    @property
+    def row_parties(self) -> tuple[str, ...]:
+        """Those of the parties that have rows."""
+        return self.parties
 
 
 class AlignOrder(AlignedOrder, frozen=True, tag="align"):
@@ -208,6 +214,80 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
     level: Literal[1, 3] = 1
 
 
+class RevocableOrder(AlignedOrder, frozen=True, kw_only=True):
+    """What orders about revocable forests say; helper and key service, where there are such, are among the parties.
+
+    Attributes
+    ----------
+    holder : str
+        The party with the labels, which it sends to the coordinator.
+    helper, key_service : str or None
+        Who they are; None where splits are not encrypted.
+    bits, setting
+        Of the modulus of a new epoch; see `woodlot.crypto.dtpkc`.
+
+    """
+
+    holder: str
+    helper: str | None = None
+    key_service: str | None = None
+    bits: int = DEFAULT_BITS
+    setting: Setting = "standard"
+
+    @property
+    def row_parties(self) -> tuple[str, ...]:
+        """Those of the parties that have rows."""
+        return tuple(party for party in self.parties if party not in (self.helper, self.key_service))
+
+    @property
+    def keyring(self) -> str:
+        """The name under which the members keep the keys: the job that has begun the first epoch."""
+        return self.job
+
+
+class TrainRevocableOrder(RevocableOrder, frozen=True, kw_only=True, tag="train-revocable"):
+    """Grow a revocable forest, and have its splits encrypted.
+
+    Attributes
+    ----------
+    plan : RevocablePlan
+        What to grow.
+    settings, name
+        As for `TrainOrder`.
+
+    """
+
+    plan: RevocablePlan
+    settings: str
+    name: str = ""
+
+
+class RevokeRevocableOrder(RevocableOrder, frozen=True, kw_only=True, tag="revoke-revocable"):
+    """Take a party out of a revocable forest; the parties of the order are those that stay.
+
+    Attributes
+    ----------
+    model, leaver, task
+        As for `RevokeOrder`.
+    level : {1, 2, 3}
+        Its nodes only; also a new epoch of keys; or exact.
+    keys : str
+        The keyring of the model; empty where it has none.
+
+    """
+
+    model: JobId
+    leaver: str
+    task: Task
+    level: Literal[1, 2, 3] = 1
+    keys: Annotated[str, msgspec.Meta(pattern=f"^({JOB_ID.pattern})?$")] = ""
+
+    @property
+    def keyring(self) -> str:
+        """The name under which the members keep the keys."""
+        return self.keys
+
+
 class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
     """Grow a whole forest over the rows of parties that have the same columns.
 
@@ -268,12 +348,21 @@ class MemberOrder(Order, frozen=True, kw_only=True):
         The job that has grown the forest.
     helper, key_service : str
         Who they are.
+    keys : str
+        The name under which the members keep the keys; empty where it is that of the model. A model that a party has
+        left takes over those of the model before.
 
     """
 
     model: JobId
     helper: str
     key_service: str
+    keys: Annotated[str, msgspec.Meta(pattern=f"^({JOB_ID.pattern})?$")] = ""
+
+    @property
+    def keyring(self) -> str:
+        """The name under which the members keep the keys."""
+        return self.keys or self.model
 
 
 class KeysOrder(MemberOrder, frozen=True, kw_only=True, tag="keys"):
@@ -318,6 +407,8 @@ AnyOrder: TypeAlias = (
     | TrainOrder
     | PredictOrder
     | RevokeOrder
+    | TrainRevocableOrder
+    | RevokeRevocableOrder
     | TrainLinearOrder
     | PredictLinearOrder
     | TrainRowsOrder
@@ -366,13 +457,19 @@ def read_order(data: bytes) -> AnyOrder:
         "predict-linear": ("score_at", "deliver_to"),
         "keys": members,
         "predict-encrypted": members,
+        "train-revocable": ("holder", *members),
+        "revoke-revocable": ("holder", *members),
     }.get(order.kind, ())
     for field in named:
         if (party := getattr(order, field)) is not None and party not in order.parties:
             raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
-    if isinstance(order, RevokeOrder | RevokeRowsOrder) and order.leaver in order.parties:
+    if isinstance(order, RevocableOrder) and (order.helper is None) != (order.key_service is None):
+        raise RemoteProtocolError("an order with encrypted splits names both a helper and a key service")
+    if isinstance(order, RevocableOrder) and (not order.row_parties or order.holder not in order.row_parties):
+        raise RemoteProtocolError("helper and key service have no rows; there must be others, the label holder first")
+    if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder) and order.leaver in order.parties:
         raise RemoteProtocolError(f"{order.leaver!r} leaves: it takes no part in growing the forest without it")
-    if isinstance(order, TrainOrder | TrainLinearOrder | RevokeOrder) and order.join != "inner":
+    if isinstance(order, TrainOrder | TrainLinearOrder | RevokeOrder | RevocableOrder) and order.join != "inner":
         raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
     return order
 

@@ -68,8 +68,8 @@ class ColumnsWork:
             _check_spread(order)
         self._rows: NDArray[np.int64] | None = None
         if order.alignment is not None:
-            self._rows = taken.home.store.alignment(order.alignment, order.parties, taken.loaded)
-        elif len(order.parties) == 1:  # nobody to align with
+            self._rows = taken.home.store.alignment(order.alignment, order.row_parties, taken.loaded)
+        elif len(order.row_parties) == 1:  # nobody to align with
             self._rows = np.arange(taken.loaded.n_rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
@@ -97,7 +97,7 @@ class ColumnsWork:
 
     def _on_OpenAlignment(self, message: align.OpenAlignment) -> Message:
         order = self._order
-        ordered = (order.parties, order.method, order.join)
+        ordered = (order.row_parties, order.method, order.join)
         if order.alignment is not None or (message.parties, message.method, message.join) != ordered:
             raise RemoteProtocolError("the order does not ask for this alignment")
         return self._alignment().handle(message)
@@ -127,7 +127,7 @@ class ColumnsWork:
         return rows
 
     def _on_KeepAlignment(self, message: msg.KeepAlignment) -> msg.AlignmentKept:
-        self.home.store.keep_alignment(self.job, self._order.parties, self._taken.loaded, self._common_rows())
+        self.home.store.keep_alignment(self.job, self._order.row_parties, self._taken.loaded, self._common_rows())
         return msg.AlignmentKept()
 
     def _due(self, kind: type[D]) -> D:
@@ -216,7 +216,7 @@ class ColumnsWork:
         part = forget_values(forest.grown_forest())
         digest = self.home.store.keep_model(self.job, message.forest, part)
         # a party may leave later: the forest is then regrown on the same rows
-        self.home.store.keep_alignment(self.job, self._order.parties, self._taken.loaded, self._common_rows())
+        self.home.store.keep_alignment(self.job, self._order.row_parties, self._taken.loaded, self._common_rows())
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 

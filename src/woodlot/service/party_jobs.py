@@ -19,6 +19,7 @@ from typing import Any
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.service.key_store import KeyStore
 from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
@@ -28,17 +29,20 @@ from woodlot.service.orders import (
     PredictOrder,
     PredictRowsOrder,
     RevokeOrder,
+    RevokeRevocableOrder,
     RevokeRowsOrder,
     TrainLinearOrder,
     TrainOrder,
+    TrainRevocableOrder,
     TrainRowsOrder,
     check_order,
     open_part,
 )
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
-from woodlot.service.party_keys import ProviderWork
+from woodlot.service.party_keys import KEYS_FOLDER, ProviderWork
 from woodlot.service.party_linear import LinearWork
+from woodlot.service.party_revocable import RevocableWork
 from woodlot.service.party_revoke import RevokeWork
 from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
 
@@ -51,6 +55,8 @@ WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
     TrainLinearOrder: LinearWork,
     PredictLinearOrder: LinearWork,
     RevokeOrder: RevokeWork,
+    TrainRevocableOrder: RevocableWork,
+    RevokeRevocableOrder: RevocableWork,
     TrainRowsOrder: TrainRowsWork,
     RevokeRowsOrder: TrainRowsWork,
     PredictRowsOrder: PredictRowsWork,
@@ -72,6 +78,8 @@ class PartyJob:
             return self._open(message)
         if isinstance(message, msg.ForgetJob):
             return self._forget(message)
+        if isinstance(message, msg.LeaveNotice):
+            return self._leave(message)
         if self._work is None:
             raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
         return self._work.handle(message)
@@ -117,6 +125,26 @@ class PartyJob:
         self.home.end_job(message.job)
         self.home.store.erase_dropped(message.job)
         return msg.JobForgotten()
+
+    def _leave(self, message: msg.LeaveNotice) -> msg.LeaveNoted:
+        """This party has left a forest: what it still has of it is of no use to anybody."""
+        home = self.home
+        try:
+            order, user = check_order(message.order, message.signature, message.certificate, home.trust)
+        except IdentityError as error:
+            raise PolicyError(f"the notice is not taken: {error}") from None
+        leaving = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
+        if not isinstance(order, leaving) or (order.leaver, housekeeping_job(order.job)) != (
+            home.identity.name,
+            self.job,
+        ):
+            raise RemoteProtocolError("the notice is not for this party")
+        home.policy.check_order(order.kind, user)
+        home.store.erase_model(order.model)
+        if isinstance(order, RevokeRevocableOrder) and order.keyring:
+            KeyStore(home.store.folder / KEYS_FOLDER).erase(order.keyring)
+        logger.warning("this party has left model %s, at level %d, by an order of %s", order.model, order.level, user)
+        return msg.LeaveNoted()
 
 
 def housekeeping_job(job: str) -> str:

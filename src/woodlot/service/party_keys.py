@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
 
+from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.provider import Provider, RequestGate
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.key_store import KeyStore
-from woodlot.service.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder
+from woodlot.service.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder, RevocableOrder
 from woodlot.service.party_home import PartyHome
 from woodlot.trees.forest import Splits
 
@@ -21,7 +23,7 @@ KEYS_FOLDER = "keys"
 """Where a member keeps its keys, in its state folder."""
 
 
-def check_ticket(ticket: msg.Ticket, order: MemberOrder, user: str) -> None:
+def check_ticket(ticket: msg.Ticket, order: MemberOrder | RevocableOrder, user: str) -> None:
     """Refuse a request that is not the one that a user has ordered: the order is signed, so the ticket need not be."""
     if not isinstance(order, PredictEncryptedOrder):
         raise RemoteProtocolError("the order does not ask for a prediction")
@@ -44,34 +46,43 @@ class _OrderGate(RequestGate):
         self._home.store.spend_predictions(self._order.job, self._user, ticket.rows, datetime.now(UTC))
 
 
+def make_provider(
+    home: PartyHome, order: MemberOrder | RevocableOrder, splits: Callable[[], Splits], gate: RequestGate | None = None
+) -> Provider:
+    """This party as a provider of splits, with the keys that it has of the order's model."""
+    name, job, keyring = home.identity.name, order.job, order.keyring
+    if name in (order.helper, order.key_service):
+        raise PolicyError("this is a party, and neither a helper nor a key service")
+    setting: Setting = "standard"
+    if isinstance(order, KeysOrder | RevocableOrder):
+        setting = order.setting
+        home.policy.check_keys(setting)
+    store = KeyStore(home.store.folder / KEYS_FOLDER)
+    keys, ended = store.load(keyring, job)
+    return Provider(
+        name,
+        splits=splits,
+        gate=gate,
+        job=job,
+        entropy=lambda purpose: store.secret_for(keyring, job, purpose),
+        keys=keys,
+        ended=ended,
+        signer=home,
+        setting=setting,
+        keep=lambda fresh: store.keep(keyring, job, fresh),
+        threads=home.n_jobs,
+    )
+
+
 class ProviderWork:
     """What a party does for an order about keys, or to predict encrypted."""
 
     n_aligned = None
 
     def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
-        name, job, model = home.identity.name, order.job, order.model
-        if name in (order.helper, order.key_service):
-            raise PolicyError("this is a party, and neither a helper nor a key service")
-        if isinstance(order, KeysOrder):
-            home.policy.check_keys(order.setting)
         self._home, self._order, self._part = home, order, part
         self._forest: PartyForest | None = None
-        store = KeyStore(home.store.folder / KEYS_FOLDER)
-        keys, ended = store.load(model, job)
-        self._provider = Provider(
-            name,
-            splits=self._splits,
-            gate=_OrderGate(home, order, user),
-            job=job,
-            entropy=lambda purpose: store.secret_for(model, job, purpose),
-            keys=keys,
-            ended=ended,
-            signer=home,
-            setting=order.setting if isinstance(order, KeysOrder) else "standard",
-            keep=lambda fresh: store.keep(model, job, fresh),
-            threads=home.n_jobs,
-        )
+        self._provider = make_provider(home, order, self._splits, _OrderGate(home, order, user))
 
     def _splits(self) -> Splits:
         if self._forest is None:
@@ -101,7 +112,7 @@ class ProviderWork:
         return msg.ForestInUse(place=np.array(place, np.int32))
 
 
-def check_members(message: msg.OpenEpoch, order: MemberOrder) -> None:
+def check_members(message: msg.OpenEpoch, order: MemberOrder | RevocableOrder) -> None:
     """Refuse an epoch of other members than the user has ordered."""
     ordered = (tuple(sorted(order.parties)), order.helper, order.key_service)
     if (message.members, message.helper, message.key_service) != ordered:

@@ -121,8 +121,14 @@ class PartyStore:
         with _on_disk("the end of its part of a model"):
             for mark in (self.folder / "models").glob(f"*/{DROPPED}"):
                 if mark.read_text() == job:
-                    shutil.rmtree(self.folder / "alignments" / mark.parent.name, ignore_errors=True)
-                    shutil.rmtree(mark.parent)
+                    self.erase_model(mark.parent.name)
+
+    def erase_model(self, model: str) -> None:
+        """Erase the party's part of a model, and which rows it was trained on."""
+        with _on_disk("the end of its part of a model"):
+            for kind in ("alignments", "models"):
+                if (folder := self.folder / kind / model).exists():
+                    shutil.rmtree(folder)
 
     # --- alignments ---
 

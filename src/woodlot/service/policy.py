@@ -22,6 +22,8 @@ Order = Literal[
     "train",
     "predict",
     "revoke",
+    "train-revocable",
+    "revoke-revocable",
     "train-linear",
     "predict-linear",
     "train-rows",
@@ -65,9 +67,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Whether a training over rows may show the coordinator this party's numbers where only a sum is needed.
     allow_two : bool
         Whether this party adds its numbers to those of one other party alone, who then knows them.
-    labels : {"shared", "encrypted"}
-        How this party's labels may be learnt from: under a code that does not hide them from those who take part, or
-        encrypted only.
+    labels : {"shared", "encrypted", "coordinator"}
+        How this party's labels may be learnt from: under a code that does not hide them from those who take part;
+        encrypted only; or as "shared", and by revocable forests too, for which the coordinator gets them in clear.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
     sealed_predictions : bool
@@ -79,7 +81,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     """
 
-    protocols: tuple[Order, ...] = ("align", "train", "predict", "revoke")
+    protocols: tuple[Order, ...] = ("align", "train", "predict", "revoke", "revoke-revocable")
     train: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
@@ -87,7 +89,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     methods: tuple[RowMethod, ...] = get_args(RowMethod)
     plain_sums: bool = False
     allow_two: bool = False
-    labels: Literal["shared", "encrypted"] = "shared"
+    labels: Literal["shared", "encrypted", "coordinator"] = "shared"
     share_model: bool = False
     sealed_predictions: bool = False
     weak_keys: bool = False
@@ -117,8 +119,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
-        needed: str = "train" if kind in ("keys", "revoke") else kind
-        setting = needed.removesuffix("-rows").removesuffix("-linear").removesuffix("-encrypted")
+        needed: str = "train" if kind == "keys" or kind.startswith("revoke") else kind
+        setting = needed.split("-")[0]
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
         if user in allowed or EVERYBODY in allowed:
             return
@@ -151,6 +153,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise PolicyError(
                 'the labels of this party are learnt from under encryption only (labels = "encrypted"); fit linear '
                 "models with residuals='encrypted'"
+            )
+
+    def check_labels_given(self) -> None:
+        """Refuse to send labels to the coordinator, unless the policy says so."""
+        if self.labels != "coordinator":
+            raise PolicyError(
+                "a revocable forest is grown by the coordinator, who would get the labels of this party in clear; its "
+                'operator can allow that with labels = "coordinator" in the section [policy] of its configuration'
             )
 
     def check_sealed(self, how: str) -> None:

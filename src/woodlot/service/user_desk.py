@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from woodlot.exceptions import DataError, IdentityError, JournalError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.revocable_keys import AskKeys
@@ -166,6 +166,8 @@ def _declined(error: Exception) -> msg.Declined:
     match error:
         case DataError():
             return msg.Declined(kind="data", reason=str(error))
+        case EpochError():
+            return msg.Declined(kind="epoch", reason=str(error))
         case RemoteProtocolError():
             return msg.Declined(kind="protocol", reason=str(error))
         case PolicyError() | IdentityError():

@@ -136,6 +136,21 @@ class AnswersTaken(Message):
     score: float | None
 
 
+class LeaveNotice(Message):
+    """Tells a party that it has left a forest: the user's signed order is the proof."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "who has had it leave which forest, and how", "clear")
+    order: bytes
+    signature: bytes
+    certificate: bytes
+
+
+class LeaveNoted(Message):
+    """The party has erased its part of the forest, and its keys."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it is erased", "clear")
+
+
 class ForgetJob(Message):
     """Tells a party that a job has ended, so that it can let go of its work space."""
 
@@ -156,7 +171,7 @@ class Declined(Message):
     """What the coordinator answers a user instead of a result."""
 
     discloses: ClassVar = Disclosure(*TO_USER, "why the coordinator does not do what was asked", "clear")
-    kind: Literal["data", "protocol", "policy", "internal"]
+    kind: Literal["data", "epoch", "protocol", "policy", "internal"]
     reason: str
 
 
@@ -306,6 +321,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         How many parties have left it.
     replaced_by : str
         The model that took its place when a party left; empty while it is in use.
+    revocable : bool
+        Whether it is a revocable forest (RevFRF).
 
     """
 
@@ -331,6 +348,7 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     privacy: str = "null"
     epoch: int = 0
     replaced_by: str = ""
+    revocable: bool = False
 
 
 class ModelList(Message):

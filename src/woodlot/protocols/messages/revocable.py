@@ -9,10 +9,30 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import I32, I64, U8, U32, U64, Disclosure, Message, Role, UInt
+from woodlot.protocols.messages.base import F64, I32, I64, U8, U32, U64, Disclosure, Message, Role, UInt
 
 TO_PARTY = (Role.coordinator, Role.party)
 FROM_PARTY = (Role.party, Role.coordinator)
+
+
+class SendLabels(Message):
+    """Asks the label holder for its labels: in a revocable forest it is the coordinator who judges candidates."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "that the coordinator is to grow a forest on the labels", "clear")
+
+
+class LabelsSent(Message):
+    """The labels of the common rows; a party sends them only where its policy says so in words."""
+
+    discloses: ClassVar = Disclosure(
+        *FROM_PARTY, "the label of every common row, with the names of the classes, to the coordinator", "clear"
+    )
+    classes: tuple[str | int | float | bool, ...]
+    """Empty for a regression."""
+    numbers: I64
+    """Class of each row; empty for a regression."""
+    values: F64
+    """Target of each row; empty for a classification."""
 
 
 class OpenConstruction(Message):

@@ -258,6 +258,8 @@ class KeysOfModel(Message):
     parties: tuple[str, ...]
     helper: str
     key_service: str
+    keys: str
+    """The name under which the members keep them."""
 
 
 class EncryptSplits(Message):

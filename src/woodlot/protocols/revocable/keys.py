@@ -8,6 +8,7 @@ member keeps for later jobs and replaces when the next epoch begins.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -375,6 +376,11 @@ def revoke_key(keys: CoordinatorKeys, party: str) -> Generator[Round, dict[str, 
     staying = tuple(name for name in keys.parties if name != party)
     public = {name: keys.public[name] for name in staying}
     return CoordinatorKeys(keys.group, keys.share, staying, public, keys.helper, keys.key_service)
+
+
+def key_fingerprint(key: PublicKey) -> str:
+    """SHA-256 of a public key, as receipts have it."""
+    return hashlib.sha256(str(int(key.h)).encode()).hexdigest()
 
 
 def read_key(group: Group, data: bytes) -> PublicKey:

@@ -35,8 +35,6 @@ from woodlot.trees.grow import Grower
 from woodlot.trees.room import Room
 from woodlot.trees.sampling import feature_key
 
-RESIDUAL_QUANTILES = 201
-
 
 class State(StrEnum):
     """Where a party stands in a training."""
@@ -430,11 +428,8 @@ class VerticalParty:
         counted = unpack(message.counted, n, "out-of-bag rows").astype(bool)
         if len(message.output) != n or not np.isfinite(message.output).all():
             raise RemoteProtocolError("OutOfBag must carry one answer, a number, per row")
-        score, residuals = target.score(message.output, counted)
-        quantiles = np.linspace(0, 1, RESIDUAL_QUANTILES)
-        return msg.OutOfBagScore(
-            score=score, residuals=np.quantile(residuals, quantiles) if len(residuals) else np.empty(0)
-        )
+        score, residuals = target.summary(message.output, counted)
+        return msg.OutOfBagScore(score=score, residuals=residuals)
 
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
         if message.seed < 0:

@@ -124,6 +124,16 @@ def score_out_of_bag(
 
     Returns the out-of-bag outputs, NaN for rows that every tree drew, and the score.
     """
+    outputs, answer, counted = yield from answer_out_of_bag(forest, vote, n_jobs)
+    request = msg.OutOfBag(output=answer, counted=pack(counted))
+    score = reply_of((yield Round("out-of-bag", {holder: request}))[holder], msg.OutOfBagScore, holder)
+    return outputs, score
+
+
+def answer_out_of_bag(
+    forest: CoordinatorForest, vote: Vote, n_jobs: int
+) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]]:
+    """Outputs for each training row by the trees that did not draw it (NaN: all did), the answers, and which count."""
     sampling = forest.sampling
     if sampling is None or sampling.seed is None:
         raise DataError("out-of-bag estimates need bootstrap=True")
@@ -143,9 +153,7 @@ def score_out_of_bag(
     outputs[counted] /= trees[counted, None]
     outputs[~counted] = np.nan
     answer = outputs[:, 0] if not forest.classes else np.where(counted, np.nan_to_num(outputs).argmax(axis=1), -1)
-    request = msg.OutOfBag(output=np.nan_to_num(answer).astype(np.float64), counted=pack(counted))
-    score = reply_of((yield Round("out-of-bag", {holder: request}))[holder], msg.OutOfBagScore, holder)
-    return outputs, score
+    return outputs, np.nan_to_num(answer).astype(np.float64), counted
 
 
 def _answers_of_leaves(leaves: Leaves, vote: Vote) -> NDArray[np.float64]:

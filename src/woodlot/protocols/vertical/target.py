@@ -12,6 +12,7 @@ from woodlot.protocols.vertical.model import ClassName
 from woodlot.trees import sampling
 
 REGRESSION_WEIGHT_BITS = 24
+RESIDUAL_QUANTILES = 201
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,12 @@ class Target:
             return None, 1.0
         # what weights do not take of a float's 53 bits is left for the targets
         return sampling.integer_weights(weights, sampling.WEIGHT_BITS if self.classes else REGRESSION_WEIGHT_BITS)
+
+    def summary(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> tuple[float, NDArray[np.float64]]:
+        """As `score`, with quantiles of the residuals in their place: enough for intervals, and no row's own."""
+        score, residuals = self.score(output, counted)
+        quantiles = np.linspace(0, 1, RESIDUAL_QUANTILES)
+        return score, np.quantile(residuals, quantiles) if len(residuals) else np.empty(0)
 
     def score(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> tuple[float, NDArray[np.float64]]:
         """Accuracy, or R2 and the residuals, of answers for the counted rows."""

@@ -1,0 +1,213 @@
+"""Revocable forests at the coordinator: it gets the labels, judges the candidates, and keeps the splits encrypted.
+
+In RevFRF the coordinator (CS) has the labels. Between organisations they lie at a party, who sends them at the
+beginning of each job that needs them, if its policy says so in words; the coordinator keeps them no longer than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.crypto.dtpkc import check_bits
+from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.messages.revocable import LabelsSent, SendLabels
+from woodlot.protocols.revocable.construct import Constructed, construct, regrow
+from woodlot.protocols.revocable.keys import commit_epoch, prepare_epoch, revoke_key
+from woodlot.protocols.revocable.rotate import encrypt_splits
+from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.predict import answer_out_of_bag
+from woodlot.protocols.vertical.replies import reply_of
+from woodlot.protocols.vertical.reveal import splitting_parties
+from woodlot.protocols.vertical.target import Target
+from woodlot.service.coordinator_common import Trained, model_facts, open_rows, row_facts
+from woodlot.service.coordinator_keys import Epoch, keep_epoch, load_epoch, told_keys
+from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, training_of
+from woodlot.service.job_store import JobStore
+from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.trees.predict import Vote
+
+if TYPE_CHECKING:
+    from woodlot.service.coordinator_jobs import Kept
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """The outcome of a training."""
+
+    trained: Trained
+    made: Constructed
+    epoch: Epoch | None
+
+
+def check_training(store: JobStore, order: TrainRevocableOrder) -> None:
+    """Refuse keys that are not made."""
+    if order.helper is not None:
+        _check_bits(order)
+
+
+def _check_bits(order: RevocableOrder) -> None:
+    try:
+        check_bits(order.bits, order.setting)
+    except ConfigError as error:
+        raise DataError(str(error)) from None
+
+
+def train_job(
+    order: TrainRevocableOrder, opening: msg.OpenJob, store: JobStore, n_jobs: int
+) -> Generator[Round, dict[str, Message], Grown]:
+    """Align, get the labels, grow, score out of bag, have every party keep its part, and have the splits encrypted."""
+    aligned = yield from open_rows(order, opening)
+    target = yield from _labels(order.holder, order.plan.forest.task == "classes", aligned.n_rows)
+    made = yield from construct(order.plan, order.row_parties, target, n_jobs)
+    outputs, score, residuals = yield from _score(made.forest, target, order.plan.forest.out_of_bag, n_jobs)
+    digests = yield from _have_kept(made.forest)
+    epoch = None
+    if order.helper is not None:
+        epoch = yield from _begin_epoch(order, made.forest, store.claim_epoch(order.keyring, order.job))
+    forest = made.forest
+    unwilling = tuple(splitting_parties(forest))  # splits stay with their providers, encrypted or not
+    trained = Trained(aligned, forest, forest_id_of(forest), {}, unwilling, digests, outputs, score, residuals)
+    return Grown(trained, made, epoch)
+
+
+def _labels(holder: str, classes: bool, n_rows: int) -> Generator[Round, dict[str, Message], Target]:
+    """The labels, from the party that has them."""
+    reply = reply_of((yield Round("labels", {holder: SendLabels()}))[holder], LabelsSent, holder)
+    labels, others = (reply.numbers, reply.values) if classes else (reply.values, reply.numbers)
+    if len(labels) != n_rows or len(others) or bool(reply.classes) != classes:
+        raise RemoteProtocolError(f"{holder} did not send one label of the right kind for each of {n_rows} rows")
+    if classes and (int(labels.min(initial=0)) < 0 or int(labels.max(initial=0)) >= len(reply.classes)):
+        raise RemoteProtocolError(f"{holder} sent a label that is none of its classes")
+    if not np.isfinite(reply.values).all():
+        raise RemoteProtocolError(f"{holder} sent a target that is no number")
+    return Target(tuple(reply.classes), reply.numbers.copy(), reply.values.copy())
+
+
+def _score(
+    forest: CoordinatorForest, target: Target, vote: Vote | None, n_jobs: int
+) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64] | None, float | None, NDArray[np.float64]]]:
+    """Out-of-bag answers, their score, and quantiles of the residuals."""
+    if vote is None:
+        return None, None, np.empty(0)
+    outputs, answer, counted = yield from answer_out_of_bag(forest, vote, n_jobs)
+    return outputs, *target.summary(answer, counted)
+
+
+def _have_kept(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, str]]:
+    """Have every party keep its part, and its rows; returns the fingerprints of the parts."""
+    active = [p for i, p in enumerate(forest.parties) if (forest.feature_party == i).any()]
+    keep: dict[str, Message] = dict.fromkeys(forest.parties, msg.KeepAlignment())
+    keep |= dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest)))
+    replies = yield Round("keep", keep)
+    return {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
+
+
+def _begin_epoch(
+    order: RevocableOrder, forest: CoordinatorForest, number: int
+) -> Generator[Round, dict[str, Message], Epoch]:
+    """New keys, and all splits under them; what was before counts until every member is ready."""
+    fresh = yield from prepare_epoch(
+        order.row_parties, helper=str(order.helper), key_service=str(order.key_service), epoch=number, bits=order.bits,
+        setting=order.setting,
+    )  # fmt: skip
+    splits = yield from encrypt_splits(forest, fresh)
+    yield from commit_epoch(fresh)
+    return Epoch(fresh, splits)
+
+
+def keep_training(kept: Kept, outcome: Grown) -> dict[str, Any]:
+    """Store the model last: whoever sees it finds its keys too."""
+    order: TrainRevocableOrder = kept.order
+    trained, aligned = outcome.trained, outcome.trained.aligned
+    kept.store.keep_rebuilding(order.job, outcome.made.rebuilding)
+    if outcome.epoch is not None:
+        keep_epoch(kept.store, order.job, order.keyring, outcome.epoch)
+    facts = msgspec.structs.replace(model_facts(order, kept.facts, trained, kept.account), revocable=True)
+    kept.store.keep_model(facts, StoredForest(trained.forest, {}, {}, {}), trained.oob_outputs, trained.residuals)
+    return row_facts(aligned) | {"model": order.job, "name": order.name, "score": trained.oob_score}
+
+
+# --- leaving ---
+
+
+def check_revocation(store: JobStore, order: RevokeRevocableOrder) -> None:
+    """Refuse an order that is stale, or for something that cannot be."""
+    check_leaving(store, order)
+    training_of(store, order.model, TrainRevocableOrder)
+    if order.holder != store.model_facts(order.model).holder:
+        raise DataError("the order names another label holder than the model's")
+    if store.keys(order.model) is None:
+        if order.helper is not None or order.level == 2:
+            raise DataError(
+                "this model has no keys; at level 2 they would be replaced: order keys first, or level 1 or 3"
+            )
+        return
+    told = told_keys(store, order.model)
+    if (order.helper, order.key_service, order.keyring) != (told.helper, told.key_service, told.keys):
+        raise DataError(f"helper and key service of this model are {told.helper} and {told.key_service}")
+    _check_bits(order)
+
+
+def revoke_job(
+    order: RevokeRevocableOrder, opening: msg.OpenJob, store: JobStore, n_jobs: int
+) -> Generator[Round, dict[str, Message], Revoked | None]:
+    """Regrow, have every party keep its new part, see to the keys, and only then drop what was before.
+
+    None where all of that is done already.
+    """
+    if store.receipt(order.job) is not None:  # only the end of the job was not recorded
+        return None
+    plan, facts = training_of(store, order.model, TrainRevocableOrder).plan, store.model_facts(order.model)
+    former, rebuilding = store.forest(order.model).coordinator, store.rebuilding(order.model)
+    before = None if order.helper is None else load_epoch(store, order.model)
+    yield Round("open", dict.fromkeys(order.parties, opening))
+    number = {p: i for i, p in enumerate(former.parties)}
+    active = [p for p in order.row_parties if (former.feature_party == number[p]).any()]
+    use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
+    yield Round("open", dict.fromkeys(active, use))
+    target = yield from _labels(facts.holder, bool(facts.classes), former.n_rows)
+    if target.classes != former.classes:
+        raise DataError(f"the labels of {facts.holder} are not those of the training")
+    made = yield from regrow(plan, former, rebuilding, order.leaver, 3 if order.level == 3 else 1, target, n_jobs)
+    outputs, score, residuals = yield from _score(made.forest, target, plan.forest.out_of_bag, n_jobs)
+    digests = yield from _have_kept(made.forest)
+    change = None
+    if before is not None:
+        change = yield from _rekey(order, store, before, made)
+    yield Round("drop", dict.fromkeys(active, msg.DropModel(model=order.model, leaver=order.leaver)))
+    return Revoked(
+        former,
+        made,
+        {},
+        tuple(splitting_parties(made.forest)),
+        digests,
+        outputs,
+        score,
+        residuals,
+        change,
+        made.rebuilding,
+    )
+
+
+def _rekey(
+    order: RevokeRevocableOrder, store: JobStore, before: Epoch, made: Constructed
+) -> Generator[Round, dict[str, Message], KeyChange]:
+    """Strike out the leaver's key and encrypt what is new; at level 2 begin a new epoch, for everything."""
+    if order.level == 2:
+        after = yield from _begin_epoch(order, made.forest, store.claim_epoch(order.keyring, order.job))
+    else:
+        splits = yield from encrypt_splits(made.forest, before.keys, before.splits, made.origin)
+        keys = before.keys
+        if order.leaver in keys.parties:
+            keys = yield from revoke_key(keys, order.leaver)
+        after = Epoch(keys, splits)
+    return KeyChange(order.keyring, before.keys.epoch, after, before.fingerprint(order.leaver))

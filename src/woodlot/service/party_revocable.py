@@ -1,0 +1,167 @@
+"""A party in jobs about revocable forests: it sends labels where it may, recommends splits, and encrypts its own.
+
+All of a job is in one `Work`, so that a forest is never there without its keys: the part is kept first, then encrypted
+under keys of this job (a training, a revocation at level 2) or of the present epoch, and only then is a former part
+dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import align, vertical
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import revocable as growing
+from woodlot.protocols.messages import revocable_keys as keys
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.participant import Participant
+from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.service.party_columns import ColumnsWork
+from woodlot.service.party_home import TakenOrder, private_errors
+from woodlot.service.party_keys import check_members, make_provider
+from woodlot.trees.forest import Splits
+
+_EPOCH = (keys.OpenEpoch, keys.MeetMembers, keys.TakeGroup, keys.CommitEpoch)
+"""What a new epoch of keys begins with."""
+
+
+class RevocableWork(ColumnsWork):
+    """What a party does for an order to grow a revocable forest, or to have a party leave one."""
+
+    def __init__(self, taken: TakenOrder[RevocableOrder]) -> None:
+        super().__init__(taken)
+        self._revocable = order = taken.order
+        home, name = taken.home, taken.home.identity.name
+        if name in (order.helper, order.key_service):
+            raise PolicyError("this is a party, and neither a helper nor a key service")
+        if name == order.holder:
+            home.policy.check_labels_given()
+        if order.helper is not None:
+            home.policy.check_keys(order.setting)
+        self._participant: Participant | None = None
+        self._former: PartyForest | None = None
+        self._part: PartyForest | None = None
+        self._provider: Provider | None = None
+        self._kept = False
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message."""
+        kind = type(message)
+        if kind is growing.ExpandLeaves:
+            return self._construction().handle(message)
+        if kind is keys.EncryptSplits or kind in _EPOCH:
+            return self._keys(message)
+        own = kind.__module__ in (align.__name__, growing.__name__, msg.__name__)
+        if not own and kind is not vertical.AskDecisions:
+            raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
+        return super().handle(message)
+
+    # --- growing ---
+
+    def _on_SendLabels(self, message: growing.SendLabels) -> growing.LabelsSent:
+        order = self._revocable
+        if order.holder != self.home.identity.name:
+            raise RemoteProtocolError("the order does not ask this party for labels")
+        classes = order.task == "classes" if isinstance(order, RevokeRevocableOrder) else _is_classes(order)
+        with private_errors(f"job {self.job}", "its labels cannot be used"):
+            target = self._own_target(classes, self._common_rows())
+        return growing.LabelsSent(classes=target.classes, numbers=target.numbers, values=target.values)
+
+    def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
+        order = self._revocable
+        if not isinstance(order, RevokeRevocableOrder):
+            raise RemoteProtocolError("the order does not ask for that")
+        if message.model != order.model or message.n_rows != len(self._common_rows()):
+            raise RemoteProtocolError("the order is for another model, or for other rows")
+        self._former = self.home.store.model(message.model, message.forest, by=self.job)
+        return msg.ModelReady()
+
+    def _on_OpenConstruction(self, message: growing.OpenConstruction) -> Message:
+        order, regrows = self._revocable, isinstance(self._revocable, RevokeRevocableOrder)
+        rows = self._common_rows()
+        if isinstance(order, TrainRevocableOrder):
+            self.home.policy.check_leaf(order.plan.min_samples_leaf(len(rows)))
+            if (message.rho, message.zeta) != (order.plan.rho, order.plan.zeta):
+                raise RemoteProtocolError("the order asks for other candidates")
+        if message.regrows != regrows:
+            raise RemoteProtocolError("the order asks for a new forest, or for a former one to be regrown")
+        if self._participant is None:
+            with private_errors(f"job {self.job}", "its table cannot be used"):
+                table = self._taken.loaded.table().take(rows)
+                hidden = (self._taken.part.label, self._taken.part.weight)
+                self._participant = Participant(
+                    self.home.identity.name,
+                    table.select([name for name in table.names if name not in hidden]),
+                    former=self._former,
+                    secret=self.home.store.secret_for("forest", "codes"),
+                )
+        return self._participant.handle(message)
+
+    def _construction(self) -> Participant:
+        if self._participant is None:
+            raise RemoteProtocolError("no construction is open here")
+        return self._participant
+
+    def _on_FinishConstruction(self, message: growing.FinishConstruction) -> Message:
+        reply = self._construction().handle(message)
+        part = self._construction().forest
+        if part is None:
+            raise RemoteProtocolError("the construction has left no part here")
+        table = self._taken.loaded.table().take(self._common_rows())
+        self._part = part
+        self._forest = VerticalParty(
+            self.home.identity.name,
+            table.select(list(part.names)),
+            forest=part,
+            secret=self.home.store.secret_for("forest", "codes"),
+            sealed_only=self.home.policy.sealed_predictions,
+            n_jobs=self.home.n_jobs,
+        )
+        return reply
+
+    # --- what stays ---
+
+    def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
+        kept = super()._on_KeepModel(message)
+        self._kept = True
+        return kept
+
+    def _keys(self, message: Message) -> Message:
+        order = self._revocable
+        begins = isinstance(order, TrainRevocableOrder) or (
+            isinstance(order, RevokeRevocableOrder) and order.level == 2
+        )
+        if order.helper is None or (type(message) in _EPOCH and not begins):
+            raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
+        if isinstance(message, keys.OpenEpoch):
+            check_members(message, order)
+        if self._provider is None:
+            self._provider = make_provider(self.home, order, self._splits)
+        return self._provider.handle(message)
+
+    def _splits(self) -> Splits:
+        if self._part is None or not self._kept:
+            raise RemoteProtocolError("splits are encrypted when they are kept")
+        return self._part.splits
+
+    def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:
+        order = self._revocable
+        if not isinstance(order, RevokeRevocableOrder) or (message.model, message.leaver) != (
+            order.model,
+            order.leaver,
+        ):
+            raise RemoteProtocolError("the order is not about the end of this model")
+        if not self._kept and self._former is not None:
+            raise RemoteProtocolError("the former model is erased when the new one is kept")
+        self.home.store.drop_model(order.model, self.job)
+        return msg.ModelDropped()
+
+
+def _is_classes(order: Any) -> bool:
+    if not isinstance(order, TrainRevocableOrder):
+        raise DataError("the order does not say what its labels are")
+    return order.plan.forest.task == "classes"

@@ -1,0 +1,239 @@
+"""Revocable forests between organisations: grown, encrypted, left at all levels, and killed on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from kill_stage import Stage, kill_through
+from processes import Processes, processes, small_tables, wait_until
+from small_jobs import COORDINATOR, user_of
+from typer.testing import CliRunner
+from world import World
+
+import woodlot as wl
+from woodlot.cli import app
+from woodlot.connected import ConnectedFederation
+from woodlot.exceptions import DataError, EpochError, PolicyError
+from woodlot.federation import Labels
+from woodlot.revocable_federation import Encryption
+from woodlot.service.client import JobFailed
+from woodlot.service.encrypted import encrypted_order, predict_encrypted
+from woodlot.service.key_store import KeyStore
+
+TRIO = ("bank", "shop", "club")
+POLICY = {
+    "train": ["alice"],
+    "predict": ["alice"],
+    "weak_keys": True,
+    "protocols": ["align", "predict", "train-revocable", "revoke-revocable", "keys", "predict-encrypted"],
+}
+SHORT = Encryption(512, "test")
+PARAMS: dict[str, Any] = {"n_estimators": 4, "max_depth": 3, "random_state": 2, "encryption": SHORT}
+LABELS = Labels("bank", "late", None)
+
+
+def three_companies() -> dict[str, dict[str, pa.Table]]:
+    tables = small_tables()
+    rng = np.random.default_rng(3)
+    ids = tables["bank"]["customers"]["id"]
+    tables["club"] = {
+        "customers": pa.table({"id": ids, "years": rng.normal(size=len(ids)), "dues": rng.random(len(ids))})
+    }
+    return tables
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    world = World(tmp_path_factory.mktemp("revocable"), three_companies())
+    for party in TRIO:
+        world.settings[party]["policy"] = POLICY | ({"labels": "coordinator"} if party == "bank" else {})
+    world.key_members({name: POLICY[name] for name in ("train", "predict", "weak_keys")})
+    with processes(world) as started:
+        started.wait_connected()
+        yield started
+
+
+@pytest.fixture
+def user(services: Processes) -> Iterator[ConnectedFederation]:
+    with connected(services.world) as federation:
+        yield federation
+
+
+def connected(world: World, parties: tuple[str, ...] = TRIO) -> ConnectedFederation:
+    return user_of(world, parties=parties, helper="helper", key_service="keys")
+
+
+def fit(user: ConnectedFederation, **params: Any) -> wl.RevocableForestClassifier:
+    return wl.RevocableForestClassifier(**(PARAMS | params)).fit(user, y="bank.late")
+
+
+def joined(user: ConnectedFederation, tables: dict[str, dict[str, pa.Table]], model: Any) -> dict[str, Any]:
+    """The common customers' rows as a user has them who knows everything, by party.column."""
+    parties = model.forest_.coordinator.parties
+    frames = {p: tables[p]["customers"].to_pandas().set_index("id") for p in parties}
+    ids = sorted(set.intersection(*(set(frame.index) for frame in frames.values())))
+    return {
+        f"{p}.{column}": frame.loc[ids, column].to_numpy()
+        for p, frame in frames.items()
+        for column in frame.columns
+        if column != "late"
+    }
+
+
+def keys_at(world: World, member: str) -> bytes:
+    folder = world.root / member / "state" / "keys"
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*"))) if folder.exists() else b""
+
+
+def test_grown_encrypted_and_left_at_every_level(
+    services: Processes, user: ConnectedFederation, tmp_path: Path
+) -> None:
+    world, tables = services.world, three_companies()
+    model = fit(user, oob_score=True)
+    local = wl.Federation.local({p: tables[p]["customers"] for p in TRIO}, id="id")
+    assert 0 < model.oob_score_ <= 1
+    clear = model.predict_proba(user)
+    columns = joined(user, tables, model)
+    outputs = model.predict_encrypted(pa.table(columns))
+    np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(clear[:, 0]))
+    assert model.score(user) > 0.7
+    assert local.n_rows == len(outputs)
+
+    # saved and loaded, it is the same model of the same members
+    model.save(tmp_path / "model")
+    loaded = wl.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_encrypted(pa.table(columns), federation=user), outputs)
+    with pytest.raises(DataError, match="give federation"):
+        loaded.predict_encrypted(pa.table(columns))
+
+    trained = str(model.forest_.model)
+    stale = encrypted_order(user.client, trained, columns)
+    old = {
+        member: KeyStore(world.root / member / "state" / "keys").load(trained, "")[0] for member in ("helper", "shop")
+    }
+    receipt = model.revoke("shop", level=2)
+    statement = receipt.statement
+    assert (statement.keys_before, statement.keys_after) == (1, 2)
+    assert len(statement.revoked_key) == 64
+    assert statement.notified == ("bank", "club")
+    assert statement.scores is not None
+    assert old.secret.hex().encode() not in keys_at(world, "helper")  # nothing of the first epoch is left
+    rest = {name: values for name, values in columns.items() if not name.startswith("shop.")}
+    outputs = model.predict_encrypted(pa.table(rest))
+    with connected(world, ("bank", "club")) as pair:
+        pair._alignment = user.client.job(str(model.forest_.model))
+        np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(model.predict_proba(pair)[:, 0]), strict=True)
+    # the leaver is told when it is there: it erases its part and its keys
+    wait_until(lambda: not keys_at(world, "shop"), "shop to be told")
+    assert not (world.root / "shop" / "state" / "models" / trained).exists()
+    with pytest.raises(DataError, match="replaced by"):
+        user.client.submit(stale)
+    second = msgspec.structs.replace(encrypted_order(user.client, str(model.forest_.model), rest), epoch=1)
+    with pytest.raises(EpochError, match="encrypt it anew"):
+        user.client.submit(second)
+
+    # exact: with nobody but the label holder left, it is the forest that the label holder grows alone
+    receipt = model.revoke("club", level=3)
+    assert (receipt.statement.keys_before, receipt.statement.keys_after) == (2, 2)
+    with connected(world, ("bank",)) as alone:
+        alone._alignment = user.client.job(str(model.forest_.model))
+        fresh = fit(alone, oob_score=True)
+        assert receipt.statement.after["coordinator"] == user.client.find_model(str(fresh.forest_.model)).forest
+    own = {name: values for name, values in rest.items() if name.startswith("bank.")}
+    again = fresh.predict_encrypted(pa.table(own), federation=user)
+    np.testing.assert_array_equal(model.predict_encrypted(pa.table(own)), again)
+    assert len(model.receipts_) == 2
+
+
+def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFederation, tmp_path: Path) -> None:
+    world = services.world
+    access = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
+
+    def call(*words: str, fails: bool = False) -> Any:
+        told = CliRunner().invoke(app, [*words, *access, "--json"])
+        assert (told.exit_code != 0) == fails, told.output
+        return json.loads(told.stdout) if not fails else told.output
+
+    train = ["train", "--y", "bank.late", "--task", "classification", "--tables", "customers", "--name", "short"]
+    sizes = ["--set", "kind=revocable", "--set", "n_estimators=2", "--set", "max_depth=2", "--set", "random_state=1"]
+    assert "helper and a key service" in call(*train, *sizes, fails=True)
+    for party in TRIO:
+        train += ["--party", party]
+    simulated = call(*train, *sizes, "--set", "encryption=simulated")
+    with pytest.raises(DataError, match="no keys"):
+        user.client.submit(user.revoke_order(user.client.find_model(simulated["model"]), "shop", 2, LABELS))
+    told = call("revoke", simulated["model"], "shop", "--y", "bank.late", "--tables", "customers")
+    assert told["level"] == 1
+
+    model = fit(user)
+    name = str(model.forest_.model)
+    columns = joined(user, three_companies(), model)
+    pa.csv.write_csv(pa.table(columns), tmp_path / "rows.csv")
+    answers = call("predict", "--model", name, "--method", "encrypted", "--rows", str(tmp_path / "rows.csv"))
+    outputs = model.predict_encrypted(pa.table(columns))
+    np.testing.assert_array_equal(answers["answers"]["probability_yes"], outputs[:, list(model.classes_).index("yes")])
+    for wrong, words in [({"bank.age": [float("nan")]}, "missing"), ({"bank.age": [float("inf")]}, "finite|infinity")]:
+        with pytest.raises((DataError, ValueError), match=words):
+            model.predict_encrypted(pa.table(wrong))
+    with pytest.raises(JobFailed, match=r"lacks \d+ of the \d+ features"):
+        model.predict_encrypted(pa.table({"bank.age": columns["bank.age"]}))
+    with pytest.raises(DataError, match="holds the labels"):
+        model.revoke("bank", level=2)
+    with pytest.raises(DataError, match="not a party"):
+        model.revoke("mill", level=2)
+    order = user.revoke_order(user.client.find_model(name), "shop", 2, LABELS)
+    for changed in ({"helper": "keys", "key_service": "helper"}, {"keys": "0" * 32}):
+        with pytest.raises(DataError, match="helper and key service of this model"):
+            user.client.submit(msgspec.structs.replace(order, **changed))
+    with user_of(world, "bob", parties=TRIO) as bob, pytest.raises(PolicyError, match="only alice"):
+        bob.client.submit(order)
+    # labels go to the coordinator only where the policy of their holder says so
+    with pytest.raises(JobFailed, match=r"labels = .coordinator."):
+        wl.RevocableForestClassifier(**PARAMS).fit(user, y="shop.visits")
+
+
+@pytest.fixture(scope="module")
+def stage(services: Processes) -> Iterator[Stage[ConnectedFederation]]:
+    plan = wl.RevocableForestClassifier(**PARAMS).make_plan()
+
+    def train_order(user: ConnectedFederation) -> Any:
+        return user.train_revocable_order(plan, LABELS, {"params": {}}, (SHORT.bits, SHORT.setting))
+
+    with ThreadPoolExecutor(1) as pool, connected(services.world) as user:
+        yield Stage(services, user, pool, train_order, lambda job: user.client.find_model(job).forest)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(stage: Stage[ConnectedFederation]) -> str:
+    return stage.run(leaving(stage, stage.undisturbed))[0]
+
+
+def leaving(stage: Stage[ConnectedFederation], model: str) -> Any:
+    return stage.user.revoke_order(stage.user.client.find_model(model), "shop", 2, LABELS)
+
+
+@pytest.mark.parametrize("victim", ["bank", "helper", COORDINATOR])
+def test_a_death_in_the_middle_of_a_revocation_changes_nothing(
+    stage: Stage[ConnectedFederation], undisturbed: str, victim: str
+) -> None:
+    client = stage.user.client
+    total = stage.replies(victim, undisturbed)
+    order = leaving(stage, stage.run(stage.train_order())[0])
+    # while keys are prepared, before the new epoch is committed, and after
+    assert kill_through(stage, order, victim, {total // 2, total - 2, total - 1, total})
+    assert client.find_model(order.job).forest == client.find_model(undisturbed).forest
+    statement = client.receipt(order.job).statement
+    assert (statement.keys_before, statement.keys_after) == (1, 2)
+    assert not [m for m in client.models() if m.model == order.model]
+    rows = {"bank.age": [0.1], "bank.income": [0.2], "club.years": [0.3], "club.dues": [0.4]}
+    outputs = [predict_encrypted(client, model, rows) for model in (order.job, undisturbed)]
+    np.testing.assert_array_equal(*outputs)
