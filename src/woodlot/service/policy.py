@@ -81,7 +81,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     """
 
-    protocols: tuple[Order, ...] = ("align", "train", "predict", "revoke", "revoke-revocable")
+    protocols: tuple[Order, ...] = ("align", "train", "predict", "revoke")
     train: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
