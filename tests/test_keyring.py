@@ -12,7 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "protocols"))
 
 from revocable_world import TEST, plant, ready_master, some_rows
 
-from woodlot.exceptions import ConfigError, EpochError, PolicyError
+from woodlot.exceptions import (
+    ConfigError,
+    EpochError,
+    JournalError,
+    LocalProtocolError,
+    PolicyError,
+    WoodlotError,
+)
 from woodlot.keyring import HELPER, LocalKeyring
 from woodlot.protocols.revocable.model import RevocableForest
 from woodlot.trees.predict import outputs_from_leaves
@@ -35,6 +42,28 @@ def test_encrypt_predict_rotate_and_revoke() -> None:
         with pytest.raises(PolicyError, match="revoked"):
             ring.predict(second, ring.request(rows, "alice"))
         assert {row["receiver"] for row in ring.ledger.disclosure().to_dicts()} >= {HELPER, "coordinator"}
+
+
+def test_a_change_of_epochs_that_was_interrupted_is_finished_by_trying_again() -> None:
+    planted, rows = plant(4), some_rows(4, 3)
+    expected = outputs_from_leaves(planted.leaves(rows), planted.coordinator.leaves)
+    splits = {name: lambda name=name: planted.splits[name] for name in planted.splits}
+    with LocalKeyring(splits, allow_same_host=True, make=ready_master, **TEST) as ring:
+        first = RevocableForest(planted.coordinator, ring.encrypt(planted.coordinator))
+
+        def full(keys: object) -> None:
+            raise JournalError("the disk is full")
+
+        ring.providers["shop"]._keep = full
+        with pytest.raises(WoodlotError, match="JournalError"):
+            ring.rotate(planted.coordinator)
+        assert {provider.epoch for provider in ring.providers.values()} == {1, 2}
+        with pytest.raises(LocalProtocolError, match="epoch 1 has ended"):
+            ring.predict(first, ring.request(rows, "alice"))
+        ring.providers["shop"]._keep = None
+        again = RevocableForest(planted.coordinator, ring.rotate(planted.coordinator))
+        assert ring.keys.epoch == again.epoch == 3
+        np.testing.assert_array_equal(ring.predict(again, ring.request(rows, "alice")), expected)
 
 
 def test_one_host_must_be_asked_for() -> None:

@@ -22,11 +22,11 @@ from woodlot.protocols.agreement import KEY_BYTES
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
-from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, revoke_key
+from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, commit_epoch, revoke_key
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted
 from woodlot.protocols.revocable.provider import Provider, RequestGate
-from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
+from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
@@ -124,6 +124,7 @@ class LocalKeyring:
             },
             ledger=self.ledger,
         )
+        self._begun: CoordinatorKeys | None = None  # of an epoch that some members may be in, and others not yet
         self.keys: CoordinatorKeys = self._run(
             begin_epoch(tuple(splits), helper=HELPER, key_service=KEY_SERVICE, **self._modulus)
         )
@@ -141,7 +142,10 @@ class LocalKeyring:
         former: EncryptedSplits | None = None,
         origin: NDArray[np.int64] | None = None,
     ) -> EncryptedSplits:
-        """Have every party encrypt its splits of a forest, or those that a former one does not have; see there."""
+        """Have every party encrypt its splits of a forest, or those that a former one of this epoch does not have."""
+        self.finish()
+        if former is not None and former.epoch != self.keys.epoch:
+            former, origin = None, None
         return self._run(encrypt_splits(forest, self.keys, former, origin))
 
     def request(self, rows: ArrayLike, requester: str) -> EncryptedRequest:
@@ -156,10 +160,14 @@ class LocalKeyring:
 
     def revoke(self, party: str) -> None:
         """Have a party's key struck out, within the epoch (levels 1 and 3)."""
+        self.finish()
         self.keys = self._run(revoke_key(self.keys, party))
 
     def rotate(self, forest: CoordinatorForest, leaver: str | None = None) -> EncryptedSplits:
         """Begin the next epoch without `leaver` (level 2): the splits of its forest, under the new keys.
+
+        If it is interrupted before all is ready, the present epoch goes on. If it is interrupted while the members
+        change over, nothing can be used until this is called again, or `finish`.
 
         Raises
         ------
@@ -170,8 +178,16 @@ class LocalKeyring:
         inner = forest.owner[forest.owner >= 0]
         if leaver is not None and any(forest.parties[owner] == leaver for owner in np.unique(inner)):
             raise PolicyError(f"the forest still has splits of {leaver!r}; regrow them first")
-        self.keys, splits = self._run(rotate(forest, self.keys, leaver=leaver, **self._modulus))
+        self.finish()
+        self._begun, splits = self._run(prepare_rotation(forest, self.keys, leaver=leaver, **self._modulus))
+        self.finish()
         return splits
+
+    def finish(self) -> None:
+        """Have all members change over to an epoch that some of them may be in: where that was interrupted."""
+        if self._begun is not None:
+            self._run(commit_epoch(self._begun))
+            self.keys, self._begun = self._begun, None
 
     def close(self) -> None:
         """Give back the threads; keys are gone with the object."""

@@ -92,7 +92,24 @@ def rotate(
 ) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
     """At the coordinator: begin the next epoch without `leaver`, and have all splits encrypted anew.
 
-    Until all is ready the old epoch goes on, and the old forest can be used.
+    Parameters and what is returned as for `prepare_rotation`; then the epoch is committed.
+    """
+    fresh, splits = yield from prepare_rotation(forest, keys, leaver=leaver, bits=bits, setting=setting)
+    yield from commit_epoch(fresh)
+    return fresh, splits
+
+
+def prepare_rotation(
+    forest: CoordinatorForest,
+    keys: CoordinatorKeys,
+    *,
+    leaver: str | None = None,
+    bits: int = DEFAULT_BITS,
+    setting: Setting = "standard",
+) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
+    """At the coordinator: prepare the next epoch without `leaver`, with all splits encrypted anew.
+
+    The old epoch goes on, and the old forest can be used, until the new one is committed.
 
     Parameters
     ----------
@@ -122,6 +139,4 @@ def rotate(
         bits=bits,
         setting=setting,
     )
-    splits = yield from encrypt_splits(forest, fresh)
-    yield from commit_epoch(fresh)
-    return fresh, splits
+    return fresh, (yield from encrypt_splits(forest, fresh))
