@@ -177,7 +177,7 @@ def revoke_job(
     target = yield from _labels(facts.holder, bool(facts.classes), former.n_rows)
     if target.classes != former.classes:
         raise DataError(f"the labels of {facts.holder} are not those of the training")
-    made = yield from regrow(plan, former, rebuilding, order.leaver, 3 if order.level == 3 else 1, target, n_jobs)
+    made = yield from regrow(plan, former, rebuilding, (order.leaver,), 3 if order.level == 3 else 1, target, n_jobs)
     outputs, score, residuals = yield from _score(made.forest, target, plan.forest.out_of_bag, n_jobs)
     digests = yield from _have_kept(made.forest)
     change = None
