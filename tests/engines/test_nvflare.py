@@ -135,7 +135,7 @@ def test_a_killed_site_and_the_job_submitted_again(flare: Flare, world: World, t
     before = wait_until(lambda: n if (n := answered()) > 12 else 0, "some rounds")
     flare.children.kill("shop")
     flare.abort(job)
-    flare.wait(job)
+    assert flare.wait(job) != "FINISHED:COMPLETED"
     flare.start_member("shop")
     flare.wait_for_sites()
     again = flare.submit(folder)
