@@ -99,8 +99,10 @@ class PartyExecutor(Executor):  # type: ignore[misc]
         if event_type == EventType.START_RUN:
             try:
                 self._party = _open_party(fl_ctx)
-            except WoodlotError:  # its words may name files: they are for the site's own log
-                logger.exception("the party cannot take part")
+            except WoodlotError as error:
+                # Its words may name files: they are for the site's own log, and not among the errors, which NVFlare
+                # may send to the server.
+                logger.warning("the party cannot take part", exc_info=error)
                 self.system_panic("Woodlot: the party of this site cannot take part; its log says why", fl_ctx)
         elif event_type == EventType.END_RUN and self._party is not None:
             self._party.close()
