@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,11 @@ from woodlot.runtime.frames import HEADER_SIZE, Assembler, Kind, Label, Parcel, 
 JOB = "0123456789abcdef" * 2
 LABEL = Label(Kind.request, JOB, 7)
 SMALL = HEADER_SIZE + 10
+COMPRESSED = 0x80
 
 
 def frame(
-    magic: bytes = b"WLF\x01", kind: int = 2, job: str = JOB, number: int = 7, part: int = 0, total: int = 3
+    magic: bytes = b"WLF\x02", kind: int = 2, job: str = JOB, number: int = 7, part: int = 0, total: int = 3
 ) -> bytes:
     return struct.pack("<4sB16sQIQ", magic, kind, bytes.fromhex(job), number, part, total) + b"abc"
 
@@ -64,6 +66,48 @@ def test_the_same_label_can_be_used_again() -> None:
     assert [parcel.data for parcel in feed_all(assembler, frames)] == [b"x" * 25, b"y" * 25]
 
 
+@given(
+    pieces=st.lists(st.sampled_from([bytes(3000), b"abc" * 900, random.Random(0).randbytes(5000)]), max_size=12),
+    step=st.sampled_from([1000, 1500, 20_000]),
+)
+def test_a_compressed_message_survives(pieces: list[bytes], step: int) -> None:
+    data = b"".join(pieces)
+    frames = list(split(LABEL, data, frame_limit=HEADER_SIZE + step, compress=True))
+    assert feed_all(Assembler(limit=10**6, frame_limit=HEADER_SIZE + step), frames) == [Parcel(LABEL, data)]
+    assert sum(map(len, frames)) <= sum(map(len, split(LABEL, data, frame_limit=HEADER_SIZE + step)))
+
+
+def test_what_shrinks_is_compressed_and_nothing_else() -> None:
+    zeros, noise, short = bytes(100_000), random.Random(1).randbytes(100_000), bytes(1000)
+    assert sum(map(len, split(LABEL, zeros, compress=True))) < 1000
+    for data in (noise, short):
+        assert list(split(LABEL, data, compress=True)) == list(split(LABEL, data))
+    # the sample of a chunk shrinks, the whole does not
+    mixed = noise[:60_000] + bytes(6000) + noise[:60_000]
+    assert list(split(LABEL, mixed, compress=True)) == list(split(LABEL, mixed))
+
+
+@pytest.mark.parametrize("grown", [101, 600, 10**6])
+def test_a_chunk_that_grows_beyond_its_message_is_refused(grown: int) -> None:
+    bomb = frame(kind=COMPRESSED | 2, total=100)[:HEADER_SIZE] + zlib.compress(bytes(grown), 9)
+    with pytest.raises(RemoteProtocolError, match="has more than the 100 bytes that its message lacks"):
+        Assembler(limit=10**9, frame_limit=10_000).feed(bomb)
+
+
+def test_a_chunk_that_grows_beyond_a_frame_is_refused() -> None:
+    bomb = frame(kind=COMPRESSED | 2, total=10**9)[:HEADER_SIZE] + zlib.compress(bytes(10**7), 9)
+    with pytest.raises(RemoteProtocolError, match="has more than the 20,000 bytes"):
+        Assembler(limit=10**9, frame_limit=20_000).feed(bomb)
+
+
+def test_what_stands_behind_a_compressed_chunk_is_refused() -> None:
+    whole = frame(kind=COMPRESSED | 2, total=100)[:HEADER_SIZE] + zlib.compress(bytes(100))
+    assert Assembler(limit=100).feed(whole) == Parcel(LABEL, bytes(100))
+    for bad in (whole + b"x", whole[:-1]):
+        with pytest.raises(RemoteProtocolError, match="compressed frame"):
+            Assembler(limit=100).feed(bad)
+
+
 def test_frames_are_made_when_they_are_asked_for() -> None:
     frames = split(LABEL, bytes(100 << 20))
     assert len(next(frames)) == 2 << 20
@@ -74,10 +118,12 @@ def test_frames_are_made_when_they_are_asked_for() -> None:
     [
         (b"", "shorter than its header"),
         (frame()[: HEADER_SIZE - 1], "shorter than its header"),
-        (frame(magic=b"WLF\x02"), "not a frame of this version"),
+        (frame(magic=b"WLF\x01"), "not a frame of this version"),
         (b"GET / HTTP/1.1\r\n" * 10, "not a frame of this version"),
         (frame(kind=0), "unknown kind 0"),
-        (frame(kind=200), "unknown kind 200"),
+        (frame(kind=100), "unknown kind 100"),
+        (frame(kind=COMPRESSED | 72), "unknown kind 72"),
+        (frame(kind=COMPRESSED | 2), "a compressed frame is damaged"),
         (frame(part=1), "first part is missing"),
         (frame(total=2), "does not fit"),
         (frame(total=0), "does not fit"),

@@ -2,22 +2,24 @@
 
 ::
 
-    0   magic "WLF" and version 1   4 bytes
-    4   kind                        1 byte
+    0   magic "WLF" and version 2   4 bytes
+    4   kind                        1 byte, its highest bit set if the chunk is compressed
     5   job                         16 bytes
     21  number                      8 bytes, little endian
     29  part                        4 bytes, little endian: 0, 1, 2, ...
-    33  length of the message       8 bytes, little endian, the same in every part
+    33  length of the message       8 bytes, little endian, the same in every part; not compressed
     41  a chunk of the message      the rest of the frame
 
 The frames of one message come in order. Those of several messages may alternate, so that a large one does not
-hold up the small ones.
+hold up the small ones. A chunk is compressed (zlib) by itself, where that makes it shorter; it has then at most as many
+bytes as a frame may have, and as its message still lacks, or it is refused before there are more.
 """
 
 from __future__ import annotations
 
 import io
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -31,7 +33,16 @@ FRAME_LIMIT = 2 << 20
 MAX_UNFINISHED = 64
 """How many messages of one connection may be on their way at the same time."""
 
-_MAGIC = b"WLF\x01"
+SHORTEST_COMPRESSED = 1024
+"""Bytes of a chunk below which compressing it is not worth the work."""
+SAMPLE = 4096
+"""Bytes from the middle of a chunk that are compressed to see whether the whole would get shorter."""
+PAYS = 0.75
+"""How long a compressed chunk may be, of its length, to be sent so. A core compresses about four times as fast as a
+line of 100 Mb/s carries, so that a quarter less pays there (docs/results/compression.md)."""
+
+_MAGIC = b"WLF\x02"
+_COMPRESSED = 0x80
 _HEADER = struct.Struct("<4sB16sQIQ")
 HEADER_SIZE = _HEADER.size
 
@@ -84,7 +95,7 @@ def job_bytes(job: str) -> bytes:
     return name
 
 
-def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT) -> Iterator[bytes]:
+def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT, compress: bool = False) -> Iterator[bytes]:
     """Yield the frames of a message, each made when it is asked for.
 
     Parameters
@@ -95,6 +106,8 @@ def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT) -> Itera
         The message.
     frame_limit : int
         The longest frame, in bytes, header included.
+    compress : bool
+        Whether to compress chunks where it pays: for lines that leave the machine.
 
     Yields
     ------
@@ -106,8 +119,35 @@ def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT) -> Itera
     step = frame_limit - HEADER_SIZE
     view = memoryview(data)
     for part, start in enumerate(range(0, max(len(data), 1), step)):
-        header = _HEADER.pack(_MAGIC, label.kind, job, label.number, part, len(data))
-        yield b"".join((header, view[start : start + step]))
+        chunk: bytes | memoryview = view[start : start + step]
+        kind = int(label.kind)
+        if compress and (shorter := _shorter(chunk)) is not None:
+            chunk, kind = shorter, kind | _COMPRESSED
+        yield b"".join((_HEADER.pack(_MAGIC, kind, job, label.number, part, len(data)), chunk))
+
+
+def _shorter(chunk: bytes | memoryview) -> bytes | None:
+    """The chunk compressed, or None where it would not become shorter: masked and encrypted numbers never do."""
+    if len(chunk) < SHORTEST_COMPRESSED:
+        return None
+    if len(chunk) > 2 * SAMPLE:
+        sample = chunk[(len(chunk) - SAMPLE) // 2 :][:SAMPLE]
+        if len(zlib.compress(sample, 1)) > PAYS * SAMPLE:
+            return None
+    packed = zlib.compress(chunk, 1)
+    return packed if len(packed) < PAYS * len(chunk) else None
+
+
+def _restored(packed: memoryview, most: int) -> bytes:
+    """A chunk that was compressed; one of more bytes than may be is refused before it is there."""
+    reader = zlib.decompressobj()
+    try:
+        chunk = reader.decompress(packed, most + 1)
+    except zlib.error:
+        raise RemoteProtocolError("a compressed frame is damaged") from None
+    if len(chunk) > most or not reader.eof or reader.unused_data:
+        raise RemoteProtocolError(f"a compressed frame has more than the {most:,} bytes that its message lacks")
+    return chunk
 
 
 @dataclass
@@ -168,34 +208,37 @@ class Assembler:
             connection that it came from is then of no more use.
 
         """
-        label, part, total = self._read_header(frame)
+        label, part, total, compressed = self._read_header(frame)
         message = self._unfinished.get(label)
         if message is None:
             if part != 0:
                 raise RemoteProtocolError(f"part {part} of a message whose first part is missing")
             self._check_new(label, total)
-            if len(frame) - HEADER_SIZE == total:
+            if len(frame) - HEADER_SIZE == total and not compressed:
                 return Parcel(label, frame[HEADER_SIZE:])
-            if len(self._unfinished) >= self._max_unfinished:
-                raise RemoteProtocolError(f"more than {self._max_unfinished} messages at the same time")
             message = _Unfinished(total)
         if part != message.parts or total != message.total:
             raise RemoteProtocolError(
                 f"part {part} of a message of {total:,} bytes, where part {message.parts} of one of "
                 f"{message.total:,} bytes is due"
             )
-        received = message.buffer.tell() + len(frame) - HEADER_SIZE
-        if received > total or len(frame) == HEADER_SIZE:
+        chunk: bytes | memoryview = memoryview(frame)[HEADER_SIZE:]
+        if compressed:
+            chunk = _restored(memoryview(chunk), min(total - message.buffer.tell(), self._frame_limit))
+        received = message.buffer.tell() + len(chunk)
+        if received > total or len(chunk) == 0:
             raise RemoteProtocolError(f"a frame does not fit its message of {total:,} bytes")
-        message.buffer.write(memoryview(frame)[HEADER_SIZE:])
+        message.buffer.write(chunk)
         message.parts += 1
         if received < total:
+            if label not in self._unfinished and len(self._unfinished) >= self._max_unfinished:
+                raise RemoteProtocolError(f"more than {self._max_unfinished} messages at the same time")
             self._unfinished[label] = message
             return None
         self._unfinished.pop(label, None)
         return Parcel(label, message.buffer.getvalue())
 
-    def _read_header(self, frame: bytes) -> tuple[Label, int, int]:
+    def _read_header(self, frame: bytes) -> tuple[Label, int, int, bool]:
         if len(frame) > self._frame_limit:
             raise RemoteProtocolError(f"a frame of {len(frame):,} bytes; the limit is {self._frame_limit:,}")
         if len(frame) < HEADER_SIZE:
@@ -203,9 +246,10 @@ class Assembler:
         magic, kind, job, number, part, total = _HEADER.unpack_from(frame)
         if magic != _MAGIC:
             raise RemoteProtocolError("what was received is not a frame of this version of Woodlot")
+        compressed, kind = bool(kind & _COMPRESSED), kind & ~_COMPRESSED
         if kind not in Kind.__members__.values():
             raise RemoteProtocolError(f"a frame of unknown kind {kind}")
-        return Label(Kind(kind), job.hex(), number), part, total
+        return Label(Kind(kind), job.hex(), number), part, total, compressed
 
     def _check_new(self, label: Label, total: int) -> None:
         if total > self._limit:

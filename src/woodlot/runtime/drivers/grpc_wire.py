@@ -99,14 +99,14 @@ class Writer:
 
     async def send(self, label: Label, data: bytes) -> None:
         """Send a message; others may be sent in between its frames."""
-        for frame in split(label, data, frame_limit=self._frame_limit):
+        for frame in split(label, data, frame_limit=self._frame_limit, compress=True):
             async with self._turn:
                 await self._write(frame)
 
     async def send_whole(self, label: Label, data: bytes) -> None:
         """Send a message with nothing in between its frames."""
         async with self._turn:
-            for frame in split(label, data, frame_limit=self._frame_limit):
+            for frame in split(label, data, frame_limit=self._frame_limit, compress=True):
                 await self._write(frame)
 
 
