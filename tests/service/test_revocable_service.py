@@ -198,6 +198,24 @@ def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFe
         wl.RevocableForestClassifier(**PARAMS).fit(user, y="shop.visits")
 
 
+@pytest.mark.parametrize("victim", ["helper", "club"])
+def test_a_prediction_waits_for_who_is_away(stage: Stage[ConnectedFederation], victim: str) -> None:
+    client, services = stage.user.client, stage.running
+    rows = {
+        name: [0.1] for name in ("bank.age", "bank.income", "shop.visits", "shop.basket", "club.years", "club.dues")
+    }
+    kept = stage.run(stage.train_order())[0]
+    before = predict_encrypted(client, kept, rows)
+    services.kill(victim)
+    try:
+        job = client.submit(encrypted_order(client, kept, rows)).job
+        wait_until(lambda: client.job(job).waiting_for == (victim,), f"the prediction to wait for {victim}")
+    finally:
+        services.restart(victim)
+    assert client.finish(job).state == "done"
+    np.testing.assert_array_equal(client.predictions(job).outputs, before)
+
+
 @pytest.fixture(scope="module")
 def stage(services: Processes) -> Iterator[Stage[ConnectedFederation]]:
     plan = wl.RevocableForestClassifier(**PARAMS).make_plan()
