@@ -1,17 +1,20 @@
 """Participants leave: what the forest loses, and what rebuilding costs against growing everything anew.
 
-Tables 2, 3 and 7 of the RevFRF paper, on the data sets that are in the folder that WOODLOT_DATASETS names: one feature
-per participant, 100 trees of depth 10. Leavers are drawn at random; every row of the tables is a mean over some draws.
-"Non-federated" is scikit-learn's forest on the columns that are left. Prints Markdown and writes
-docs/results/revocation.md.
+Tables 6 and 7 of the RevFRF paper on drawn data, against a textbook twin; Tables 2 and 3 on the data sets that are in
+the folder that WOODLOT_DATASETS names: one feature per participant, 100 trees of depth 10. Leavers are drawn at random;
+every row of the tables is a mean over some draws. "Non-federated" is scikit-learn's forest on the columns left.
+Prints Markdown and writes docs/results/revocation.md, where sections that are not asked for stay as they are.
 
-    WOODLOT_DATASETS=datasets python benchmarks/revocation.py [--quick]
+    WOODLOT_DATASETS=datasets python benchmarks/revocation.py [--quick] [--sections rebuilding costs accuracy]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,9 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, mean_
 from sklearn.model_selection import train_test_split
 
 import woodlot as wl
+from dtpkc import COMPARISONS, Bench, seconds
+from woodlot.experiments.rev_rebuilding import destroyed
+from woodlot.revocable_federation import Encryption
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "revocation.md"
 LEAVERS = 5
@@ -119,32 +125,44 @@ def theory(participants: int, depth: int) -> tuple[float, float]:
     return float(1 - (counts * stays).sum() / counts.sum()), float(1 - stays.mean())
 
 
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What some work returns, and its CPU seconds, of all roles and threads."""
+    start = time.process_time()
+    return work(), time.process_time() - start
+
+
+def splits_of(model: Any) -> int:
+    return int((model.forest_.coordinator.owner >= 0).sum())
+
+
+def drawn(seed: int, n: int, weights: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows of one feature per participant, and labels that depend on them by these weights."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, len(weights))), columns=[f"f{i}" for i in range(len(weights))])
+    signs = rng.choice([-1.0, 1.0], len(weights))
+    return X, (X.to_numpy() @ (weights * signs) + rng.normal(size=n) * 2 > 0).astype(int)
+
+
 def rebuilding(repeats: int) -> list[str]:
-    """Lines of Table 7's shape: ten participants of equal worth, one feature each, leave one after the other."""
-    participants, n = 10, 4000
+    """Lines: ten participants of equal worth, one feature each, leave one after the other."""
+    participants = 10
     points: dict[int, list[tuple[float, ...]]] = {k: [] for k in range(1, LEAVERS + 1)}
     for seed in range(repeats):
-        rng = np.random.default_rng(seed)
-        X = pd.DataFrame(rng.normal(size=(n, participants)), columns=[f"f{i}" for i in range(participants)])
-        y = (X.to_numpy() @ rng.choice([-1.0, 1.0], participants) + rng.normal(size=n) * 2 > 0).astype(int)
+        X, y = drawn(seed, 4000, np.ones(participants))
         models = {level: forest("classes", X, y, seed) for level in (1, 3)}
         for k in points:
             rest = X[[c for c in X.columns if int(c[1:]) >= k]]
-            told = {level: model.revoke(f"f{k - 1}", level=level).statement for level, model in models.items()}
-            whole = forest("classes", rest, y, seed)
-            nodes, seconds = int((whole.forest_.coordinator.owner >= 0).sum()), whole.cost_.total_seconds
-            points[k].append(
-                tuple(v for s in told.values() for v in (s.cost.nodes_searched / nodes, s.cost.seconds / seconds))
-            )
+            told = {}
+            for level, model in models.items():
+                receipt, spent = timed(lambda model=model, level=level, k=k: model.revoke(f"f{k - 1}", level=level))
+                told[level] = (receipt.statement.cost.nodes_searched, spent)
+            whole, spent = timed(lambda rest=rest, y=y, seed=seed: forest("classes", rest, y, seed))
+            points[k].append(tuple(v for nodes, own in told.values() for v in (nodes / splits_of(whole), own / spent)))
     lines = []
     for k, found in points.items():
         shares = " | ".join(f"{value:.0%}" for value in np.median(found, axis=0))
         splits, work = theory(participants - k + 1, DEPTH)
-        nodes_paper, seconds_paper = PAPER_REBUILDING[k]
-        lines.append(
-            f"| {k} | {splits:.0%} / {work:.0%} | {shares} | {nodes_paper / PAPER_WHOLE[0]:.0%} / "
-            f"{seconds_paper / PAPER_WHOLE[1]:.0%} |"
-        )
+        lines.append(f"| {k} | {splits:.0%} / {work:.0%} | {shares} |")
     return lines
 
 
@@ -154,78 +172,203 @@ def single(repeats: int) -> list[str]:
     for strength, what in ((0.0, "never informative"), (1.0, "as good as the others"), (3.0, "three times as good")):
         points = []
         for seed in range(repeats):
-            rng = np.random.default_rng(seed)
-            X = pd.DataFrame(rng.normal(size=(4000, 10)), columns=[f"f{i}" for i in range(10)])
-            weights = np.r_[strength, np.ones(9)]
-            y = (X.to_numpy() @ weights + rng.normal(size=4000) * 2 > 0).astype(int)
+            X, y = drawn(seed, 4000, np.r_[strength, np.ones(9)])
             model = forest("classes", X, y, seed)
             owner = model.forest_.coordinator.owner
             share = float((owner == 0).sum() / (owner >= 0).sum())
-            receipt = model.revoke("f0")
-            whole = forest("classes", X.drop(columns="f0"), y, seed)
-            nodes = int((whole.forest_.coordinator.owner >= 0).sum())
-            statement = receipt.statement
-            points.append(
-                (share, statement.cost.nodes_searched / nodes, statement.cost.seconds / whole.cost_.total_seconds)
-            )
-        share, searched, seconds = np.mean(points, axis=0)
-        lines.append(f"| {what} | {share:.0%} | {searched:.0%} | {seconds:.0%} |")
+            receipt, spent = timed(lambda model=model: model.revoke("f0"))
+            whole, anew = timed(lambda X=X, y=y, seed=seed: forest("classes", X.drop(columns="f0"), y, seed))
+            points.append((share, receipt.statement.cost.nodes_searched / splits_of(whole), spent / anew))
+        share, searched, spent = np.median(points, axis=0)
+        lines.append(f"| {what} | {share:.0%} | {searched:.0%} | {spent:.0%} |")
     return lines
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--quick", action="store_true", help="one repeat, at most 4,000 rows, nothing written")
-    quick = arguments.parse_args().quick
-    repeats, rows = (1, 4_000) if quick else (2, 6_000)
-    text = ["# Participants leave", "", "Written by `benchmarks/revocation.py`.", ""]
-    folder = os.environ.get("WOODLOT_DATASETS")
-    text += [
+# --- Tables 6 and 7, encrypted, beside the textbook twin ---
+
+
+def path_lengths(model: Any, X: pd.DataFrame) -> int:
+    """Comparisons that the first row of X makes in all trees."""
+    structure = model.forest_.coordinator.structure
+    depth = np.zeros(structure.n_nodes, int)
+    for node in np.flatnonzero(structure.right >= 0):
+        depth[[node + 1, structure.right[node]]] = depth[node] + 1
+    return int(depth[structure.offset[:-1] + model.apply(X[:1])[0]].sum())
+
+
+def costs(bits: int, rows: int) -> tuple[list[str], list[str]]:
+    """Lines of Table 6 and of Table 7 at one length of keys."""
+    bench = Bench(bits, textbook=1)
+    book, _ = bench.book()
+    encrypting = seconds(lambda: book.encrypt(bench.requester.public.h, 12345))
+    comparing = bench.textbook_holt() / COMPARISONS
+    keys = Encryption(bits, "standard", lambda *_, **__: bench.master)  # the modulus is made once
+
+    def grow(X: pd.DataFrame, y: np.ndarray, trees: int, encryption: Any) -> tuple[Any, float]:
+        parties = {column: [column] for column in X.columns}
+        options = {"max_depth": DEPTH, "encryption": encryption, "random_state": 0, "n_jobs": 1}
+        return timed(lambda: wl.RevocableForestClassifier(trees, parties=parties, **options).fit(X, y))
+
+    X, y = drawn(0, rows, np.ones(14))
+    plain, growing = grow(X, y, 2, "simulated")
+    model, spent = grow(X, y, 2, keys)
+    nodes = splits_of(model)
+    sent = (model.cost_.bytes_sent + model.cost_.bytes_received) / 1e6
+    twin = growing + nodes * encrypting
+    first = [
+        f"| {bits} | construction, 100 nodes | {100 * spent / nodes:.2f} | {100 * sent / nodes:.2f} | "
+        f"{100 * twin / nodes:.2f} | {twin / spent:.1f}x |"
+    ]
+    few = X[:1000]
+    guesses = np.random.default_rng(1).integers(0, 2, len(few))  # noise: trees grow deep
+    asked, _ = grow(few, guesses, 10, keys)
+    answer, spent = timed(lambda: asked.predict_encrypted(few[:1]))
+    assert (answer == asked.predict_proba(few[:1])).all()
+    cost = asked.prediction_cost_
+    twin = path_lengths(asked, few) * comparing
+    first.append(
+        f"| {bits} | prediction of a row, 10 trees, {path_lengths(asked, few)} comparisons | {spent:.2f} | "
+        f"{(cost.bytes_sent + cost.bytes_received) / 1e6:.2f} | {twin:.1f} | {twin / spent:.1f}x |"
+    )
+    second = []
+    for k in range(1, LEAVERS + 1):
+        leavers, rest = [f"f{i}" for i in range(k)], X[[c for c in X.columns if int(c[1:]) >= k]]
+        model, _ = grow(X, y, 2, keys)
+        forest = model.forest_.coordinator
+        gone = destroyed(forest.structure.right, forest.owner, list(range(k)))
+        before = splits_of(model)
+        receipts, spent = timed(lambda model=model, leavers=leavers: model.revoke_together(leavers))
+        plain, _ = grow(X, y, 2, "simulated")
+        _, growing = timed(lambda plain=plain, leavers=leavers: plain.revoke_together(leavers))
+        new = splits_of(model) - (before - gone)
+        twin = growing + new * encrypting
+        anew, whole = grow(rest, y, 2, keys)
+        told = receipts[0].statement.cost
+        paper = (PAPER_REBUILDING[k][0] / PAPER_WHOLE[0], PAPER_REBUILDING[k][1] / PAPER_WHOLE[1])
+        second.append(
+            f"| {bits} | {k} | {new:,} of {splits_of(anew):,} | {new / splits_of(anew):.0%} | "
+            f"{spent:.2f} of {whole:.2f} | {spent / whole:.0%} | {told.bytes / 1e6:.2f} of "
+            f"{(anew.cost_.bytes_sent + anew.cost_.bytes_received) / 1e6:.2f} | {twin:.1f} | {twin / spent:.1f}x | "
+            f"{paper[0]:.0%} / {paper[1]:.0%} |"
+        )
+    return first, second
+
+
+# --- the page ---
+
+
+def rebuilding_section(repeats: int) -> str:
+    text = [
         "## What rebuilding costs",
         "",
         "Ten participants with one feature each, equally good, leave one after the other; 4,000 rows, 100 trees of "
-        "depth 10. Share of what growing the forest anew without them costs, at each leaver: nodes searched, and "
-        "seconds in the same run (without encryption, which costs one operation per new split). Theory for level 1, "
-        "with m participants before: of the splits 1 - sum(2^d (1 - 1/m)^(d+1)) / sum(2^d), of the work (rows times "
-        "levels) 1 - mean((1 - 1/m)^(d+1)), over the depths d = 0..9. The paper's column is its Table 7, where all "
-        "leave at once and trees are small.",
+        "depth 10. Share of what growing the forest anew without them costs, at each leaver: nodes searched, and CPU "
+        f"seconds of all roles in the same run, medians of {repeats} (without encryption, which costs one operation "
+        "per new split). Revoking includes the receipt. Theory for level 1, with m participants before: of the splits "
+        "1 - sum(2^d (1 - 1/m)^(d+1)) / sum(2^d), of the work (rows times levels) 1 - mean((1 - 1/m)^(d+1)), over the "
+        "depths d = 0..9.",
         "",
-        "| leaver | theory: splits / work | level 1: nodes | seconds | level 3: nodes | seconds | paper: nodes / "
-        "seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| leaver | theory: splits / work | level 1: nodes | CPU | level 3: nodes | CPU |",
+        "|---|---|---|---|---|---|",
         *rebuilding(repeats),
         "",
         "One leaver of ten, by how often its feature is chosen (level 1):",
         "",
-        "| the leaver's feature | its share of the splits | nodes searched | seconds |",
+        "| the leaver's feature | its share of the splits | nodes searched | CPU |",
         "|---|---|---|---|",
         *single(repeats),
     ]
-    if folder is not None:
-        for title, task, head in (
-            ("Classification", "classes", "accuracy | recall | F1 | alone: accuracy | recall | F1"),
-            ("Regression", "targets", "MSE | MAE | R2 | alone: MSE | MAE | R2"),
-        ):
-            text += [
-                "",
-                f"## {title}",
-                "",
-                f'RevFRF and the non-federated forest ("alone") on the same columns; means of {repeats} splits, '
-                f"at most {rows:,} rows. The paper's figures are {'accuracies' if task == 'classes' else 'MSEs'}, "
-                "RevFRF / non-federated.",
-                "",
-                f"| data | left | {head} | paper |",
-                "|---|---|---|---|---|---|---|---|---|",
-            ]
-            for key, (_, kind) in SETS.items():
-                if kind == task:
-                    lines = leaving(Path(folder), key, repeats, rows)
-                    text += lines
-                    print("\n".join(lines), flush=True)
-    print("\n".join(text))
+    return "\n".join(text)
+
+
+def costs_section(lengths: list[int], rows: int) -> str:
+    first: list[str] = []
+    second: list[str] = []
+    for bits in lengths:
+        one, two = costs(bits, rows)
+        first += one
+        second += two
+        print("\n".join(one + two), flush=True)
+    text = [
+        "## Encrypted, beside a textbook twin",
+        "",
+        f"14 participants with one feature each, {rows:,} rows; CPU seconds of all roles together, one thread, in one "
+        "run; the modulus is made before, all other keys and tables are counted. The twin does what the paper writes, "
+        "one exponentiation after the other (`tests/crypto/textbook.py`): one operation is measured, and taken as "
+        "often as there are splits or comparisons; what is not encryption it does as fast as Woodlot. Table 6:",
+        "",
+        "| bits | what | CPU s | MB | textbook, s | ratio |",
+        "|---|---|---|---|---|---|",
+        *first,
+        "",
+        "Table 7: two trees of depth 10, about the paper's number of nodes; some leave together, at level 1. New "
+        "splits, CPU seconds and megabytes of rebuilding, of those of growing everything anew. The paper's trees are "
+        "shallow: it destroys fewer nodes under those of a leaver than [theory](#what-rebuilding-costs) says for depth "
+        "10.",
+        "",
+        "| bits | left | new splits | share | CPU s | share | MB | textbook, s | ratio | paper: nodes / seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *second,
+    ]
+    return "\n".join(text)
+
+
+def accuracy_section(folder: str, repeats: int, rows: int) -> str:
+    text: list[str] = []
+    for title, task, head in (
+        ("Classification", "classes", "accuracy | recall | F1 | alone: accuracy | recall | F1"),
+        ("Regression", "targets", "MSE | MAE | R2 | alone: MSE | MAE | R2"),
+    ):
+        text += [
+            *([""] if text else []),
+            f"## {title}",
+            "",
+            f'RevFRF and the non-federated forest ("alone") on the same columns; means of {repeats} splits, '
+            f"at most {rows:,} rows. The paper's figures are {'accuracies' if task == 'classes' else 'MSEs'}, "
+            "RevFRF / non-federated.",
+            "",
+            f"| data | left | {head} | paper |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        for key, (_, kind) in SETS.items():
+            if kind == task:
+                lines = leaving(Path(folder), key, repeats, rows)
+                text += lines
+                print("\n".join(lines), flush=True)
+    return "\n".join(text)
+
+
+SECTIONS = {"rebuilding": "## What", "costs": "## Encrypted", "accuracy": "## Classification"}
+"""By name, how each section begins, in their order."""
+
+
+def stored() -> dict[str, str]:
+    """The sections that were written before."""
+    text = OUT.read_text(encoding="utf-8") if OUT.exists() else ""
+    found = {name: text.find(mark) for name, mark in SECTIONS.items()}
+    places = [*sorted(at for at in found.values() if at >= 0), len(text)]
+    return {name: text[at : places[places.index(at) + 1]].strip() for name, at in found.items() if at >= 0}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--quick", action="store_true", help="one repeat, few rows, nothing written")
+    arguments.add_argument("--sections", nargs="*", choices=list(SECTIONS), default=list(SECTIONS))
+    options = arguments.parse_args()
+    quick, folder = options.quick, os.environ.get("WOODLOT_DATASETS")
+    made = stored()
+    if "rebuilding" in options.sections:
+        made["rebuilding"] = rebuilding_section(1 if quick else 5)
+    if "costs" in options.sections:
+        made["costs"] = costs_section([2048] if quick else [2048, 3072], 500 if quick else 5_000)
+    if "accuracy" in options.sections and folder is not None:
+        made["accuracy"] = accuracy_section(folder, *((1, 4_000) if quick else (2, 6_000)))
+    head = "# Participants leave\n\nWritten by `benchmarks/revocation.py`."
+    text = "\n\n".join([head, *(made[name] for name in SECTIONS if name in made)])
+    print(text)
     if not quick:
-        OUT.write_text("\n".join(text) + "\n", encoding="utf-8")
+        OUT.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

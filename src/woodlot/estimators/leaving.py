@@ -16,7 +16,7 @@ from woodlot.connected_rows import ConnectedRowFederation
 from woodlot.estimators.checks import require
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.revoking import cost_of, signer_of
+from woodlot.estimators.revoking import signer_of
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
@@ -36,6 +36,7 @@ from woodlot.service.receipts import (
     Scores,
     Statement,
     check_request,
+    cost_of,
     make_receipt,
     make_request,
     now,

@@ -23,10 +23,8 @@ from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.regrow import check_leavers
-from woodlot.runtime.audit import Cost
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import (
-    CostOf,
     FreshKey,
     MemberKey,
     Receipt,
@@ -34,6 +32,7 @@ from woodlot.service.receipts import (
     Scores,
     Statement,
     check_request,
+    cost_of,
     make_receipt,
     make_request,
     now,
@@ -160,16 +159,6 @@ def changes(former: CoordinatorForest, regrown: Change) -> dict[str, Any]:
         "nodes_before": former.structure.n_nodes,
         "nodes_after": regrown.forest.structure.n_nodes,
     }
-
-
-def cost_of(cost: Cost, searched: int) -> CostOf:
-    """What a receipt says of the cost."""
-    return CostOf(
-        rounds=cost.rounds,
-        bytes=cost.bytes_sent + cost.bytes_received,
-        seconds=round(cost.total_seconds, 6),
-        nodes_searched=searched,
-    )
 
 
 def _training(model: FederatedForest, data: Any) -> Training:

@@ -45,11 +45,11 @@ from woodlot.service.orders import (
 from woodlot.service.receipts import (
     CLOCK_SECONDS,
     REQUEST_SECONDS,
-    CostOf,
     MemberKey,
     Request,
     Scores,
     Statement,
+    cost_of,
     make_receipt,
     now,
     signature_of,
@@ -222,17 +222,12 @@ def _keep_receipt(
     stored = store.job(order.job)
     if stored is None:
         raise DataError("the order of this revocation is not recorded")
-    cost = Account.from_json(after.disclosure, after.cost).cost
     statement = Statement(
         party=order.leaver, level=order.level, model=order.model, created=now(),
         parties_before=before.parties, parties_after=after.parties,
         epoch_before=before.epoch, epoch_after=after.epoch,
         nodes_before=before.n_nodes, nodes_after=after.n_nodes,
-        cost=CostOf(
-            rounds=cost.rounds, bytes=cost.bytes_sent + cost.bytes_received,
-            seconds=round(cost.total_seconds, 6), nodes_searched=searched,
-        ),
-        **(usual | stated),
+        cost=cost_of(Account.from_json(after.disclosure, after.cost).cost, searched), **(usual | stated),
     )  # fmt: skip
     request = Request(data=stored.order, purpose=PURPOSE, signed=signature_of(stored.certificate, stored.signature))
     store.keep_receipt(order.job, make_receipt(statement, request, MemberKey(identity)).to_json())

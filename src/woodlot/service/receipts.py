@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 from woodlot.exceptions import IdentityError, PolicyError, ReceiptError
+from woodlot.runtime.audit import Cost
 from woodlot.service import certificates
 from woodlot.service.identity import Identity, to_sign
 
@@ -67,6 +68,16 @@ class CostOf(_Strict, frozen=True):
     bytes: Count
     seconds: float
     nodes_searched: Count
+
+
+def cost_of(cost: Cost, searched: int) -> CostOf:
+    """What a receipt says of the cost."""
+    return CostOf(
+        rounds=cost.rounds,
+        bytes=cost.bytes_sent + cost.bytes_received,
+        seconds=round(cost.total_seconds, 6),
+        nodes_searched=searched,
+    )
 
 
 class Scores(_Strict, frozen=True):

@@ -125,6 +125,20 @@ def join_splits(parts: Sequence[Splits], shifts: Sequence[int]) -> Splits:
     )
 
 
+def move_splits(splits: Splits, place: NDArray[np.int64]) -> Splits:
+    """Questions at their new nodes, in the same order; without those whose nodes are gone, where ``place`` is -1."""
+    stays = np.flatnonzero(place[splits.node] >= 0)
+    set_start, sets = gather_sets(splits.set_start, splits.sets, stays)
+    return Splits(
+        node=place[splits.node[stays]].astype(np.int32),
+        feature=splits.feature[stays],
+        threshold=splits.threshold[stays],
+        missing_left=splits.missing_left[stays],
+        set_start=set_start,
+        sets=sets,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Leaves:
     """What the leaves answer, sparse: most leaves of a deep classification tree know one class only.

@@ -30,7 +30,7 @@ from woodlot.protocols.secure_sum import open_sums
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.reveal import categories_of
 from woodlot.trees.alone import WholeTrees, join_trees
-from woodlot.trees.forest import Splits, Structure, gather_sets, subtree_ends, take_leaves
+from woodlot.trees.forest import Structure, move_splits, subtree_ends, take_leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ def cut_back(trees: WholeTrees, makers: NDArray[np.int16], leaver: int) -> tuple
         What is left; who has made it, by the numbers of those who stay; and how many of each tree's leaves were a split
         of the leaver.
     """
-    structure, splits = trees.structure, trees.splits
+    structure = trees.structure
     stump = makers == leaver
     below = np.zeros(structure.n_nodes + 1, np.int64)
     np.add.at(below, np.flatnonzero(stump) + 1, 1)
@@ -112,19 +112,7 @@ def cut_back(trees: WholeTrees, makers: NDArray[np.int16], leaver: int) -> tuple
     right = np.full(structure.n_nodes, -1, np.int32)
     right[inner] = place[structure.right[inner]]
     offset = np.concatenate([[0], np.cumsum(stays)])[structure.offset].astype(np.int64)
-    kept = np.flatnonzero(inner[splits.node])
-    set_start, sets = gather_sets(splits.set_start, splits.sets, kept)
-    left = WholeTrees(
-        Structure(offset, right[stays]),
-        Splits(
-            node=place[splits.node[kept]].astype(np.int32),
-            feature=splits.feature[kept],
-            threshold=splits.threshold[kept],
-            missing_left=splits.missing_left[kept],
-            set_start=set_start,
-            sets=sets,
-        ),
-    )
+    left = WholeTrees(Structure(offset, right[stays]), move_splits(trees.splits, np.where(inner, place, -1)))
     who = np.where(inner, makers, -1)[stays]
     number = np.repeat(np.arange(structure.n_trees), np.diff(structure.offset))
     stumps = np.bincount(number[stump & stays], minlength=structure.n_trees)

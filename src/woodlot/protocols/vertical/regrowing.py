@@ -15,7 +15,7 @@ from woodlot.protocols.vertical.bits import pack, unpack
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
-from woodlot.trees.forest import Splits, gather_sets, join_splits
+from woodlot.trees.forest import Splits, join_splits, move_splits
 from woodlot.trees.graft import Sketch, graft, join_sketches
 from woodlot.trees.grow import Grower
 from woodlot.trees.stepwise import answer_questions
@@ -146,9 +146,9 @@ class RegrowingParty(VerticalParty):
             former = self._former
             grafted = graft(former.structure, join_sketches(self._sketches))
             first = np.cumsum([0, *(s.structure.n_nodes for s in self._sketches)])
-            parts = [_moved(former.splits, grafted.of_former)]
+            parts = [move_splits(former.splits, grafted.of_former)]
             for splits, start in zip(self._new_splits, first, strict=False):
-                parts.append(_moved(splits, grafted.of_sketch[start:]))
+                parts.append(move_splits(splits, grafted.of_sketch[start:]))
             splits = join_splits(parts, [0] * len(parts))
             self.forest = PartyForest(grafted.structure, splits, former.names, former.codings)
         return self.forest
@@ -159,17 +159,3 @@ def _known(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     stays = marks != SEARCHED
     return numbers[stays], origin[stays], marks[stays] == SETTLED
-
-
-def _moved(splits: Splits, place: NDArray[np.int64]) -> Splits:
-    """Questions at their new nodes, without those whose nodes are gone."""
-    stays = np.flatnonzero(place[splits.node] >= 0)
-    set_start, sets = gather_sets(splits.set_start, splits.sets, stays)
-    return Splits(
-        node=place[splits.node[stays]].astype(np.int32),
-        feature=splits.feature[stays],
-        threshold=splits.threshold[stays],
-        missing_left=splits.missing_left[stays],
-        set_start=set_start,
-        sets=sets,
-    )
