@@ -150,7 +150,8 @@ def main() -> None:
     text = f"""# A large table on one machine
 
 Made by `python benchmarks/large.py --rows {given.rows} --compared {given.compared} --write` on {platform.machine()},
-{n_jobs} threads, other work on the machine: compare within the page only.
+{n_jobs} threads. Seconds are of the clock: on a machine that does other work meanwhile they tell little, and the
+ratio is that of [speed.md](speed.md).
 
 {N_COLUMNS} generated columns of distinct numbers, two parties of {N_COLUMNS // 2} columns each with
 `memory = "{MEMORY // 10**6} MB"`, {PLAN.n_estimators} trees of depth {PLAN.max_depth}, exact splits (`max_bins=None`).
