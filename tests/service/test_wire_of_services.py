@@ -84,7 +84,7 @@ class Traffic:
 
 
 def run_everything(folder: Path, task: Task) -> Traffic:
-    """Align in both ways, train, predict in all forms, score, deliver, fail; then look at everything as a user can."""
+    """Align in both ways, train, predict in all forms, score, deliver, fail, look at everything, have a party leave."""
     held = tables(task)
     world = World(folder, {party: {TABLES[party]: table} for party, table in held.items()}, id=ID)
     identity = folder / "alice" / "identity"
@@ -114,7 +114,11 @@ def run_everything(folder: Path, task: Task) -> Traffic:
         wider = wl.connect(world.address, identity, tables=TABLES, join="outer")
         with wider, pytest.warns(wl.UncertainPredictionWarning):
             forest.predict(wider)
-    thresholds = np.concatenate([part_of(path) for path in folder.glob("*/state/models/*/arrays.npz")])
+        parts = [part_of(path) for path in folder.glob("*/state/models/*/arrays.npz")]  # of the leaver too
+        with wl.connect(world.address, identity, tables=TABLES) as federation:
+            forest.revoke("shop", level=3, data=federation)
+    parts += [part_of(path) for path in folder.glob("*/state/models/*/arrays.npz")]
+    thresholds = np.concatenate(parts)
     assert len(thresholds) > 40
     secrets = secrets_of(held) | {"thresholds": list(floats(thresholds))}
     label = held["bank"].column(LABEL).to_numpy(zero_copy_only=False)
@@ -138,7 +142,7 @@ def traffic(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_everything_was_sent(traffic: Traffic) -> None:
     """The search is of no use for what did not travel."""
-    # what only consent allows, and what is sent when things go wrong, later, or when a party has left
+    # what only consent allows, and what is sent when things go wrong, or later
     unsent = {
         *(
             "RevealSplits",
@@ -149,8 +153,8 @@ def test_everything_was_sent(traffic: Traffic) -> None:
             "Declined",
             "ForgetJob",
             "JobForgotten",
-            "ReplantTrees",
-            "RegrowLevel",
+            "LeaveNotice",
+            "LeaveNoted",
         ),
     }
     ours = {
