@@ -195,8 +195,11 @@ def test_names_are_shown_as_text(stage: Stage) -> None:
 
 
 def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as federation:  # others need theirs whole
+        leaving = wl.FederatedForestClassifier(3, random_state=1).fit(federation, y="bank.late").forest_.model
     form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
-    ordered = stage.post(f"/models/{stage.model}/revoke", **form)
+    ordered = stage.post(f"/models/{leaving}/revoke", **form)
     assert ordered.status_code == 204, ordered.text
     job = ordered.headers["hx-redirect"].removeprefix("/jobs/")
     until = time.monotonic() + 60

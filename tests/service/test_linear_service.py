@@ -217,7 +217,7 @@ def test_from_the_command_line(world: World, tmp_path: Path, monkeypatch: pytest
         assert model.C == 0.5
         assert model.score(federation, "bank.late") > 0.7
     for words, told in (
-        ([*train, "--set", "kind=tree"], "forest.kind is 'linear' or left out"),
+        ([*train, "--set", "kind=tree"], "forest.kind is 'linear', 'revocable' or left out"),
         ([*train, "--set", "kind=linear", "--set", "max_depth=3"], "no setting forest.max_depth"),
         ([*train, "--set", "kind=linear", "--set", "C=-1"], "'C' parameter must be a positive number"),
         (["predict", "--model", "line", "--tables", "customers", "--method", "sealed"], "--method and --wire are for"),
