@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import matplotlib
@@ -11,6 +12,7 @@ import pytest
 import woodlot as wl
 from companies import classifier, federation
 from woodlot.exceptions import DataError
+from woodlot.runtime.audit import Cost
 
 matplotlib.use("agg")
 
@@ -50,6 +52,17 @@ def test_importances_have_names_where_the_party_is_at_hand(model: Any) -> None:
 def test_cost_has_every_phase(model: Any) -> None:
     ax = wl.plot_cost(model)
     assert {label.get_text() for label in ax.get_yticklabels()} == set(model.cost_.seconds)
+
+
+def test_cost_has_the_networks_share(model: Any) -> None:
+    networked = copy(model)
+    networked.cost_ = Cost(rounds=2, seconds={"grow": 3.0}, network_seconds=1.0, wire_bytes=5)
+    ax = wl.plot_cost(networked)
+    widths = [bar.get_width() for bar in ax.patches]
+    assert dict(zip([label.get_text() for label in ax.get_yticklabels()], widths, strict=True)) == {
+        "grow": 3.0,
+        "of which network": 1.0,
+    }
 
 
 def test_notebooks_show_tables_and_no_markup_of_others(model: Any) -> None:

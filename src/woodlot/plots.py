@@ -146,7 +146,7 @@ def plot_importance(model: Any, *, max_features: int = 20, ax: Any = None) -> An
 
 
 def plot_cost(model: Any, *, ax: Any = None) -> Any:
-    """Draw the seconds of a fit by phase, with rounds and bytes in the title.
+    """Draw the seconds of a fit by phase and, of all of them, the network's; with rounds and bytes in the title.
 
     Parameters
     ----------
@@ -161,8 +161,12 @@ def plot_cost(model: Any, *, ax: Any = None) -> Any:
     """
     check_is_fitted(model, "cost_")
     cost = model.cost_
-    ax = _axes(ax, 6.4, 0.9 + 0.35 * len(cost.seconds))
-    ax.barh(list(cost.seconds)[::-1], list(cost.seconds.values())[::-1], color=COLOURS[0])
+    bars = [(phase, seconds, COLOURS[0]) for phase, seconds in cost.seconds.items()]
+    if cost.network_seconds:
+        bars.append(("of which network", cost.network_seconds, COLOURS[1]))
+    ax = _axes(ax, 6.4, 0.9 + 0.35 * len(bars))
+    names, seconds, colours = zip(*bars[::-1], strict=True)
+    ax.barh(names, seconds, color=colours)
     ax.set_xlabel("seconds")
     ax.set_title(repr(cost).partition("\n")[0], fontsize=10)
     return ax

@@ -329,7 +329,10 @@ def test_models_are_listed_shown_and_exported(job_file: Path, trained: Result, t
     assert re.search(r"settings +max_depth=4, n_estimators=30, oob_score=True, random_state=0", shown)
     assert "in parts: bank, shop keep theirs" in shown
     assert re.search(r"coordinator +clear +[\d.]+ kB +.*HolderOffers", shown)
-    assert told("models", "show", "credit-risk", "--job", job_file)["cost"]["bytes_by_party"].keys() == {"bank", "shop"}
+    cost = told("models", "show", "credit-risk", "--job", job_file)["cost"]
+    assert cost["bytes_by_party"].keys() == {"bank", "shop"}
+    assert 0 < cost["network_seconds"] < cost["total_seconds"]
+    assert cost["wire_bytes"] > 0
     assert told("models", "export", "credit-risk", tmp_path / "m", "--job", job_file)["complete"] is False
     loaded = wl.load(tmp_path / "m")
     assert loaded.oob_score_ == model["oob_score"]

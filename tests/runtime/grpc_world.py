@@ -59,7 +59,7 @@ class World:
         self, name: str, answer: Callable[[str, int, bytes], bytes] = echo, *, wait: bool = True, **settings: Any
     ) -> PartyLine:
         credentials = settings.pop("credentials", None) or self.authority.issue("party", name)
-        line = PartyLine(self.address, credentials, answer, **settings)
+        line = PartyLine(settings.pop("address", self.address), credentials, answer, **settings)
         self._stack.callback(line.stop)
         line.start()
         if wait:
@@ -85,6 +85,10 @@ class World:
         self._stack.enter_context(process)
         self._stack.callback(process.kill)
         return process
+
+    def closing(self, thing: Any) -> None:
+        """Close another thing at the end."""
+        self._stack.callback(thing.close)
 
     def close(self) -> None:
         self._stack.close()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from woodlot.protocols.messages.base import Role
-from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures, Ledger
+from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures, Ledger
 
 from .samples import Answer, Question
 
@@ -49,6 +49,14 @@ def test_cost(ledger: Ledger) -> None:
         "  bank  1.1 kB",
         "  shop  550 B",
     ]
+
+
+def test_the_networks_share(ledger: Ledger) -> None:
+    ledger.add_travel(0.25, 600)
+    ledger.add_travel(1.0, 500)
+    first = repr(ledger.cost()).partition("\n")[0]
+    assert first.endswith("received, 3.2 s, of which the network took 1.2 s for 1.1 kB on the wire")
+    assert Account.from_json(**ledger.account().to_json()).cost == ledger.cost()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from woodlot.protocols.messages.base import Message, Unanswered
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Disclosures, Ledger
 from woodlot.runtime.drivers import Driver, Handler
-from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
+from woodlot.runtime.drivers.carried import CarriedDriver, Numbered, Reply, Travel, travel_of
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
 
@@ -85,6 +85,27 @@ def test_requests_are_numbered_for_each_party() -> None:
             driver.ask({name: Question() for name in names})
     assert carrier.carried == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("a", 3)]
     assert carrier.closed == 1
+
+
+def test_the_network_took_what_the_party_that_was_last_did_not_work() -> None:
+    quick, slow, liar = Reply(1.0, 0.25, 10), Reply(3.0, 2.5, 200), Reply(3.5, 9.0, 1)
+    assert travel_of([]) == Travel(0.0, 0)
+    assert travel_of([slow, quick]) == Travel(0.5, 210)
+    assert travel_of([quick, slow, liar]) == Travel(0.0, 211)
+
+
+def test_what_the_way_took_is_in_the_cost() -> None:
+    class Timed(Scripted):
+        def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> Travel:
+            super().carry(requests, on_reply)
+            return Travel(0.5, 1000)
+
+    ledger = Ledger()
+    with CarriedDriver(Timed(fine), ["a", "b"], ledger=ledger) as driver:
+        driver.ask({"a": Question(), "b": Question()})
+        driver.ask({"a": Question()})
+        driver.ask({})
+    assert (ledger.cost().network_seconds, ledger.cost().wire_bytes) == (1.0, 2000)
 
 
 @pytest.mark.parametrize("parties", [[], ["coordinator"]])

@@ -18,9 +18,9 @@ COMPRESSED = 0x80
 
 
 def frame(
-    magic: bytes = b"WLF\x02", kind: int = 2, job: str = JOB, number: int = 7, part: int = 0, total: int = 3
+    magic: bytes = b"WLF\x03", kind: int = 2, job: str = JOB, number: int = 7, part: int = 0, total: int = 3
 ) -> bytes:
-    return struct.pack("<4sB16sQIQ", magic, kind, bytes.fromhex(job), number, part, total) + b"abc"
+    return struct.pack("<4sB16sQIQQ", magic, kind, bytes.fromhex(job), number, part, total, 0) + b"abc"
 
 
 def feed_all(assembler: Assembler, frames: list[bytes]) -> list[Parcel]:
@@ -43,13 +43,13 @@ def test_a_message_survives(label: Label, data: bytes, step: int) -> None:
     assembler = Assembler(limit=200, frame_limit=HEADER_SIZE + step)
     assert [assembler.feed(each) for each in frames[:-1]] == [None] * (len(frames) - 1)
     parcel = assembler.feed(frames[-1])
-    assert parcel == Parcel(label, data)
+    assert parcel == Parcel(label, data, n_wire=sum(map(len, frames)))
     assert type(parcel.data) is bytes
 
 
 @given(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_messages_may_alternate(sizes: list[int], seed: int) -> None:
-    parcels = {Parcel(LABEL._replace(number=i), bytes([i]) * size) for i, size in enumerate(sizes)}
+    parcels = {(LABEL._replace(number=i), bytes([i]) * size) for i, size in enumerate(sizes)}
     waiting = [list(split(*parcel, frame_limit=SMALL)) for parcel in parcels]
     rng, assembler = random.Random(seed), Assembler(limit=100, frame_limit=SMALL)
     received = []
@@ -57,7 +57,14 @@ def test_messages_may_alternate(sizes: list[int], seed: int) -> None:
         turn = rng.choice(waiting)
         received.append(assembler.feed(turn.pop(0)))
         waiting = [frames for frames in waiting if frames]
-    assert {parcel for parcel in received if parcel is not None} == parcels
+    assert {parcel[:2] for parcel in received if parcel is not None} == parcels
+
+
+@pytest.mark.parametrize(("worked", "told"), [(0.0, 0.0), (1.25, 1.25), (1e300, (2**64 - 1) / 1e6)])
+def test_a_reply_says_how_long_it_took_to_make(worked: float, told: float) -> None:
+    for data in (b"", b"x" * 25):
+        (parcel,) = feed_all(Assembler(limit=100), list(split(LABEL, data, frame_limit=SMALL, worked=worked)))
+        assert parcel.worked == told
 
 
 def test_the_same_label_can_be_used_again() -> None:
@@ -73,7 +80,8 @@ def test_the_same_label_can_be_used_again() -> None:
 def test_a_compressed_message_survives(pieces: list[bytes], step: int) -> None:
     data = b"".join(pieces)
     frames = list(split(LABEL, data, frame_limit=HEADER_SIZE + step, compress=True))
-    assert feed_all(Assembler(limit=10**6, frame_limit=HEADER_SIZE + step), frames) == [Parcel(LABEL, data)]
+    whole = Parcel(LABEL, data, n_wire=sum(map(len, frames)))
+    assert feed_all(Assembler(limit=10**6, frame_limit=HEADER_SIZE + step), frames) == [whole]
     assert sum(map(len, frames)) <= sum(map(len, split(LABEL, data, frame_limit=HEADER_SIZE + step)))
 
 
@@ -102,7 +110,7 @@ def test_a_chunk_that_grows_beyond_a_frame_is_refused() -> None:
 
 def test_what_stands_behind_a_compressed_chunk_is_refused() -> None:
     whole = frame(kind=COMPRESSED | 2, total=100)[:HEADER_SIZE] + zlib.compress(bytes(100))
-    assert Assembler(limit=100).feed(whole) == Parcel(LABEL, bytes(100))
+    assert Assembler(limit=100).feed(whole) == Parcel(LABEL, bytes(100), n_wire=len(whole))
     for bad in (whole + b"x", whole[:-1]):
         with pytest.raises(RemoteProtocolError, match="compressed frame"):
             Assembler(limit=100).feed(bad)
@@ -118,7 +126,7 @@ def test_frames_are_made_when_they_are_asked_for() -> None:
     [
         (b"", "shorter than its header"),
         (frame()[: HEADER_SIZE - 1], "shorter than its header"),
-        (frame(magic=b"WLF\x01"), "not a frame of this version"),
+        (frame(magic=b"WLF\x02"), "not a frame of this version"),
         (b"GET / HTTP/1.1\r\n" * 10, "not a frame of this version"),
         (frame(kind=0), "unknown kind 0"),
         (frame(kind=100), "unknown kind 100"),

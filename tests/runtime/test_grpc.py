@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
+from woodlot.experiments.link import Link, Relay
 from woodlot.runtime.drivers import Driver, Handler
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
 from woodlot.runtime.drivers.grpc_hub import Hub
@@ -105,6 +106,20 @@ def test_replies_come_in_the_callers_thread_as_they_arrive(world: World) -> None
     carrier.carry({"slow": Numbered(1, b"s"), "quick": Numbered(1, b"q")}, on_reply)
     here = threading.current_thread()
     assert heard == [("quick", b"q", here), ("slow", b"s", here)]
+
+
+def test_the_partys_work_is_told_from_the_networks_time(world: World) -> None:
+    """The party works for at least 0.3 s behind a line of 0.1 s, so that both are bounded whatever the machine does."""
+    hub = world.hub()
+    relay = Relay(world.address, Link(delay=0.05))
+    world.closing(relay)
+    world.party("far", lambda job, number, request: (time.sleep(0.3), request)[1], address=relay.address)
+    request, since = bytes(100_000), time.perf_counter()
+    travel = hub.carrier(new_job(), wait_seconds=PATIENCE).carry(
+        {"far": Numbered(1, request)}, lambda party, data: None
+    )
+    assert 0.1 <= travel.network_seconds <= time.perf_counter() - since - 0.3
+    assert 2 * HEADER_SIZE < travel.wire_bytes < 2_000  # zeros, there and back
 
 
 def test_a_caller_that_fails_leaves_the_carrier_as_it_was(world: World) -> None:

@@ -483,7 +483,7 @@ def test_nobody_at_the_address(world: World) -> None:
 JOB = "ab" * 16
 REQUEST = next(split(Label(Kind.request, JOB, 1), b"x"))
 REPLY = next(split(Label(Kind.reply, JOB, 1), b"x"))
-HUGE = REPLY[:33] + struct.pack("<Q", 1 << 60) + b"x"
+HUGE = REPLY[:33] + struct.pack("<QQ", 1 << 60, 0) + b"x"
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class _Watch:
         cost = self._ledger.cost()
         now = self._change(
             done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
-            bytes_by_party=cost.bytes_by_party,
+            bytes_by_party=cost.bytes_by_party, network_seconds=cost.network_seconds,
         )  # fmt: skip
         self._show(now)
 
@@ -156,5 +156,6 @@ class _Watch:
         cost, aligned = self._ledger.cost(), trained.aligned
         return self._change(
             state="done", ended=time.time(), rounds=cost.rounds, bytes_by_party=cost.bytes_by_party,
-            n_rows=aligned.n_rows, rows=aligned.rows, common=aligned.common, score=trained.oob_score,
+            network_seconds=cost.network_seconds, n_rows=aligned.n_rows, rows=aligned.rows,
+            common=aligned.common, score=trained.oob_score,
         )  # fmt: skip

@@ -65,6 +65,12 @@ def duration(seconds: float) -> str:
     return f"{max(0.0, seconds):.1f} s" if seconds < 60 else clock(seconds)
 
 
+def time_taken(facts: JobFacts) -> str:
+    """How long a job took, and how much of it the network."""
+    took = duration((facts.ended or 0) - (facts.started or 0))
+    return f"{took}, of which the network took {duration(facts.network_seconds)}" if facts.network_seconds else took
+
+
 def moment(since_1970: float | None, *, year: bool = True) -> str:
     """A point in time, in this machine's time zone."""
     form = "%Y-%m-%d %H:%M" if year else "%m-%d %H:%M"

@@ -149,7 +149,8 @@ def _print(model: ModelFacts) -> None:
         ]
         console.print(_show.table(("party", ">splits", ">share", ">sent"), rows))
     phases = ", ".join(f"{phase} {_show.duration(seconds)}" for phase, seconds in cost.seconds.items())
-    console.print(f"\n{cost.rounds:,} rounds, {_show.duration(cost.total_seconds)}: {phases}\n", markup=False)
+    network = f"; the network took {_show.duration(cost.network_seconds)}" if cost.network_seconds else ""
+    console.print(f"\n{cost.rounds:,} rounds, {_show.duration(cost.total_seconds)}: {phases}{network}\n", markup=False)
     console.print("[bold]Who saw what while it grew[/bold]\n")
     console.print(_show.who_saw(account.disclosure))
     console.print(f"\nMessage by message, and what each tells: woodlot audit {model.model[:SHORT]}", markup=False)

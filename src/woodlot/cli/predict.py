@@ -343,7 +343,7 @@ def _print(
         "uncertain": "",
         "delivered": "" if to is None else f"to {to}, beside its ids: answers/{facts.job}.parquet in its state folder",
         "sent": f"{show.by_party(facts.bytes_by_party, show.amount)}; {facts.rounds:,} rounds",
-        "time": show.duration((facts.ended or 0) - (facts.started or 0)),
+        "time": show.time_taken(facts),
     }
     if reply is not None:
         values, uncertain = columns["prediction"], int(columns["uncertain"].sum())

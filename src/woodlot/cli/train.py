@@ -314,5 +314,5 @@ def grown_facts(facts: JobFacts, model: ModelFacts) -> dict[str, str]:
         "score": "" if model.oob_score is None else f"{show.score(model.oob_score, bool(model.classes))}, out of bag",
         "splits": show.by_party(model.splits, lambda n: f"{n:,} ({show.share(n, total)})"),
         "sent": f"{show.by_party(facts.bytes_by_party, show.amount)}; {facts.rounds:,} rounds",
-        "time": show.duration((facts.ended or 0) - (facts.started or 0)),
+        "time": show.time_taken(facts),
     }

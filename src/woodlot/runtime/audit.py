@@ -96,6 +96,12 @@ class Cost:
         For each phase, the time of its rounds and of the coordinator's work on their replies.
     total_seconds : float
         The sum over the phases.
+    network_seconds : float
+        How much of it the network took: for each round, what the party that answered last did not work until then, as
+        its replies say. A party that is away counts as well. 0 where all parties are in this process.
+    wire_bytes : int
+        What was sent both ways, messages compressed where that pays and with their frames; 0 where nothing is sent.
+        Like the seconds it counts since the run was last resumed, while the other bytes are those of the whole run.
 
     """
 
@@ -105,6 +111,8 @@ class Cost:
     bytes_by_party: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     total_seconds: float = 0.0
+    network_seconds: float = 0.0
+    wire_bytes: int = 0
 
     def __repr__(self) -> str:
         summary = [
@@ -113,6 +121,9 @@ class Cost:
             f"{readable_bytes(self.bytes_received)} received",
             readable_seconds(self.total_seconds),
         ]
+        if self.wire_bytes:
+            network = readable_seconds(self.network_seconds)
+            summary.append(f"of which the network took {network} for {readable_bytes(self.wire_bytes)} on the wire")
         phases, parties = self._details()
         return "\n".join([", ".join(summary), *_aligned(phases), *_aligned(parties)])
 
@@ -198,6 +209,8 @@ class Ledger:
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._network_seconds = 0.0
+        self._wire_bytes = 0
 
     def record(self, sender: str, receiver: str, message: Message, n_bytes: int) -> None:
         """Account for one message of `n_bytes` on the wire.
@@ -234,6 +247,12 @@ class Ledger:
         with self._lock:
             self._seconds[phase] += seconds
 
+    def add_travel(self, seconds: float, n_bytes: int) -> None:
+        """Account for what the network took in one round, in time and in bytes as they were sent."""
+        with self._lock:
+            self._network_seconds += seconds
+            self._wire_bytes += n_bytes
+
     @property
     def bytes_total(self) -> int:
         """All bytes of all messages."""
@@ -269,6 +288,8 @@ class Ledger:
                 bytes_by_party=dict(by_party),
                 seconds=dict(self._seconds),
                 total_seconds=sum(self._seconds.values()),
+                network_seconds=self._network_seconds,
+                wire_bytes=self._wire_bytes,
             )
 
     def account(self) -> Account:

@@ -2,13 +2,15 @@
 
 ::
 
-    0   magic "WLF" and version 2   4 bytes
+    0   magic "WLF" and version 3   4 bytes
     4   kind                        1 byte, its highest bit set if the chunk is compressed
     5   job                         16 bytes
     21  number                      8 bytes, little endian
     29  part                        4 bytes, little endian: 0, 1, 2, ...
     33  length of the message       8 bytes, little endian, the same in every part; not compressed
-    41  a chunk of the message      the rest of the frame
+    41  working time                8 bytes, little endian, the same in every part: of a reply, the microseconds from
+                                    when its sender had the whole request until it had the reply; else 0
+    49  a chunk of the message      the rest of the frame
 
 The frames of one message come in order. Those of several messages may alternate, so that a large one does not
 hold up the small ones. A chunk is compressed (zlib) by itself, where that makes it shorter; it has then at most as many
@@ -41,10 +43,12 @@ PAYS = 0.75
 """How long a compressed chunk may be, of its length, to be sent so. A core compresses about four times as fast as a
 line of 100 Mb/s carries, so that a quarter less pays there (docs/results/compression.md)."""
 
-_MAGIC = b"WLF\x02"
+_MAGIC = b"WLF\x03"
 _COMPRESSED = 0x80
-_HEADER = struct.Struct("<4sB16sQIQ")
+_HEADER = struct.Struct("<4sB16sQIQQ")
 HEADER_SIZE = _HEADER.size
+_PER_SECOND = 1_000_000
+_LONGEST_WORK = 2**64 - 1
 
 
 class Kind(IntEnum):
@@ -71,6 +75,10 @@ class Parcel(NamedTuple):
 
     label: Label
     data: bytes
+    worked: float = 0.0
+    """Seconds that the sender says it took to make the reply."""
+    n_wire: int = 0
+    """Bytes of its frames, as they came."""
 
 
 NO_JOB = "0" * 32
@@ -95,7 +103,9 @@ def job_bytes(job: str) -> bytes:
     return name
 
 
-def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT, compress: bool = False) -> Iterator[bytes]:
+def split(
+    label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT, compress: bool = False, worked: float = 0.0
+) -> Iterator[bytes]:
     """Yield the frames of a message, each made when it is asked for.
 
     Parameters
@@ -108,6 +118,8 @@ def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT, compress
         The longest frame, in bytes, header included.
     compress : bool
         Whether to compress chunks where it pays: for lines that leave the machine.
+    worked : float
+        Of a reply, the seconds that it took to make.
 
     Yields
     ------
@@ -118,12 +130,13 @@ def split(label: Label, data: bytes, *, frame_limit: int = FRAME_LIMIT, compress
     job = job_bytes(label.job)
     step = frame_limit - HEADER_SIZE
     view = memoryview(data)
+    microseconds = min(round(worked * _PER_SECOND), _LONGEST_WORK)
     for part, start in enumerate(range(0, max(len(data), 1), step)):
         chunk: bytes | memoryview = view[start : start + step]
         kind = int(label.kind)
         if compress and (shorter := _shorter(chunk)) is not None:
             chunk, kind = shorter, kind | _COMPRESSED
-        yield b"".join((_HEADER.pack(_MAGIC, kind, job, label.number, part, len(data)), chunk))
+        yield b"".join((_HEADER.pack(_MAGIC, kind, job, label.number, part, len(data), microseconds), chunk))
 
 
 def _shorter(chunk: bytes | memoryview) -> bytes | None:
@@ -156,6 +169,7 @@ class _Unfinished:
     # Its getvalue() hands out the buffer itself, so that a large message is in memory once.
     buffer: io.BytesIO = field(default_factory=io.BytesIO)
     parts: int = 0
+    n_wire: int = 0
 
 
 class Assembler:
@@ -208,14 +222,14 @@ class Assembler:
             connection that it came from is then of no more use.
 
         """
-        label, part, total, compressed = self._read_header(frame)
+        label, part, total, worked, compressed = self._read_header(frame)
         message = self._unfinished.get(label)
         if message is None:
             if part != 0:
                 raise RemoteProtocolError(f"part {part} of a message whose first part is missing")
             self._check_new(label, total)
             if len(frame) - HEADER_SIZE == total and not compressed:
-                return Parcel(label, frame[HEADER_SIZE:])
+                return Parcel(label, frame[HEADER_SIZE:], worked, len(frame))
             message = _Unfinished(total)
         if part != message.parts or total != message.total:
             raise RemoteProtocolError(
@@ -230,26 +244,27 @@ class Assembler:
             raise RemoteProtocolError(f"a frame does not fit its message of {total:,} bytes")
         message.buffer.write(chunk)
         message.parts += 1
+        message.n_wire += len(frame)
         if received < total:
             if label not in self._unfinished and len(self._unfinished) >= self._max_unfinished:
                 raise RemoteProtocolError(f"more than {self._max_unfinished} messages at the same time")
             self._unfinished[label] = message
             return None
         self._unfinished.pop(label, None)
-        return Parcel(label, message.buffer.getvalue())
+        return Parcel(label, message.buffer.getvalue(), worked, message.n_wire)
 
-    def _read_header(self, frame: bytes) -> tuple[Label, int, int, bool]:
+    def _read_header(self, frame: bytes) -> tuple[Label, int, int, float, bool]:
         if len(frame) > self._frame_limit:
             raise RemoteProtocolError(f"a frame of {len(frame):,} bytes; the limit is {self._frame_limit:,}")
         if len(frame) < HEADER_SIZE:
             raise RemoteProtocolError(f"a frame of {len(frame)} bytes is shorter than its header")
-        magic, kind, job, number, part, total = _HEADER.unpack_from(frame)
+        magic, kind, job, number, part, total, microseconds = _HEADER.unpack_from(frame)
         if magic != _MAGIC:
             raise RemoteProtocolError("what was received is not a frame of this version of Woodlot")
         compressed, kind = bool(kind & _COMPRESSED), kind & ~_COMPRESSED
         if kind not in Kind.__members__.values():
             raise RemoteProtocolError(f"a frame of unknown kind {kind}")
-        return Label(Kind(kind), job.hex(), number), part, total, compressed
+        return Label(Kind(kind), job.hex(), number), part, total, microseconds / _PER_SECOND, compressed
 
     def _check_new(self, label: Label, total: int) -> None:
         if total > self._limit:

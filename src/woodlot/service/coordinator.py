@@ -317,7 +317,11 @@ class Coordinator:
             return {"state": "failed", "error": str(error)}
 
     def _keep(self, order: AnyOrder, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
-        ended = {"state": "done", "rounds": ledger.rounds, "bytes_by_party": ledger.cost().bytes_by_party}
+        cost = ledger.cost()
+        ended = {
+            "state": "done", "rounds": cost.rounds, "bytes_by_party": cost.bytes_by_party,
+            "network_seconds": cost.network_seconds,
+        }  # fmt: skip
         kept = Kept(self.store, order, live.facts, ledger.account().to_json(), self.identity)
         return ended | KINDS[type(order)].keep(kept, outcome)
 
@@ -385,7 +389,7 @@ class _Watch:
         cost = self._ledger.cost()
         self._live.change(
             done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
-            bytes_by_party=cost.bytes_by_party,
+            bytes_by_party=cost.bytes_by_party, network_seconds=cost.network_seconds,
         )  # fmt: skip
         now = time.monotonic()
         if now - self._stored >= PROGRESS_SECONDS:  # for the dashboard, which looks at the disk only

@@ -228,6 +228,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Grows with every change of what is told here.
     waiting_for : tuple of str
         Parties that are away and needed now.
+    network_seconds : float
+        How much of its time the network took, since it was last resumed.
     score, scores
         Accuracy or R2, and by party where each has its own rows.
 
@@ -248,6 +250,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     note: str = ""
     rounds: int = 0
     bytes_by_party: dict[str, int] = {}
+    network_seconds: float = 0.0
     waiting_for: tuple[str, ...] = ()
     error: str = ""
     model: str = ""

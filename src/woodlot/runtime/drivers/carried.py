@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, cast
 
@@ -23,6 +23,36 @@ class Numbered(NamedTuple):
     data: bytes
 
 
+class Travel(NamedTuple):
+    """What the way to the parties and back took in one round.
+
+    Parameters
+    ----------
+    network_seconds : float
+        Of the time until the last reply was there, what its party did not work on it.
+    wire_bytes : int
+        Bytes of all frames both ways, compressed where they were; what TLS and TCP add is not counted.
+
+    """
+
+    network_seconds: float
+    wire_bytes: int
+
+
+class Reply(NamedTuple):
+    """One reply: seconds from the start of its round until it was there, those its party worked, bytes both ways."""
+
+    seconds: float
+    worked: float
+    wire_bytes: int
+
+
+def travel_of(replies: Collection[Reply]) -> Travel:
+    """What the way took, given all replies of a round. What a party says of its time is never more than there was."""
+    last = max(replies, key=lambda reply: reply.seconds, default=Reply(0.0, 0.0, 0))
+    return Travel(max(0.0, last.seconds - last.worked), sum(reply.wire_bytes for reply in replies))
+
+
 class Carrier(Protocol):
     """Takes the encoded requests of one job to the parties and brings their replies."""
 
@@ -32,7 +62,7 @@ class Carrier(Protocol):
         on_reply: Callable[[str, bytes], None],
         *,
         wait_seconds: float | None = None,
-    ) -> None:
+    ) -> Travel | None:
         """Send all requests at once and return when all are answered.
 
         Calls ``on_reply(party, data)`` in the caller's thread for each reply as it arrives. A request that is
@@ -46,6 +76,11 @@ class Carrier(Protocol):
             Takes the replies.
         wait_seconds : float, optional
             How long a party may be away, where that is shorter than the carrier's own limit.
+
+        Returns
+        -------
+        Travel or None
+            What the way took, if the carrier knows.
 
         Raises
         ------
@@ -203,7 +238,7 @@ class CarriedDriver:
         """Carry requests until all are answered, or all but those of the parties that the error names."""
         if sparing is None:
             if waiting:
-                self._carrier.carry(waiting, on_reply)
+                self._note(self._carrier.carry(waiting, on_reply))
             return None
         open_requests = dict(waiting)
         away: tuple[str, ...] = ()
@@ -215,7 +250,7 @@ class CarriedDriver:
 
         while open_requests:
             try:
-                self._carrier.carry(dict(open_requests), on_one, wait_seconds=sparing.seconds)
+                self._note(self._carrier.carry(dict(open_requests), on_one, wait_seconds=sparing.seconds))
                 break
             except PartyAwayError as error:
                 if not error.parties or not open_requests.keys() >= set(error.parties):
@@ -250,6 +285,10 @@ class CarriedDriver:
         # Of the request the digest is enough: the protocol makes it again.
         asked = Entry(Role.coordinator.value, party, number, kind, len(sent), digest, None)
         self._journal.append([asked, Entry.of(party, Role.coordinator, number, type(reply).__name__, data)])
+
+    def _note(self, travel: Travel | None) -> None:
+        if self.ledger is not None and travel is not None:
+            self.ledger.add_travel(*travel)
 
     def _account(self, sender: str, receiver: str, message: Message, n_bytes: int) -> None:
         if self.ledger is not None:

@@ -7,11 +7,12 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from woodlot.exceptions import LocalProtocolError, PartyAwayError, RemoteProtocolError
-from woodlot.runtime.drivers.carried import Numbered
+from woodlot.runtime.drivers.carried import Numbered, Reply, Travel, travel_of
 from woodlot.runtime.drivers.grpc_wire import BROKEN, Tasks, Writer
 from woodlot.runtime.frames import Kind, Label, Parcel, job_bytes
 from woodlot.runtime.peers import Peer
@@ -38,20 +39,21 @@ class PartyLink:
         self._asked: Counter[tuple[str, int]] = Counter()
         self._leaving: set[Label] = set()
 
-    def ask(self, label: Label, data: bytes) -> None:
+    def ask(self, errand: Errand) -> None:
         """Send a request; one that is still on its way out is not sent twice."""
+        label = errand.label
         if label not in self._leaving:
             self._leaving.add(label)
             self._asked[label.job, label.number] += 1
-            self.tasks.start(self._send(label, data))
+            self.tasks.start(self._send(errand))
 
-    async def _send(self, label: Label, data: bytes) -> None:
+    async def _send(self, errand: Errand) -> None:
         try:
-            await self._writer.send(label, data)
+            await self._writer.send(errand.label, errand.data, on_frame=errand.count)
         except BROKEN:
             pass  # whoever reads this connection meets its end and says so
         finally:
-            self._leaving.discard(label)
+            self._leaving.discard(errand.label)
 
     def check_reply(self, label: Label) -> None:
         """Refuse what was not asked for on this connection."""
@@ -68,15 +70,24 @@ class _Outcome(NamedTuple):
     party: str
     parcel: Parcel | None = None
     error: LocalProtocolError | None = None
+    at: float = 0.0
+    """When it was there, by `time.perf_counter`."""
+    n_sent: int = 0
 
 
-class Errand(NamedTuple):
-    """One request, and where its outcome goes."""
+@dataclass(eq=False)
+class Errand:
+    """One request, where its outcome goes, and how many bytes of it have left so far."""
 
     party: str
     label: Label
     data: bytes
     deliver: Callable[[_Outcome], None]
+    n_sent: int = 0
+
+    def count(self, n_bytes: int) -> None:
+        """Count bytes that leave; those of a request that is sent again count again."""
+        self.n_sent += n_bytes
 
 
 class Outbox:
@@ -96,7 +107,7 @@ class Outbox:
             self._errands[errand.party][errand.label] = errand
             link = self.links.get(errand.party)
             if link is not None:
-                link.ask(errand.label, errand.data)
+                link.ask(errand)
 
     def withdraw(self, errands: list[Errand]) -> None:
         """Forget requests; their replies, if any come, are dropped."""
@@ -111,7 +122,7 @@ class Outbox:
         if former is not None:
             former.on_replaced()
         for errand in self._errands[link.peer.name].values():
-            link.ask(errand.label, errand.data)
+            link.ask(errand)
 
     def disconnect(self, link: PartyLink) -> None:
         """Note that a connection is gone, unless another has taken its place."""
@@ -124,7 +135,7 @@ class Outbox:
         asked = parcel.label._replace(kind=Kind.request)
         errand = self._errands[link.peer.name].pop(asked, None)
         if errand is not None:
-            errand.deliver(_Outcome(link.peer.name, parcel))
+            errand.deliver(_Outcome(link.peer.name, parcel, at=time.perf_counter(), n_sent=errand.n_sent))
 
 
 class HubCarrier:
@@ -181,9 +192,10 @@ class HubCarrier:
         on_reply: Callable[[str, bytes], None],
         *,
         wait_seconds: float | None = None,
-    ) -> None:
+    ) -> Travel:
         """Send all requests at once and return when all are answered; see `Carrier`."""
         self._check_open()
+        since = time.perf_counter()
         for party, request in requests.items():
             if len(request.data) > self._message_limit:
                 raise LocalProtocolError(
@@ -199,13 +211,21 @@ class HubCarrier:
         self._loop.call_soon_threadsafe(self._outbox.post, errands)
         try:
             limit = self._wait_seconds if wait_seconds is None else min(wait_seconds, self._wait_seconds)
-            self._collect(list(requests), done, on_reply, limit)
+            outcomes = self._collect(list(requests), done, on_reply, limit)
         finally:
             self._loop.call_soon_threadsafe(self._outbox.withdraw, errands)
+        return travel_of(
+            [
+                Reply(outcome.at - since, outcome.parcel.worked, outcome.n_sent + outcome.parcel.n_wire)
+                for outcome in outcomes
+                if outcome.parcel is not None
+            ]
+        )
 
     def _collect(
         self, parties: list[str], done: SimpleQueue[_Outcome], on_reply: Callable[[str, bytes], None], limit: float
-    ) -> None:
+    ) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
         away = dict.fromkeys(parties, 0.0)
         told: tuple[str, ...] = ()
         looked = time.monotonic()
@@ -217,6 +237,7 @@ class HubCarrier:
             else:
                 del away[outcome.party]
                 on_reply(outcome.party, _open(outcome))
+                outcomes.append(outcome)
             self._check_open()
             missing = tuple(party for party in away if party not in self._outbox.links)
             now = time.monotonic()
@@ -234,6 +255,7 @@ class HubCarrier:
                     f"{limit:g} s; start its agent, then resume the job",
                     late,
                 )
+        return outcomes
 
     def _check_open(self) -> None:
         if self._cancelled.is_set():

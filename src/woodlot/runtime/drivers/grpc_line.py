@@ -151,7 +151,7 @@ class PartyLine:
             self._tasks.start(self._serve(parcel, writer, self._served))
 
     async def _serve(self, request: Parcel, writer: Writer, served: set[Label]) -> None:
-        label = request.label
+        label, since = request.label, time.perf_counter()
         try:
             kind, reply = Kind.reply, await asyncio.shield(self._work_on(request))
             if len(reply) > self._message_limit:
@@ -160,7 +160,7 @@ class PartyLine:
             logger.exception("request %d of job %s failed", label.number, label.job)
             kind, reply = Kind.failure, type(error).__name__.encode()
         try:
-            await writer.send(label._replace(kind=kind), reply)
+            await writer.send(label._replace(kind=kind), reply, worked=time.perf_counter() - since)
         except BROKEN:
             logger.debug("the reply to request %d of job %s was not sent", label.number, label.job)
         finally:

@@ -97,10 +97,23 @@ class Writer:
         self._frame_limit = min(frame_limit, IN_FLIGHT)
         self._turn = asyncio.Lock()
 
-    async def send(self, label: Label, data: bytes) -> None:
-        """Send a message; others may be sent in between its frames."""
-        for frame in split(label, data, frame_limit=self._frame_limit, compress=True):
+    async def send(
+        self, label: Label, data: bytes, *, worked: float = 0.0, on_frame: Callable[[int], None] | None = None
+    ) -> None:
+        """Send a message; others may be sent in between its frames.
+
+        Parameters
+        ----------
+        label, data, worked
+            As for `split`.
+        on_frame : callable, optional
+            Told the length of each frame before it leaves.
+
+        """
+        for frame in split(label, data, frame_limit=self._frame_limit, compress=True, worked=worked):
             async with self._turn:
+                if on_frame is not None:
+                    on_frame(len(frame))
                 await self._write(frame)
 
     async def send_whole(self, label: Label, data: bytes) -> None:

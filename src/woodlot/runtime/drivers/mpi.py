@@ -27,7 +27,7 @@ from typing import Any
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers import check_names
-from woodlot.runtime.drivers.carried import Numbered
+from woodlot.runtime.drivers.carried import Numbered, Reply, Travel, travel_of
 from woodlot.runtime.frames import NO_JOB, Assembler, Kind, Label, Parcel, split
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class MpiCarrier:
         self._turn = threading.Lock()
         self._expected: dict[int, Label] = dict.fromkeys(self._line.others, Label(Kind.greeting, NO_JOB, 0))
         try:
-            names = {source: data.decode(errors="replace") for source, data in self._receive()}
+            names = {source: parcel.data.decode(errors="replace") for source, parcel in self._receive()}
             self.parties = tuple(names[source] for source in self._line.others)
             check_names(self.parties)
             if len(set(self.parties)) < len(self.parties):
@@ -130,17 +130,23 @@ class MpiCarrier:
         on_reply: Callable[[str, bytes], None],
         *,
         wait_seconds: float | None = None,
-    ) -> None:
+    ) -> Travel:
         """Send all requests at once and hand on the replies as they arrive; see `Carrier`. No rank can be away."""
+        replies = []
         with self._turn:
+            since = time.perf_counter()
             for party, request in requests.items():
                 receiver = 1 + self.parties.index(party)
                 self._expected[receiver] = Label(Kind.reply, self._job, request.number)
                 self._line.send(receiver, Label(Kind.request, self._job, request.number), request.data)
-            for source, data in self._receive():
-                on_reply(self.parties[source - 1], data)
+            for source, parcel in self._receive():
+                party = self.parties[source - 1]
+                n_sent = len(requests[party].data)  # nothing is compressed here
+                replies.append(Reply(time.perf_counter() - since, parcel.worked, n_sent + parcel.n_wire))
+                on_reply(party, parcel.data)
+        return travel_of(replies)
 
-    def _receive(self) -> Iterator[tuple[int, bytes]]:
+    def _receive(self) -> Iterator[tuple[int, Parcel]]:
         """What is expected, as it arrives."""
         while self._expected:
             if self._closed:
@@ -150,7 +156,7 @@ class MpiCarrier:
                 continue
             if parcel.label != self._expected.pop(source, None):
                 raise RemoteProtocolError(f"rank {source} has sent what was not expected: {parcel.label}")
-            yield source, parcel.data
+            yield source, parcel
 
     def close(self) -> None:
         """Stop the parties; return when each has ended what it is at work on."""
@@ -196,7 +202,9 @@ def serve(
             kind, job, number = parcel.label
             if kind is not Kind.request:
                 raise RemoteProtocolError(f"rank 0 has sent a {kind.name}, not a request")
-            line.send(0, Label(Kind.reply, job, number), answer(job, number, parcel.data))
+            since = time.perf_counter()
+            reply = answer(job, number, parcel.data)
+            line.send(0, Label(Kind.reply, job, number), reply, worked=time.perf_counter() - since)
         line.close()
 
 
@@ -214,9 +222,9 @@ class _Line:
         self._in_flight: dict[int, list[tuple[Any, bytes]]] = {other: [] for other in self.others}
         self._quiet = 0
 
-    def send(self, receiver: int, label: Label, data: bytes) -> None:
+    def send(self, receiver: int, label: Label, data: bytes, *, worked: float = 0.0) -> None:
         """Put a message on its way; the frames leave in `turn`."""
-        frames = split(label, data, frame_limit=FRAME_BYTES)
+        frames = split(label, data, frame_limit=FRAME_BYTES, worked=worked)
         self._outgoing[receiver] = itertools.chain(self._outgoing.get(receiver, ()), frames)
 
     def turn(self) -> tuple[int, Parcel | None]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, PartyAwayError, RemoteProtocolError
-from woodlot.runtime.drivers.carried import Numbered
+from woodlot.runtime.drivers.carried import Numbered, Reply, Travel, travel_of
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ TASK = "woodlot"
 TASK_REQUEST_SECONDS = 0.01
 """How often a site asks for its next task; NVFlare's own 2 s would be the time of every round."""
 
-_JOB, _NUMBER, _MESSAGE = "job", "number", "message"
+_JOB, _NUMBER, _MESSAGE, _WORKED = "job", "number", "message", "worked"
 _WAKE_SECONDS = 0.2
 
 
@@ -80,12 +81,14 @@ class NvflareCarrier:
         on_reply: Callable[[str, bytes], None],
         *,
         wait_seconds: float | None = None,
-    ) -> None:
+    ) -> Travel:
         """Send all requests at once and hand on the replies as they arrive; see `Carrier`.
 
         Whether a site is away, and since when that counts, is NVFlare's to say.
         """
         arrived: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        replies: list[Reply] = []
+        since = time.perf_counter()
         tasks = {party: self._send(party, request, arrived) for party, request in requests.items()}
         try:
             while tasks:
@@ -96,10 +99,15 @@ class NvflareCarrier:
                     continue
                 # Before the monitor of NVFlare finds out, which takes a while: the site gets its next task at once.
                 self._controller.cancel_task(tasks.pop(party), self._spec.TaskCompletionStatus.OK, self._fl_ctx)
-                on_reply(party, self._read(party, requests[party], result))
+                data = self._read(party, requests[party], result)
+                # What NVFlare puts around a message is not known here.
+                n_bytes = len(requests[party].data) + len(data)
+                replies.append(Reply(time.perf_counter() - since, result[_WORKED], n_bytes))
+                on_reply(party, data)
         finally:
             for task in tasks.values():
                 self._controller.cancel_task(task, self._spec.TaskCompletionStatus.CANCELLED, self._fl_ctx)
+        return travel_of(replies)
 
     def _send(self, party: str, request: Numbered, arrived: SimpleQueue[tuple[str, Any]]) -> Any:
         """Have one site asked. A task of its own for each: what one party is asked is not for the others."""
@@ -130,7 +138,8 @@ class NvflareCarrier:
         code = result.get_return_code()
         if code != self._ok:
             raise RemoteProtocolError(f"party {party!r} failed ({code}); the log of its site says why")
-        if result.get(_NUMBER) != request.number or not isinstance(result.get(_MESSAGE), bytes):
+        is_reply = result.get(_NUMBER) == request.number and isinstance(result.get(_MESSAGE), bytes)
+        if not is_reply or not isinstance(result.get(_WORKED), float):
             raise RemoteProtocolError(f"party {party!r} has sent what is no reply to request {request.number}")
         return bytes(result[_MESSAGE])
 
@@ -158,6 +167,8 @@ def answer_task(shareable: Any, answer: Callable[[str, int, bytes], bytes]) -> A
     job, number, message = (shareable.get(name) for name in (_JOB, _NUMBER, _MESSAGE))
     if not (isinstance(job, str) and isinstance(number, int) and isinstance(message, bytes)):
         raise RemoteProtocolError("the task is none of Woodlot's: it has no job, number and message")
+    since = time.perf_counter()
+    answered = answer(job, number, message)
     reply = type(shareable)()
-    reply.update({_NUMBER: number, _MESSAGE: answer(job, number, message)})
+    reply.update({_NUMBER: number, _MESSAGE: answered, _WORKED: time.perf_counter() - since})
     return reply
