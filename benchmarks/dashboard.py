@@ -1,7 +1,7 @@
 """How fast the dashboard shows a tree of a very large forest.
 
-Makes a forest of 500 trees with 10,000 nodes each, stores it as a coordinator does, and opens trees over HTTP: the
-first time, when the model is read and checked, and then again.
+Makes a forest of 500 trees with 10,000 nodes each, stores it as a coordinator does, and opens trees over HTTP. The
+first is the last of the forest, before which all others stand in the file; then some others, and one of them again.
 """
 
 from __future__ import annotations
@@ -56,13 +56,17 @@ def make_forest(n_trees: int, n_nodes: int) -> CoordinatorForest:
     inner, n_leaves = structure.right >= 0, structure.n_leaves
     feature = np.where(inner, rng.integers(0, 40, structure.n_nodes), -1).astype(np.int32)
     leaves = Leaves(
-        np.ones(n_leaves), np.arange(n_leaves + 1), rng.integers(0, 2, n_leaves).astype(np.int32), np.ones(n_leaves), 2
+        rng.integers(1, 50, n_leaves).astype(np.float64),
+        np.arange(n_leaves + 1),
+        rng.integers(0, 2, n_leaves).astype(np.int32),
+        np.ones(n_leaves),
+        2,
     )
     return CoordinatorForest(
         structure=structure,
         owner=np.where(inner, feature // 20, -1).astype(np.int16),
         feature=feature,
-        gain=np.where(inner, 0.001, 0.0),
+        gain=np.where(inner, rng.random(structure.n_nodes), 0.0),
         leaves=leaves,
         parties=("bank", "shop"),
         feature_keys=rng.integers(0, 2**63, 40).astype(np.uint64),
@@ -98,13 +102,16 @@ def main() -> None:
             server.start()
             with httpx.Client(base_url=server.address, follow_redirects=True, timeout=60) as browser:
                 browser.get(server.url.removeprefix(server.address))
-                seconds = [_open(browser, tree) for tree in range(0, options.trees, max(1, options.trees // 20))]
+                trees = [options.trees - 1, *range(0, options.trees - 1, max(1, options.trees // 20))]
+                seconds = [_open(browser, tree) for tree in trees]
+                again = _open(browser, trees[-1])
         view.store.close()
     print(f"{options.trees:,} trees of {options.nodes:,} nodes\n")
     print("| opening a tree | s |\n|---|---|")
-    print(f"| the first, with reading and checking the model | {seconds[0]:.2f} |")
-    print(f"| others, median | {statistics.median(seconds[1:]):.3f} |")
-    print(f"| others, slowest | {max(seconds[1:]):.3f} |")
+    print(f"| the first, with the check of the file's digest | {seconds[0]:.2f} |")
+    print(f"| others, median | {statistics.median(seconds[1:]):.2f} |")
+    print(f"| others, slowest | {max(seconds[1:]):.2f} |")
+    print(f"| one that was open before | {again:.3f} |")
 
 
 def _open(browser: httpx.Client, tree: int) -> float:

@@ -12,7 +12,9 @@ import pytest
 
 import woodlot as wl
 from model_parts import DEALING, FED, FRAME, Y, classifier
-from woodlot.exceptions import ModelFileError, PolicyError
+from woodlot.exceptions import DataError, ModelFileError, PolicyError
+from woodlot.protocols.vertical.files import StoredTrees
+from woodlot.protocols.vertical.sight import sight_of_tree
 
 # --- there and back ---
 
@@ -55,6 +57,29 @@ def test_a_loaded_model_is_the_same(dealt: wl.FederatedForestClassifier, tmp_pat
     loaded.save(tmp_path / "again")
     for path in sorted(p.relative_to(tmp_path / "model") for p in (tmp_path / "model").rglob("*.*")):
         assert (tmp_path / "model" / path).read_bytes() == (tmp_path / "again" / path).read_bytes()
+
+
+def test_a_tree_is_read_alone(federated: wl.FederatedForestClassifier, saved: Path) -> None:
+    forest = federated.forest_
+    for role, whole in (("coordinator", forest.coordinator), *forest.parts.items()):
+        trees = StoredTrees(saved / (role if role == "coordinator" else f"party-{role}"))
+        assert trees.n_trees == whole.structure.n_trees
+        for tree, start in enumerate(whole.structure.offset[:-1].tolist()):
+            alone = trees.coordinators(tree) if role == "coordinator" else trees.partys(tree)
+            expected = sight_of_tree(whole, tree)["nodes"]
+            for node in expected:
+                node |= {key: node[key] - start for key in ("id", "left", "right") if key in node}
+            assert sight_of_tree(alone, 0)["nodes"] == expected
+        with pytest.raises(DataError, match="there is no tree 99"):
+            trees.partys(99)
+
+
+def test_a_tree_of_a_damaged_file_is_refused(saved: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(saved / "coordinator", tmp_path / "coordinator")
+    data = (folder / "arrays.npz").read_bytes()
+    (folder / "arrays.npz").write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    with pytest.raises(ModelFileError, match="has been changed"):
+        StoredTrees(folder)
 
 
 def test_a_loaded_regressor(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.sight import sight_of_tree
+from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.vertical.sight import feature_names, sight_of_tree
 
 COORDINATOR = "coordinator"
 COLOURS = ("#2f7d4f", "#3b6fb5", "#b5693b", "#7d4fa3", "#a3883b", "#3b9ca3", "#b53b6a", "#6b7d2f")
@@ -53,7 +54,9 @@ def plot_tree(model: Any, tree: int = 0, role: str = COORDINATOR, *, max_depth: 
     if role != COORDINATOR and role not in held:
         raise DataError(f"role must be 'coordinator' or a party whose part is at hand: {sorted(held)}, not {role!r}")
     part = forest.coordinator if role == COORDINATOR else held[role]
-    seen = sight_of_tree(part, tree, levels=max_depth + 1)
+    # a forest over rows is whole: there is nobody who knows a part of it only
+    shared = forest.shared if forest.coordinator.parties == (HOLDER,) else {}
+    seen = sight_of_tree(part, tree, levels=max_depth + 1, shared=shared)
     nodes = {node["id"]: node for node in seen["nodes"]}
     places: dict[int, tuple[float, int]] = {}
     n_across = _place(nodes, seen["root"], 0, 0, places)
@@ -99,7 +102,7 @@ def _words(node: dict[str, Any]) -> str:
             return f"{answer[0][0]}\n{100 * answer[0][1]:.0f} %" if answer else "no rows"
         return f"{answer:.4g}" if isinstance(answer, float) else str(answer)
     more = f"\n(+{node['more']})" if "more" in node else ""
-    if "owner" in node:
+    if "code" in node:
         return f"{node['owner']}\n{node['code']}{more}"
     return (f"{node['name']}\n{node['test']}" if "name" in node else "somebody\nelse's") + more
 
@@ -125,12 +128,7 @@ def plot_importance(model: Any, *, max_features: int = 20, ax: Any = None) -> An
     check_is_fitted(model, "forest_")
     forest = model.forest_
     coordinator, held = forest.coordinator, {**forest.shared, **forest.parts}
-    names = []
-    for feature, party in enumerate(coordinator.feature_party):
-        owner = coordinator.parties[int(party)]
-        own = int((coordinator.feature_party[:feature] == party).sum())
-        code = f"{int(coordinator.feature_keys[feature]):016x}"[:8]
-        names.append(held[owner].names[own] if owner in held and own < len(held[owner].names) else code)
+    names = feature_names(coordinator, {party: part.names for party, part in held.items()})
     values = coordinator.importances()
     order = np.argsort(-values, kind="stable")[:max_features][::-1]
     ax = _axes(ax, 6.4, 0.6 + 0.28 * len(order))

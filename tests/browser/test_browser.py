@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stage import CHROMIUM, FLAGS, Stage, stage
 
-from woodlot.dashboard.views import PartyView
+from woodlot.dashboard.party_view import PartyView
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make test-browser installs Playwright")
 if CHROMIUM is None:

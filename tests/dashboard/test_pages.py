@@ -19,8 +19,9 @@ from world import World, running
 import woodlot as wl
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.app import Pages
+from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
-from woodlot.dashboard.views import CoordinatorView, PartyView
+from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import ConfigError
 from woodlot.protocols.vertical.sight import subtree_end
 from woodlot.service.identity import Identity, Trust
@@ -49,6 +50,18 @@ class Stage:
     def post(self, path: str, **form: str) -> httpx.Response:
         headers = {"x-woodlot-csrf": self.csrf, "origin": str(self.browser.base_url).rstrip("/")}
         return self.browser.post(path, data=form, headers=headers)
+
+    def revoke(self, model: str, **form: str) -> str:
+        """Have a party leave, and wait until it has."""
+        ordered = self.post(f"/models/{model}/revoke", **form)
+        assert ordered.status_code == 204, ordered.text
+        job = ordered.headers["hx-redirect"].removeprefix("/jobs/")
+        until = time.monotonic() + 60
+        while (state := self.coordinator.job(job).state) != "done":
+            assert state in ("queued", "running"), self.coordinator.job(job)
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        return job
 
 
 def tables(n: int = 90) -> dict[str, dict[str, pa.Table]]:
@@ -139,6 +152,7 @@ def test_a_partys_tree_holds_nothing_of_another(stage: Stage) -> None:
 
 def test_levels_are_loaded_on_demand_and_together_make_the_tree(stage: Stage) -> None:
     forest = stage.coordinator.forest(stage.model)
+    start, end = (int(place) for place in forest.structure.offset[1:3])
     seen: dict[int, dict[str, Any]] = {}
     todo: list[int | None] = [None]
     while todo:
@@ -150,10 +164,9 @@ def test_levels_are_loaded_on_demand_and_together_make_the_tree(stage: Stage) ->
                 continue
             seen[node["id"]] = node
             if "more" in node:
-                assert node["more"] == subtree_end(forest.structure, node["id"]) - node["id"] - 1
+                assert node["more"] == subtree_end(forest.structure, start + node["id"]) - start - node["id"] - 1
                 todo.append(node["id"])
-    start, end = forest.structure.offset[1:3]
-    assert set(seen) == set(range(start, end))
+    assert set(seen) == set(range(end - start))
 
 
 def test_the_way_of_a_row(stage: Stage) -> None:
@@ -162,7 +175,7 @@ def test_the_way_of_a_row(stage: Stage) -> None:
         way = stage.get(
             f"/models/{stage.model}/trees/2/way", role="coordinator", row=row, alignment=stage.alignment
         ).json()["nodes"]
-        leaves = [node for node in way if forest.structure.right[node] < 0]
+        leaves = [node for node in way if forest.structure.right[forest.structure.offset[2] + node] < 0]
         assert len(leaves) == 1, "all answers together leave one leaf"
         for party, view in stage.views.items():
             own = int(view.alignment(stage.alignment)[1][row])
@@ -199,14 +212,7 @@ def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as federation:  # others need theirs whole
         leaving = wl.FederatedForestClassifier(3, random_state=1).fit(federation, y="bank.late").forest_.model
     form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
-    ordered = stage.post(f"/models/{leaving}/revoke", **form)
-    assert ordered.status_code == 204, ordered.text
-    job = ordered.headers["hx-redirect"].removeprefix("/jobs/")
-    until = time.monotonic() + 60
-    while (state := stage.coordinator.job(job).state) != "done":
-        assert state in ("queued", "running"), stage.coordinator.job(job)
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    job = stage.revoke(leaving, **form)
     page = stage.get(f"/receipts/{job}").text
     assert "shop has left" in page
     assert "signature holds" in page
@@ -248,11 +254,15 @@ def test_a_whole_model_over_rows_is_shown(stage: Stage) -> None:
     page = stage.get(f"/models/{model}")
     assert page.status_code == 200
     assert "Every party has all columns" in page.text
-    assert "A party leaves" not in page.text
-    assert stage.get(f"/models/{model}/trees/0", role="coordinator").status_code == 200
+    assert "knows all of it" in stage.get(f"/models/{model}/trees/0", role="coordinator").text
     nodes = stage.get(f"/models/{model}/trees/0/nodes", role="coordinator").json()["nodes"]
-    assert any(not node.get("leaf") for node in nodes)
+    asked = {node["name"] for node in nodes if not node["leaf"]}
+    assert asked == {"staff"}, "a forest over rows is whole, and its columns are everybody's"
+    assert "staff" in page.text
     assert stage.get("/").status_code == 200
+    form = {"party": "shop", "level": "3", "tables": "branches", "label": "late"}
+    assert stage.post(f"/models/{model}/revoke", **form | {"level": "1"}).status_code == 404
+    assert "shop has left" in stage.get(f"/receipts/{stage.revoke(model, **form)}").text
 
 
 @pytest.mark.parametrize(

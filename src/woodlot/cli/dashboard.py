@@ -66,8 +66,9 @@ def open_dashboard(
     try:
         from woodlot.dashboard.actions import Actions
         from woodlot.dashboard.app import Pages
+        from woodlot.dashboard.party_view import PartyView
         from woodlot.dashboard.server import Server
-        from woodlot.dashboard.views import CoordinatorView, PartyView
+        from woodlot.dashboard.views import CoordinatorView
     except ImportError as error:
         raise ConfigError(
             f"the dashboard needs more packages ({error.name}): pip install 'woodlot[dashboard]'"

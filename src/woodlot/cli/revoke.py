@@ -29,9 +29,6 @@ from woodlot.cli._client import (
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.connected import ConnectedFederation
-    from woodlot.protocols.messages.jobs import ModelFacts
-    from woodlot.service.orders import AnyOrder
     from woodlot.service.receipts import Receipt
 
 
@@ -87,13 +84,15 @@ def _run(
     as_json: bool,
 ) -> None:
     from woodlot.connected import connect
+    from woodlot.estimators.orders import revocation_order
 
     quiet_logs()
     with connecting(access):
         federation = connect(access.address, access.identity, tables=tables)
     with federation:
         client = federation.client
-        ordered = client.submit(_order(federation, find_model(client, model), party, level, label, weight))
+        order = revocation_order(federation, find_model(client, model), party, level, label, weight)
+        ordered = client.submit(order)
         if detach:
             detached(ordered, access, as_json=as_json)
             return
@@ -104,24 +103,6 @@ def _run(
     if out is not None:
         receipt.save(out)
     _say(receipt, done.job, out, as_json=as_json)
-
-
-def _order(
-    federation: ConnectedFederation, facts: ModelFacts, party: str, level: int, label: str, weight: str | None
-) -> AnyOrder:
-    if facts.layout != "rows":
-        return federation.revoke_order(facts, party, level, federation.find_labels(label, weight))
-    import json
-
-    from woodlot.connected_rows import ConnectedRowFederation
-    from woodlot.estimators.loading import from_settings
-    from woodlot.estimators.whole import WholeForest
-
-    model = from_settings(json.loads(facts.settings))
-    if not isinstance(model, WholeForest):
-        raise ConfigError("what this model was grown by is not known here; train it anew without the party")
-    rows = ConnectedRowFederation(federation.client, federation.tables)
-    return rows.revoke_rows_order(facts, model.make_plan(), label, party, level)
 
 
 def _say(receipt: Receipt, model: str, out: Path | None, *, as_json: bool) -> None:

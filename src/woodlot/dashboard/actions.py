@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from woodlot.connected import ConnectedFederation, connect
+from woodlot.estimators.orders import revocation_order
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.service.client import Client
 
@@ -90,7 +91,7 @@ class Actions:
         """Order that a party leaves a model; returns the job, whose receipt comes when it is done."""
         with connect(self.address, self.identity, tables=tables) as federation:
             facts = federation.client.find_model(model)
-            order = federation.revoke_order(facts, party, level, federation.find_labels(label, None))
+            order = revocation_order(federation, facts, party, level, label)
             return federation.client.submit(order).job
 
     def measure(self, model: str, tables: Mapping[str, str], label: str) -> Contribution:

@@ -18,7 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.guard import USER_KEY
-from woodlot.dashboard.views import COORDINATOR, CoordinatorView, PartyView
+from woodlot.dashboard.party_view import PartyView
+from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.runtime.audit import readable_bytes, readable_seconds
 from woodlot.service.job_store import ENDED
@@ -211,15 +212,16 @@ class Pages:
         """One tree, drawn in the browser; see ``nodes``."""
         role = role or self._first_role_with(model)
         view = self.view(role)
-        structure = view.part(model).structure if isinstance(view, PartyView) else view.forest(model).structure
-        if not 0 <= tree < structure.n_trees:
-            raise DataError(f"there is no tree {tree}; the forest has trees 0 to {structure.n_trees - 1}")
+        n_trees = view.n_trees(model)
+        if not 0 <= tree < n_trees:
+            raise DataError(f"there is no tree {tree}; the forest has trees 0 to {n_trees - 1}")
         alignments = [] if self.coordinator is None else [
             j for j in self.coordinator.jobs() if j.kind == "align" and j.state == "done"
         ]  # fmt: skip
         return self._page(
-            "tree", role, model=model, tree=tree, n_trees=structure.n_trees, roles_with=self._roles_with(model),
+            "tree", role, model=model, tree=tree, n_trees=n_trees, roles_with=self._roles_with(model),
             tables=sorted(view.tables) if isinstance(view, PartyView) else [],
+            whole=isinstance(view, CoordinatorView) and view.model(model).complete,
             alignments=alignments if role == COORDINATOR and self._all_here(model) else [],
         )  # fmt: skip
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from woodlot.dashboard.views import CoordinatorView, PartyView
+from woodlot.dashboard.party_view import PartyView
+from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.model import PartyForest
-from woodlot.protocols.vertical.sight import bounds_of_tree, sight_of_tree
+from woodlot.protocols.vertical.sight import sight_of_tree
 from woodlot.trees.stepwise import answer_questions
 
 MAX_PATH = 20_000
@@ -19,9 +20,13 @@ MAX_PATH = 20_000
 
 
 def draw(view: CoordinatorView | PartyView, model: str, tree: int, root: int | None, levels: int) -> dict[str, Any]:
-    """Some levels of a tree of a model, as JSON; see `sight_of_tree`."""
-    part = view.forest(model) if isinstance(view, CoordinatorView) else view.part(model)
-    return sight_of_tree(part, tree, root, levels)
+    """Some levels of a tree of a model, as JSON; see `sight_of_tree`. Nodes are counted from the tree's root."""
+    if isinstance(view, CoordinatorView):
+        forest, shared = view.tree(model, tree)
+        seen = sight_of_tree(forest, 0, root, levels, shared)
+    else:
+        seen = sight_of_tree(view.tree(model, tree), 0, root, levels)
+    return seen | {"tree": tree}
 
 
 def way_at_party(view: PartyView, model: str, tree: int, table: str, row: int) -> list[int]:
@@ -29,11 +34,11 @@ def way_at_party(view: PartyView, model: str, tree: int, table: str, row: int) -
 
     At its own nodes it knows the side; at all others both are possible.
     """
-    part = view.part(model)
+    part = view.tree(model, tree)
     loaded = view.loaded(table)
     if not 0 <= row < loaded.n_rows:
         raise DataError(f"table {table!r} has rows 0 to {loaded.n_rows - 1}, not {row}")
-    return _reachable(part, tree, loaded.table().take(np.array([row])))
+    return _reachable(part, loaded.table().take(np.array([row])))
 
 
 def way_at_coordinator(parties: list[PartyView], model: str, tree: int, alignment: str, row: int) -> list[int]:
@@ -47,9 +52,9 @@ def way_at_coordinator(parties: list[PartyView], model: str, tree: int, alignmen
     return sorted(set.intersection(*ways)) if ways else []
 
 
-def _reachable(part: PartyForest, tree: int, row: Table) -> list[int]:
-    structure, (start, end) = part.structure, bounds_of_tree(part.structure, tree)
-    own = part.splits.node[(part.splits.node >= start) & (part.splits.node < end)]
+def _reachable(part: PartyForest, row: Table) -> list[int]:
+    """The nodes, in a forest of one tree."""
+    structure, own = part.structure, part.splits.node
     columns = match_columns(part.names, part.codings, row)
     goes_right: dict[int, bool] = {}
     if len(own):
@@ -57,7 +62,7 @@ def _reachable(part: PartyForest, tree: int, row: Table) -> list[int]:
         flags = np.unpackbits(bits, bitorder="little")[: len(own)]
         goes_right = {int(node): bool(flag) for node, flag in zip(own, flags, strict=True)}
     reached: list[int] = []
-    queue = [start]
+    queue = [0]
     while queue and len(reached) < MAX_PATH:
         node = queue.pop()
         reached.append(node)

@@ -129,31 +129,76 @@ def _signed(header: Mapping[str, Any]) -> str:
 
 def read_part(folder: Path, kind: str) -> Packed:
     """Read a part of this kind of model; one that was changed or damaged is refused."""
-    header_path, arrays_path = folder / HEADER, folder / ARRAYS
+    file = PartFile(folder, kind)
+    return file.header, {name: file.read(name) for name in file.names()}
+
+
+class PartFile:
+    """A part of a model on disk: its header, and its arrays, each read when somebody asks for it.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the part is; one that was changed or damaged is refused.
+    kind : str
+        The format that it must have.
+    """
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.header = _read_header(folder / HEADER, kind)
+        self._path = folder / ARRAYS
+        with self._readable():
+            digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
+        if self.header.get("arrays_sha256") != digest:
+            raise ModelFileError(f"{self._path} has been changed: its digest does not match")
+
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        with self._readable(), zipfile.ZipFile(self._path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+
+    def read(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
+        """An array, or its items from ``first`` to before ``last``: what stands behind them is not even unpacked."""
+        with self._readable(), zipfile.ZipFile(self._path) as archive, archive.open(f"{name}.npy") as file:
+            if first == 0 and last is None:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+            if np.lib.format.read_magic(file) != (1, 0):
+                raise ValueError(f"{name} is of an unknown version")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            if len(shape) != 1 or dtype.hasobject:
+                raise ValueError(f"{name} is not a row of numbers")
+            length = shape[0] if last is None else last
+            if not 0 <= first <= length <= shape[0]:
+                raise ValueError(f"{name} has no items {first} to {length}")
+            file.seek(first * dtype.itemsize, os.SEEK_CUR)
+            return np.frombuffer(file.read((length - first) * dtype.itemsize), dtype).copy()
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, OSError) as error:
+            raise ModelFileError(f"{self._path} cannot be read: {error}") from None
+
+
+def _read_header(path: Path, kind: str) -> Header:
     try:
-        text = header_path.read_bytes().decode()
+        text = path.read_bytes().decode()
         header = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{header_path} cannot be read as part of a model: {error}") from None
+        raise ModelFileError(f"{path} cannot be read as part of a model: {error}") from None
     if not isinstance(header, dict) or header.get("format") != kind:
-        raise ModelFileError(f"{header_path} is not part of a Woodlot forest")
+        raise ModelFileError(f"{path} is not part of a Woodlot forest")
     if header.get("version") != VERSION:
-        raise ModelFileError(f"{header_path} has version {header.get('version')}; this Woodlot reads version {VERSION}")
+        raise ModelFileError(f"{path} has version {header.get('version')}; this Woodlot reads version {VERSION}")
     header.pop("sha256", None)
     try:
         unchanged = text == _signed(header)
     except ValueError:  # NaN and infinity, which are no JSON
         unchanged = False
     if not unchanged:
-        raise ModelFileError(f"{header_path} has been changed: its digest does not match")
-    try:
-        packed = arrays_path.read_bytes()
-        if header.get("arrays_sha256") != hashlib.sha256(packed).hexdigest():
-            raise ModelFileError(f"{arrays_path} has been changed: its digest does not match")
-        with np.load(arrays_path, allow_pickle=False) as arrays:
-            return header, {name: arrays[name] for name in arrays.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
-        raise ModelFileError(f"{arrays_path} cannot be read: {error}") from None
+        raise ModelFileError(f"{path} has been changed: its digest does not match")
+    return header
 
 
 def guarded(

@@ -24,7 +24,7 @@ from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linea
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
 from woodlot.protocols.part_files import format_of
 from woodlot.protocols.revocable.model import Rebuilding
-from woodlot.protocols.vertical.files import StoredForest, load_parts, save_parts
+from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 
 UNFINISHED = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
@@ -265,10 +265,17 @@ class JobStore:
 
     def forest(self, model: str) -> StoredForest:
         """The coordinator's part of a model."""
+        return load_parts(self._forest_folder(model))
+
+    def stored_trees(self, model: str) -> StoredTrees:
+        """The trees of the coordinator's part of a model, to be read one by one."""
+        return StoredTrees(self._forest_folder(model))
+
+    def _forest_folder(self, model: str) -> Path:
         successor = self.model_facts(model).replaced_by
         if successor:
             raise DataError(f"model {model} was replaced by {successor} when a party left it; use that one")
-        return load_parts(self._model(model) / "forest" / "coordinator")
+        return self._model(model) / "forest" / "coordinator"
 
     def is_linear(self, model: str) -> bool:
         """Whether a model is a linear one, and no forest."""

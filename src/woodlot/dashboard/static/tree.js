@@ -35,7 +35,7 @@ function lines(node) {
     if (Array.isArray(node.answer)) return [node.answer.length ? `${node.answer[0][0]} ${(100 * node.answer[0][1]).toFixed(0)} %` : "no rows", `${+node.weight.toFixed(1)} rows`];
     return [node.answer === null ? "no rows" : String(+node.answer.toPrecision(4)), `${+node.weight.toFixed(1)} rows`];
   }
-  if (node.owner !== undefined) return [node.owner, `feature ${node.code}`];
+  if (node.code !== undefined) return [node.owner, `feature ${node.code}`];
   if (node.name !== undefined) return [node.name, node.test];
   return ["somebody else's", "question not known"];
 }

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import ModelFileError
+from woodlot.exceptions import DataError, ModelFileError
 from woodlot.protocols.part_files import (
     COORDINATOR,
     PARTY,
     Packed,
+    PartFile,
     coordinators_folder,
     digest_of,
     guarded,
@@ -120,6 +121,80 @@ def load_own_part(folder: Path, party: str, forest: str) -> PartyForest:
     if header["forest"] != forest or header["role"] != party:
         raise ModelFileError(f"{folder} belongs to another forest or party")
     return guarded(folder, _unpack_own, (header, arrays))
+
+
+class StoredTrees:
+    """The trees of one role's part of a forest on disk, each read alone: a large forest need not be read for one.
+
+    Parameters
+    ----------
+    folder : Path
+        The coordinator's part, or a party's; one that was changed or damaged is refused.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = PartFile(folder, FORMAT)
+        self._offset = self._file.read("offset")
+        if self._offset.dtype != np.int64 or self._offset.ndim != 1 or len(self._offset) < 2:
+            raise ModelFileError(f"{folder} is not a sound part of a forest: trees are not numbered")
+
+    @property
+    def n_trees(self) -> int:
+        """How many there are."""
+        return len(self._offset) - 1
+
+    def shared(self) -> dict[str, StoredTrees]:
+        """What parties have shared, in the coordinator's part."""
+        parts = [StoredTrees(folder) for folder in sorted((self._folder / SHARED).glob(f"{PARTY}*"))]
+        return {str(part._file.header["role"]): part for part in parts}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, of a party's part."""
+        return tuple(self._file.header["names"])
+
+    def feature_party(self) -> NDArray[np.int64]:
+        """Number of the party that has each feature, of the coordinator's part."""
+        return self._file.read("feature_party")
+
+    def coordinators(self, tree: int) -> CoordinatorForest:
+        """A forest of this one tree, of the coordinator's part."""
+        (start, end), structure = self._shape(tree)
+        # every tree has one leaf more than inner nodes
+        first = (start + tree) // 2
+        leaf_start = self._file.read("leaf_start", first, first + structure.n_leaves + 1)
+        entries = (int(leaf_start[0]), int(leaf_start[-1]))
+        arrays = {
+            "offset": structure.offset, "right": structure.right, "leaf_start": leaf_start - leaf_start[0],
+            "leaf_weight": self._file.read("leaf_weight", first, first + structure.n_leaves),
+            **{name: self._file.read(name, start, end) for name in ("owner", "feature", "gain")},
+            **{name: self._file.read(name, *entries) for name in ("leaf_output", "leaf_value")},
+            **{name: self._file.read(name) for name in ("feature_keys", "feature_party")},
+        }  # fmt: skip
+        return guarded(self._folder, _unpack_coordinator, (self._file.header, arrays))[0]
+
+    def partys(self, tree: int) -> PartyForest:
+        """A forest of this one tree, of a party's part."""
+        (start, end), structure = self._shape(tree)
+        node = self._file.read("node")
+        own = tuple(int(place) for place in np.searchsorted(node, (start, end)))
+        set_start = self._file.read("set_start", own[0], own[1] + 1)
+        arrays = {
+            "offset": structure.offset, "right": structure.right, "set_start": set_start - set_start[0],
+            "node": node[slice(*own)] - node.dtype.type(start),
+            "sets": self._file.read("sets", int(set_start[0]), int(set_start[-1])),
+            **{name: self._file.read(name, *own) for name in ("feature", "threshold", "missing_left")},
+        }  # fmt: skip
+        return guarded(self._folder, _unpack_own, (self._file.header, arrays))
+
+    def _shape(self, tree: int) -> tuple[tuple[int, int], Structure]:
+        if not 0 <= tree < self.n_trees:
+            raise DataError(f"there is no tree {tree}; the forest has trees 0 to {self.n_trees - 1}")
+        start, end = int(self._offset[tree]), int(self._offset[tree + 1])
+        right = self._file.read("right", start, end)
+        alone = np.where(right >= 0, right - start, -1).astype(np.int32)
+        return (start, end), Structure(np.array([0, end - start], np.int64), alone)
 
 
 def _unpack_own(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PartyForest:

@@ -2,11 +2,12 @@
 
 The coordinator knows the shape, the answers of the leaves, and whose coded feature splits a node. A party knows the
 shape and its own questions; whose the other nodes are it does not know. This is Figure 3 of the Federated Forest
-paper.
+paper. Where parties share their part of the model, the coordinator knows their questions too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,11 @@ _SHOWN_CATEGORIES = 6
 
 
 def sight_of_tree(
-    part: CoordinatorForest | PartyForest, tree: int, root: int | None = None, levels: int = MAX_LEVELS
+    part: CoordinatorForest | PartyForest,
+    tree: int,
+    root: int | None = None,
+    levels: int = MAX_LEVELS,
+    shared: Mapping[str, PartyForest] | None = None,
 ) -> dict[str, Any]:
     """A part of a tree, in plain values.
 
@@ -37,6 +42,8 @@ def sight_of_tree(
         Node to begin at, by default the tree's root.
     levels : int
         How many levels to tell.
+    shared : mapping, optional
+        What parties have shared with the coordinator.
 
     Returns
     -------
@@ -64,7 +71,7 @@ def sight_of_tree(
                 fact["more"] = subtree_end(structure, node) - node - 1
         nodes.append(fact)
     if isinstance(part, CoordinatorForest):
-        _of_coordinator(part, nodes)
+        _of_coordinator(part, nodes, shared or {})
     else:
         _of_party(part, nodes)
     return {"tree": tree, "root": root, "n_nodes": end - start, "nodes": nodes}
@@ -84,16 +91,27 @@ def bounds_of_tree(structure: Structure, tree: int) -> tuple[int, int]:
     return int(structure.offset[tree]), int(structure.offset[tree + 1])
 
 
-def _of_coordinator(forest: CoordinatorForest, nodes: list[dict[str, Any]]) -> None:
+def feature_names(forest: CoordinatorForest, known: Mapping[str, Sequence[str]]) -> list[str]:
+    """What to call each feature: by its name where its party's columns are known, else by a code."""
+    names = []
+    for feature in range(len(forest.feature_keys)):
+        party, own = forest.place_of(feature)
+        columns = known.get(party, ())
+        names.append(columns[own] if own < len(columns) else _code_of(forest, feature))
+    return names
+
+
+def _code_of(forest: CoordinatorForest, feature: int) -> str:
+    return f"{int(forest.feature_keys[feature]):016x}"[:8]
+
+
+def _of_coordinator(forest: CoordinatorForest, nodes: list[dict[str, Any]], shared: Mapping[str, PartyForest]) -> None:
     for fact in nodes:
         node = fact["id"]
         if not fact["leaf"]:
-            feature = int(forest.feature[node])
-            fact |= {
-                "owner": forest.parties[int(forest.owner[node])],
-                "code": f"{int(forest.feature_keys[feature]):016x}"[:8],
-                "gain": float(forest.gain[node]),
-            }
+            owner, code = forest.parties[int(forest.owner[node])], _code_of(forest, int(forest.feature[node]))
+            fact |= {"owner": owner, "gain": float(forest.gain[node])}
+            fact |= _question(shared[owner], node) if owner in shared else {"code": code}
             continue
         leaf = int(forest.structure.leaf[node])
         begin, end = forest.leaves.start[leaf], forest.leaves.start[leaf + 1]
@@ -107,19 +125,24 @@ def _of_coordinator(forest: CoordinatorForest, nodes: list[dict[str, Any]]) -> N
 
 
 def _of_party(part: PartyForest, nodes: list[dict[str, Any]]) -> None:
-    own = part.splits.node
     for fact in nodes:
-        place = int(np.searchsorted(own, fact["id"]))
-        if fact["leaf"] or place == len(own) or own[place] != fact["id"]:
-            continue
-        feature = int(part.splits.feature[place])
-        fact |= {"name": part.names[feature], "missing_left": bool(part.splits.missing_left[place])}
-        coding = part.codings[feature]
-        if isinstance(coding, CategoryCoding):
-            bits = part.splits.sets[part.splits.set_start[place] : part.splits.set_start[place + 1]]
-            flags = np.unpackbits(bits, bitorder="little")[: len(coding.categories)]
-            left = [str(coding.categories[c]) for c in np.flatnonzero(flags)]
-            rest = f" and {len(left) - _SHOWN_CATEGORIES} more" if len(left) > _SHOWN_CATEGORIES else ""
-            fact["test"] = "is " + (" or ".join(left[:_SHOWN_CATEGORIES]) or "none") + rest
-        else:
-            fact["test"] = f"≤ {part.splits.threshold[place]:.6g}"
+        fact |= {} if fact["leaf"] else _question(part, fact["id"])
+
+
+def _question(part: PartyForest, node: int) -> dict[str, Any]:
+    """What is asked at a node; nothing if that is not for this party to know."""
+    own = part.splits.node
+    place = int(np.searchsorted(own, node))
+    if place == len(own) or own[place] != node:
+        return {}
+    feature = int(part.splits.feature[place])
+    coding = part.codings[feature]
+    if isinstance(coding, CategoryCoding):
+        bits = part.splits.sets[part.splits.set_start[place] : part.splits.set_start[place + 1]]
+        flags = np.unpackbits(bits, bitorder="little")[: len(coding.categories)]
+        left = [str(coding.categories[c]) for c in np.flatnonzero(flags)]
+        rest = f" and {len(left) - _SHOWN_CATEGORIES} more" if len(left) > _SHOWN_CATEGORIES else ""
+        test = "is " + (" or ".join(left[:_SHOWN_CATEGORIES]) or "none") + rest
+    else:
+        test = f"≤ {part.splits.threshold[place]:.6g}"
+    return {"name": part.names[feature], "missing_left": bool(part.splits.missing_left[place]), "test": test}
