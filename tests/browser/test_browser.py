@@ -34,8 +34,10 @@ def browser(here: Stage) -> Iterator[Any]:
         page = context.new_page()
         page.goto(here.server.url)
         page.close()
-        yield context
-        chromium.close()
+        try:
+            yield context
+        finally:
+            chromium.close()
 
 
 class Watched:
@@ -61,8 +63,8 @@ class Watched:
 def watched(browser: Any) -> Iterator[Watched]:
     seen = Watched(browser)
     yield seen
-    assert seen.problems == []
     seen.page.close()
+    assert seen.problems == []
 
 
 def test_a_job_is_seen_to_finish_without_reloading(here: Stage, watched: Watched) -> None:
@@ -72,9 +74,11 @@ def test_a_job_is_seen_to_finish_without_reloading(here: Stage, watched: Watched
     page.evaluate("window.sameDocument = true")
     growing = threading.Thread(target=here.train)
     growing.start()
-    playwright.expect(page.locator("tbody tr")).to_have_count(before + 1, timeout=PATIENCE)
-    playwright.expect(page.locator("tbody tr").first.locator(".state")).to_have_text("done", timeout=PATIENCE)
-    growing.join()
+    try:
+        playwright.expect(page.locator("tbody tr")).to_have_count(before + 1, timeout=PATIENCE)
+        playwright.expect(page.locator("tbody tr").first.locator(".state")).to_have_text("done", timeout=PATIENCE)
+    finally:
+        growing.join()  # before its federation ends
     assert page.evaluate("window.sameDocument") is True
 
 
