@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import LocalCluster
+from distributed import LocalCluster, Status
 from party_bench import Bench, Play, play
 from small_jobs import PARTIES, PLAN
 
@@ -70,6 +71,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
+def processes(workers: LocalCluster) -> list[int]:
+    """Of both workers, once both run: Dask starts a worker again that dies, but not one that dies while it starts."""
+    nannies = [workers.workers[name] for name in sorted(workers.workers)]
+    deadline = time.monotonic() + 60
+    while any(nanny.status is not Status.running or nanny.pid is None for nanny in nannies):
+        assert time.monotonic() < deadline, "a worker did not start again"
+        time.sleep(0.05)
+    return [nanny.pid for nanny in nannies]
+
+
 def order_of(bench: Bench, **changes: Any) -> TrainOrder:
     return TrainOrder(**bench.fields(), holder="bank", plan=replace(PLAN, **changes), settings="{}")
 
@@ -101,7 +112,7 @@ def test_two_workers_give_the_answers_of_one_machine(bench: Bench, cluster: Clus
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
-    bench: Bench, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, workers: LocalCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = order_of(bench)
     alone = play(bench, order)
@@ -112,8 +123,8 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
     def handle_and_kill(self: PartyJob, message: Message) -> Message:
         if kinds and type(message).__name__ == kinds[0] and self.home.identity.name == "bank":
             kinds.pop(0)
-            victim = sorted(cluster._client.run(os.getpid).items())[0]
-            os.kill(victim[1], signal.SIGKILL)
+            victim = processes(workers)[0]
+            os.kill(victim, signal.SIGKILL)
             killed.append(victim)
         return handle(self, message)
 
@@ -122,8 +133,18 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
     assert len(killed) == 2
 
 
+def test_a_worker_that_dies_as_the_job_begins_changes_nothing(
+    bench: Bench, workers: LocalCluster, cluster: Cluster
+) -> None:
+    order = order_of(bench)
+    alone = play(bench, order)
+    spread(bench, cluster, "bank")
+    os.kill(processes(workers)[0], signal.SIGKILL)
+    assert_same(alone, play(bench, order))
+
+
 def test_a_table_that_changes_under_a_job_is_refused(
-    bench: Bench, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, workers: LocalCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread(bench, cluster, "shop")
     path = bench.world.root / "shop" / "customers.parquet"
@@ -135,7 +156,7 @@ def test_a_table_that_changes_under_a_job_is_refused(
             pq.write_table(table.set_column(table.column_names.index("s3"), "s3", pa.array(np.zeros(N))), path)
             table = pq.read_table(path)
             pq.write_table(table.set_column(table.column_names.index("kind"), "kind", pa.array(["x"] * N)), path)
-            for pid in cluster._client.run(os.getpid).values():
+            for pid in processes(workers):
                 os.kill(pid, signal.SIGKILL)
         return handle(self, message)
 

@@ -9,11 +9,11 @@ state; whoever asked is told which they were.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -71,6 +71,10 @@ class BlockActor:
             return "refused", error
 
 
+class _LostError(Exception):
+    """The worker of a block has died."""
+
+
 class Cluster:
     """A connection to a Dask scheduler.
 
@@ -106,11 +110,11 @@ class Cluster:
 
     def workers(self) -> list[str]:
         """Addresses of the workers that there are; waits for a first one."""
-        with contextlib.suppress(TimeoutError):
-            self._client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS)
-        addresses = sorted(self._client.nthreads())
-        if not addresses:
-            raise ConfigError("the cluster has no worker; start at least one and order the job again")
+        deadline = time.monotonic() + WAIT_FOR_WORKERS
+        while not (addresses := sorted(self._client.nthreads())):  # Dask's own wait counts workers that have just died
+            if time.monotonic() > deadline:
+                raise ConfigError("the cluster has no worker; start at least one and order the job again")
+            time.sleep(LOOK_SECONDS / 10)
         return addresses
 
     def is_there(self, worker: str) -> bool:
@@ -121,11 +125,18 @@ class Cluster:
         """A new actor on a worker."""
         future = self._client.submit(BlockActor, actor=True, workers=[worker], pure=False)
         with self._client.as_current():  # an actor belongs to the client that is current when it arrives
-            return future.result(timeout=WAIT_FOR_WORKERS)
+            return self.result(future, worker)
 
-
-class _LostError(Exception):
-    """The worker of a block has died."""
+    def result(self, future: Any, worker: str) -> Any:
+        """What a worker gives back; `_LostError` when it is gone, for which Dask itself would wait for ever."""
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                if not self.is_there(worker):
+                    raise _LostError from None
+            except (OSError, RuntimeError):
+                raise _LostError from None
 
 
 class _Block:
@@ -134,11 +145,8 @@ class _Block:
     def __init__(self, cluster: Cluster, worker: str, kind: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.worker = worker
         self._cluster = cluster
-        try:
-            self._actor = cluster.actor(worker)
-        except (OSError, TimeoutError, RuntimeError):
-            raise _LostError from None
-        self._token, trims = self._wait(self._start("introduce"))
+        self._actor = cluster.actor(worker)
+        self._token, trims = cluster.result(self._start("introduce"), worker)
         if trims:
             logger.warning("worker %s has MALLOC_TRIM_THRESHOLD_ set, which makes it slow: unset it", worker)
         self._result(self._start("build", self._token, kind, arguments))
@@ -158,22 +166,12 @@ class _Block:
             raise _LostError from None
 
     def _result(self, future: Any) -> Any:
-        kind, answer = self._wait(future)
+        kind, answer = self._cluster.result(future, self.worker)
         if kind == "stranger":
             raise _LostError
         if kind == "refused":
             raise answer
         return answer
-
-    def _wait(self, future: Any) -> Any:
-        while True:
-            try:
-                return future.result(timeout=LOOK_SECONDS)
-            except TimeoutError:  # Dask itself would wait for the worker for ever
-                if not self._cluster.is_there(self.worker):
-                    raise _LostError from None
-            except (OSError, RuntimeError):
-                raise _LostError from None
 
 
 class ClusterBlocks:
@@ -204,7 +202,7 @@ class ClusterBlocks:
         self._bounds = np.linspace(0, n, n_blocks + 1).astype(np.int64)
         self._blocks: dict[int, _Block] = {}
         for k in range(n_blocks):
-            self._build(k, workers[k])
+            self._place(k, workers[k])
 
     @property
     def first_columns(self) -> NDArray[np.int64]:
@@ -238,34 +236,33 @@ class ClusterBlocks:
             except _LostError:
                 lost.add(k)
         for k in lost:
-            self._rebuild(k)
+            gone = self._blocks[k].worker
+            logger.warning("worker %s is gone; its block is built anew from the table", gone)
+            self._place(k, self._another(k, gone))
         return answers, lost
 
-    def _rebuild(self, k: int) -> None:
-        logger.warning("worker %s is gone; its block is built anew from the table", self._blocks[k].worker)
+    def _place(self, k: int, worker: str) -> None:
+        """Build a block on a worker, or on another one if that one dies."""
         for _ in range(MOST_REBUILDS):
-            gone = self._blocks[k].worker
-            busy = Counter(block.worker for j, block in self._blocks.items() if j != k)
-            workers = self._cluster.workers()
-            worker = min((w for w in workers if w != gone), key=lambda w: busy[w], default=workers[0])
             try:
                 self._build(k, worker)
                 return
             except _LostError:
-                continue
+                worker = self._another(k, worker)
         raise ConfigError(f"{MOST_REBUILDS} workers of the cluster have died at the same work; look at their logs")
+
+    def _another(self, k: int, gone: str) -> str:
+        """The worker with the fewest blocks that is not the one that is gone, if there is one."""
+        busy = Counter(block.worker for j, block in self._blocks.items() if j != k)
+        workers = self._cluster.workers()
+        return min((w for w in workers if w != gone), key=lambda w: busy[w], default=workers[0])
 
     def _build(self, k: int, worker: str) -> None:
         columns = range(int(self._bounds[k]), int(self._bounds[k + 1]))
-        try:
-            block = _Block(self._cluster, worker, self._kind, self._arguments(columns))
-            for method, (arguments, told) in self._set_up.items():
-                if block.finish(block.start(method, arguments)) != told[k]:
-                    raise DataError("the table has changed since the job began; order the job again")
-        except _LostError:
-            if k not in self._blocks:  # the first time: there is nothing to go back to
-                raise ConfigError(f"worker {worker} of the cluster does not answer; look at its log") from None
-            raise
+        block = _Block(self._cluster, worker, self._kind, self._arguments(columns))
+        for method, (arguments, told) in self._set_up.items():
+            if block.finish(block.start(method, arguments)) != told[k]:
+                raise DataError("the table has changed since the job began; order the job again")
         self._blocks[k] = block
 
 
