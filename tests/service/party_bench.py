@@ -22,6 +22,7 @@ from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.till import Till
 from woodlot.service.coordinator_jobs import align_job, predict_job, train_job
+from woodlot.service.coordinator_rows import train_rows_job
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import (
     AlignOrder,
@@ -29,6 +30,7 @@ from woodlot.service.orders import (
     Part,
     PredictOrder,
     TrainOrder,
+    TrainRowsOrder,
     common_fields,
     sign_order,
 )
@@ -105,6 +107,8 @@ def play(bench: Bench, order: AnyOrder, forest: CoordinatorForest | None = None,
     protocol: Generator[Any, Any, Any]
     if isinstance(order, TrainOrder):
         protocol = train_job(order, opening, 1)
+    elif isinstance(order, TrainRowsOrder):
+        protocol = train_rows_job(order, opening)
     elif isinstance(order, PredictOrder):
         assert forest is not None
         protocol = predict_job(order, opening, forest, 1)

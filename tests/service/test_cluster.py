@@ -21,9 +21,13 @@ from small_jobs import PARTIES, PLAN
 
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.protocols.horizontal.lossless import LosslessPlan
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.lossless import CountCells
 from woodlot.runtime.cluster import Cluster, Connection
-from woodlot.service.orders import RevokeOrder, TrainOrder
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.till import Till
+from woodlot.service.orders import Part, RevokeOrder, TrainOrder, TrainRowsOrder
 from woodlot.service.party_jobs import PartyJob
 from woodlot.trees.room import Room
 
@@ -50,7 +54,7 @@ def workers() -> Iterator[LocalCluster]:
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1",
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1",
             silence_logs=50,
         ) as made,
     ):  # fmt: skip
@@ -141,6 +145,81 @@ def test_a_worker_that_dies_as_the_job_begins_changes_nothing(
     spread(bench, cluster, "bank")
     os.kill(processes(workers)[0], signal.SIGKILL)
     assert_same(alone, play(bench, order))
+
+
+# --- rows ---
+
+
+def shared_columns(seed: int) -> pa.Table:
+    """Rows of one party: numbers with ties and holes, categories that some rows lack, classes and targets."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.normal(size=(N, 3)).round(1)
+    numbers[rng.random((N, 3)) < 0.1] = np.nan
+    town = np.where(rng.random(N) < 0.1, None, rng.choice(list("abcdefg")[seed:], N))
+    grade = np.digitize(np.nan_to_num(numbers[:, 0]) + (town == "c"), [-0.5, 0.7])
+    value = np.nan_to_num(numbers[:, 1]) + 0.1 * rng.normal(size=N)
+    columns = {f"x{i}": numbers[:, i] for i in range(3)}
+    return pa.table({"id": np.arange(N)} | columns | {"town": town, "grade": grade, "value": value})
+
+
+@pytest.fixture
+def rows_bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, {party: {"customers": shared_columns(k)} for k, party in enumerate(PARTIES)})
+    with Journal(tmp_path / "journal", durable=False) as journal:
+        for party in PARTIES:
+            made.change_policy(party, protocols=("train-rows",), allow_two=True)
+            made.homes[party] = replace(made.homes[party], till=lambda job: Till(journal.job(job)))
+        yield made
+        made.close()
+
+
+def rows_order(bench: Bench, **changes: Any) -> TrainRowsOrder:
+    label = "value" if changes.get("task") == "targets" else "grade"
+    known: dict[str, Any] = {
+        "task": "classes", "n_estimators": 3, "criterion": "squared_error" if label == "value" else "gini",
+        "max_depth": 4, "min_samples_split": 2, "min_samples_leaf": 1, "max_features": "sqrt", "bootstrap": True,
+        "max_samples": None, "max_bins": 16, "seed": 3, "allow_two": True,
+    }  # fmt: skip
+    parts = {party: Part(table="customers", label=label) for party in PARTIES}
+    return TrainRowsOrder(**bench.fields(**parts), plan=LosslessPlan(**(known | changes)), settings="{}")
+
+
+@pytest.mark.parametrize("changes", [{}, {"task": "targets", "bootstrap": False, "words_at_once": 500}])
+def test_rows_on_two_workers_give_the_answers_of_one_machine(
+    rows_bench: Bench, cluster: Cluster, changes: dict[str, Any]
+) -> None:
+    order = rows_order(rows_bench, **changes)
+    alone = play(rows_bench, order)
+    spread(rows_bench, cluster, *PARTIES)
+    assert_same(alone, play(rows_bench, order))
+
+
+def test_a_worker_of_rows_that_is_killed_in_the_middle_changes_nothing(
+    rows_bench: Bench,
+    workers: LocalCluster,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    order = rows_order(rows_bench)
+    alone = play(rows_bench, order)
+    cluster._client.wait_for_workers(2, timeout=60)  # both have rows, whichever is killed
+    spread(rows_bench, cluster, "bank")
+    handle, killed = PartyJob.handle, []
+
+    def handle_and_kill(self: PartyJob, message: Message) -> Message:
+        if isinstance(message, CountCells) and message.level == 2 and self.home.identity.name == "bank" and not killed:
+            killed.append(processes(workers)[0])
+            os.kill(killed[0], signal.SIGKILL)
+        return handle(self, message)
+
+    monkeypatch.setattr(PartyJob, "handle", handle_and_kill)
+    assert_same(alone, play(rows_bench, order))
+    assert len(killed) == 1
+    assert "its block is built anew" in caplog.text
+
+
+# --- what goes wrong ---
 
 
 def test_a_table_that_changes_under_a_job_is_refused(

@@ -175,7 +175,7 @@ class _Block:
 
 
 class ClusterBlocks:
-    """A party's columns or rows in blocks on a cluster; see `woodlot.protocols.vertical.spread.Blocks`.
+    """A party's columns or rows in blocks on a cluster; see `woodlot.protocols.blocks.Blocks`.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class ClusterBlocks:
             self._place(k, workers[k])
 
     @property
-    def first_columns(self) -> NDArray[np.int64]:
+    def bounds(self) -> NDArray[np.int64]:
         """Where each block begins, and last where all end."""
         return self._bounds
 

@@ -184,7 +184,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
     memory : Size or None
         What a training may have in memory, the process included; what is larger is kept on disk, in the folder `state`.
     cluster : ClusterAddress or None
-        Scheduler of a Dask cluster of the party's own, over which the columns of a training are spread.
+        Scheduler of a Dask cluster of the party's own, over which the columns or rows of a training are spread.
     message_limit : Size
         The largest message that is sent or accepted.
     log_format : {"text", "json"}

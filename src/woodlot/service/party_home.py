@@ -55,7 +55,7 @@ class PartyHome:
     room : Room or None
         Where tables are kept that may be larger than memory; None: in memory.
     cluster : callable or None
-        Connects the cluster that columns are spread over; None: they are all here.
+        Connects the cluster that columns or rows are spread over; None: they are all here.
 
     """
 

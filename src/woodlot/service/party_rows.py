@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from woodlot.data.ids import canonical_ids
+from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
+from woodlot.protocols.blocks import Blocks
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.labels import target_of
+from woodlot.protocols.horizontal.lossless.block import read_rows
 from woodlot.protocols.horizontal.methods import client_of
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import row_jobs as msg
@@ -20,6 +25,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
 from woodlot.trees.predict import Predictor
@@ -47,10 +53,10 @@ class TrainRowsWork:
         with private_errors(f"job {taken.job}", "its labels or its table cannot be used"):
             if part.label is None:
                 raise DataError("the order names no column of labels")
-            table = loaded.table()
+            columns = [column for column in loaded.columns if column != part.label]
             own = Holdings(
                 name=name,
-                table=table.select([column for column in table.names if column != part.label]),
+                table=_table(taken, columns),
                 target=target_of(natural_type(loaded.values(part.label)), order.plan.task),
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),
@@ -63,12 +69,33 @@ class TrainRowsWork:
                 signer=home,
                 shared_secret=home.shared_secret,
                 n_jobs=home.n_jobs,
+                blocks=_blocks(taken, columns, part.label),
             )
             self._client = client_of(order.plan, own)
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         return self._client.handle(message)
+
+
+def _table(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str]) -> Table:
+    """The columns to learn from; on disk where they are counted on a cluster, or may not fit."""
+    loaded, room = taken.loaded, taken.home.room
+    if room is not None:
+        return loaded.stored(columns, np.arange(loaded.n_rows), room.spool)
+    return loaded.table().select(columns)
+
+
+def _blocks(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: str) -> Callable[[], Blocks] | None:
+    """Spreads the rows over the party's cluster, if it has one: each block reads its own from the source."""
+    connect, source, task = taken.home.cluster, taken.home.tables[taken.part.table], taken.order.plan.task
+    if connect is None:
+        return None
+
+    def block(of: range) -> tuple[Any, ...]:
+        return source, tuple(columns), label, task, of.start, of.stop
+
+    return lambda: ClusterBlocks(connect(), read_rows, taken.loaded.n_rows, block)
 
 
 def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:

@@ -19,6 +19,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.purse import Purse
 from woodlot.protocols.agreement import Entropy, Signer
+from woodlot.protocols.blocks import Blocks
 from woodlot.protocols.horizontal.schema import describe, map_classes, map_table
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages.base import Message
@@ -147,6 +148,8 @@ class Holdings:
         From the configuration, the same at every client; needed where there is no identity.
     n_jobs : int
         Threads.
+    blocks : callable or None
+        Spreads the rows over the client's cluster, for methods that can use that; None: they are all here.
     """
 
     name: str
@@ -163,6 +166,7 @@ class Holdings:
     signer: Signer | None = None
     shared_secret: bytes | None = None
     n_jobs: int = 1
+    blocks: Callable[[], Blocks] | None = None
 
     def sum_client(self, mode: Mode, allow_two: bool, recover: bool = False) -> SumClient:
         """This client's part of the sums of the job.

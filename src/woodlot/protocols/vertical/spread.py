@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
+from woodlot.protocols.blocks import Blocks
 from woodlot.protocols.messages.vertical import StartForest
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.block import Applied, Level
@@ -23,23 +24,6 @@ from woodlot.protocols.vertical.reveal import codings_of
 from woodlot.trees.encoding import Coding, encode
 from woodlot.trees.grow import Grower, Offers, Won
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
-
-
-class Blocks(Protocol):
-    """Blocks on other machines, each a `ColumnBlock`; a machine that dies is the implementation's to replace."""
-
-    @property
-    def first_columns(self) -> NDArray[np.int64]:
-        """The first column of each block, and last the number of columns."""
-        ...
-
-    def set_up(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of every block; blocks that are built anew are brought to the same state."""
-        ...
-
-    def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], set[int]]:
-        """Call a method of some blocks; returns the answers, and which blocks were lost and have been built anew."""
-        ...
 
 
 class SpreadColumns:
@@ -96,7 +80,7 @@ class SpreadGrower(Grower):
         )
         self._blocks = blocks
         self._all_keys = feature_keys
-        self._firsts = blocks.first_columns
+        self._firsts = blocks.bounds
         self._n_blocks = len(self._firsts) - 1
         self._owners = np.repeat(np.arange(self._n_blocks), np.diff(self._firsts))
         self._trees = tuple(trees)
