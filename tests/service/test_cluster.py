@@ -184,7 +184,7 @@ def rows_order(bench: Bench, **changes: Any) -> TrainRowsOrder:
     return TrainRowsOrder(**bench.fields(**parts), plan=LosslessPlan(**(known | changes)), settings="{}")
 
 
-@pytest.mark.parametrize("changes", [{}, {"task": "targets", "bootstrap": False, "words_at_once": 500}])
+@pytest.mark.parametrize("changes", [{}, {"task": "targets", "bootstrap": False, "words_at_once": 3000}])
 def test_rows_on_two_workers_give_the_answers_of_one_machine(
     rows_bench: Bench, cluster: Cluster, changes: dict[str, Any]
 ) -> None:
