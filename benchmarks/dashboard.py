@@ -97,7 +97,7 @@ def main() -> None:
             unwilling=forest.parties, oob_score=None, settings='{"estimator": "", "params": {}}', disclosure="[]",
             cost='{"total_seconds": 0, "rounds": 0, "bytes_sent": 0, "bytes_received": 0, "seconds": {}}',
         )  # fmt: skip
-        view.store.keep_model(facts, StoredForest(forest, {}, {}, {}), None, np.empty(0))
+        view.store.keep_model(facts, StoredForest(forest, {}, {}, {}))
         with Server(Pages(view, []).app, "127.0.0.1", 0) as server:
             server.start()
             with httpx.Client(base_url=server.address, follow_redirects=True, timeout=60) as browser:

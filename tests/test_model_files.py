@@ -45,6 +45,7 @@ def test_a_loaded_model_is_the_same(dealt: wl.FederatedForestClassifier, tmp_pat
     np.testing.assert_array_equal(loaded.predict(FRAME), dealt.predict(FRAME))
     assert loaded.get_params() == dealt.get_params()
     assert loaded.oob_score_ == dealt.oob_score_
+    np.testing.assert_array_equal(loaded.oob_curve_, dealt.oob_curve_)
     assert loaded.feature_names_in_.tolist() == list(FRAME)
     assert loaded.n_features_in_ == 4
     assert loaded.n_classes_ == 2

@@ -49,6 +49,15 @@ def test_importances_have_names_where_the_party_is_at_hand(model: Any) -> None:
     assert widths == pytest.approx(sorted(model.feature_importances_))
 
 
+def test_scores_by_number_of_trees(model: Any) -> None:
+    with pytest.raises(DataError, match="oob_score=True"):
+        wl.plot_oob_curve(model)
+    scored = classifier(n_estimators=20, oob_score=True).fit(federation(), y="bank.default")
+    ax = wl.plot_oob_curve(scored)
+    assert ax.lines[0].get_xydata().tolist() == [list(point) for point in scored.oob_curve_.points()]
+    assert ax.get_ylabel() == "accuracy, out of bag"
+
+
 def test_cost_has_every_phase(model: Any) -> None:
     ax = wl.plot_cost(model)
     assert {label.get_text() for label in ax.get_yticklabels()} == set(model.cost_.seconds)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
     from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.federation import Federation
-    from woodlot.plots import plot_cost, plot_importance, plot_tree
+    from woodlot.plots import plot_cost, plot_importance, plot_oob_curve, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
 
 __version__ = "0.1.0"
@@ -55,6 +55,7 @@ _HOMES = {
     "load": "woodlot.estimators.loading",
     "plot_cost": "woodlot.plots",
     "plot_importance": "woodlot.plots",
+    "plot_oob_curve": "woodlot.plots",
     "plot_tree": "woodlot.plots",
 }
 
@@ -82,6 +83,7 @@ __all__ = [
     "load",
     "plot_cost",
     "plot_importance",
+    "plot_oob_curve",
     "plot_tree",
 ]
 

@@ -22,6 +22,7 @@ from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.files import load_parts, write_files
+from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
@@ -478,6 +479,7 @@ def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
         facts.oob_score,
         np.array(part.residuals),
         model=facts.model,
+        oob_curve=OutOfBagCurve.of(facts.oob_curve) if facts.oob_curve else None,
     )
     return forest, Account.from_json(facts.disclosure, facts.cost)
 

@@ -26,9 +26,10 @@ from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.regrow import Level, Regrown, check_leaver, regrow
 from woodlot.protocols.vertical.regrowing import RegrowingParty
 from woodlot.protocols.vertical.reveal import forget_values, reveal_splits, splitting_parties
@@ -132,6 +133,8 @@ class GrownForest:
         What it was grown by, where it was grown in this process.
     epoch : int
         How many parties have left it.
+    oob_curve : OutOfBagCurve or None
+        Out-of-bag score by number of trees.
     """
 
     coordinator: CoordinatorForest
@@ -145,6 +148,7 @@ class GrownForest:
     model: str | None = None
     plan: ForestPlan | None = None
     epoch: int = 0
+    oob_curve: OutOfBagCurve | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"memo": Memo()}
@@ -479,11 +483,7 @@ class Federation:
         n_jobs: int,
     ) -> GrownForest:
         """Score a forest out of bag, share it where all agree, and gather its parts."""
-        outputs, score, residuals = None, None, np.empty(0)
-        if plan.out_of_bag is not None:
-            protocol = score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs)
-            outputs, verdict = run(protocol, driver, ledger=ledger)
-            score, residuals = verdict.score, verdict.residuals.copy()
+        oob = run(score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs), driver, ledger=ledger)
         unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
         shared: dict[str, PartyForest] = {}
         if self._key_by_party and not unwilling:
@@ -492,7 +492,9 @@ class Federation:
         parts = {name: forget_values(handler.grown_forest()) for name, handler in handlers.items() if name in active}
         if not self._key_by_party:  # dealt from one table: everything is in one hand from the start
             shared = parts
-        return GrownForest(forest, parts, shared, unwilling, outputs, score, residuals, plan=plan)
+        return GrownForest(
+            forest, parts, shared, unwilling, oob.outputs, oob.score, oob.residuals, plan=plan, oob_curve=oob.curve
+        )
 
     def _threads_of_a_party(self, n_jobs: int) -> int:
         """Parties work at the same time, each in a thread of its own: they share what was asked for."""

@@ -1,4 +1,4 @@
-"""Figures of a fitted model, with matplotlib: what a role knows of a tree, importances by party, what it cost."""
+"""Figures of a fitted model, with matplotlib: a tree as a role knows it, importances, scores, what it cost."""
 
 from __future__ import annotations
 
@@ -140,6 +140,31 @@ def plot_importance(model: Any, *, max_features: int = 20, ax: Any = None) -> An
     ax.set_xlabel("share of the decrease of impurity")
     if len(coordinator.parties) > 1:
         ax.legend(frameon=False)
+    return ax
+
+
+def plot_oob_curve(model: Any, *, ax: Any = None) -> Any:
+    """Draw the out-of-bag score by number of trees: where it is flat, more trees would not help.
+
+    Parameters
+    ----------
+    model : estimator
+        A forest that was fitted with ``oob_score=True``.
+    ax : matplotlib axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+    """
+    check_is_fitted(model, "forest_")
+    if not hasattr(model, "oob_curve_"):
+        raise DataError("this model was not scored out of bag; fit it with oob_score=True")
+    ax = _axes(ax, 6.4, 3.6)
+    ax.plot(model.oob_curve_.n_trees, model.oob_curve_.score, color=COLOURS[0], marker="o", markersize=4)
+    ax.set_xlabel("trees")
+    ax.set_ylabel(f"{'accuracy' if hasattr(model, 'classes_') else 'R²'}, out of bag")
+    ax.set_xlim(left=0)
     return ax
 
 

@@ -23,8 +23,8 @@ from woodlot.protocols.revocable.keys import key_fingerprint
 from woodlot.protocols.revocable.model import EncryptedSplits, Rebuilding, RevocableForest
 from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.predict import score_out_of_bag
 from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
@@ -265,7 +265,7 @@ def _gather(
 ) -> RevocableGrown:
     """The forest in its parts, scored out of bag where that is asked for."""
     parts = {name: handler.forest for name, handler in handlers.items() if handler.forest is not None}
-    outputs, score, residuals = None, None, np.empty(0)
+    oob = OutOfBagResult()
     if plan.forest.out_of_bag is not None:
         holder = labels.holder if labels.holder in tables else next(iter(tables))
         parties = {
@@ -281,17 +281,17 @@ def _gather(
         }
         with InProcessDriver(parties, ledger=ledger) as driver:
             protocol = score_out_of_bag(made.forest, holder, plan.forest.out_of_bag, n_jobs)
-            outputs, verdict = run(protocol, driver, ledger=ledger)
-        score, residuals = verdict.score, verdict.residuals.copy()
+            oob = run(protocol, driver, ledger=ledger)
     shared = {} if federation.key_by_party else parts  # dealt from one table: everything is in one hand
     return RevocableGrown(
         made.forest,
         parts,
         shared,
         tuple(parts) if federation.key_by_party else (),
-        outputs,
-        score,
-        residuals,
+        oob.outputs,
+        oob.score,
+        oob.residuals,
+        oob_curve=oob.curve,
         plan=plan.forest,
         revocable=plan,
         rebuilding=made.rebuilding,

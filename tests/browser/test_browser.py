@@ -82,6 +82,12 @@ def test_a_job_is_seen_to_finish_without_reloading(here: Stage, watched: Watched
     assert page.evaluate("window.sameDocument") is True
 
 
+def test_scores_by_number_of_trees_are_drawn(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{here.server.address}models/{here.model}")
+    playwright.expect(page.locator("#curve canvas")).to_be_visible(timeout=PATIENCE)
+
+
 def test_a_tree_as_each_role_sees_it(here: Stage, watched: Watched) -> None:
     page = watched.page
     views = {party: PartyView(here.federation.party_config(party)) for party in ("bank", "shop")}

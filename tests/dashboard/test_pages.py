@@ -210,7 +210,10 @@ def test_names_are_shown_as_text(stage: Stage) -> None:
 def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     where = (stage.world.address, stage.world.root / "alice" / "identity")
     with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as federation:  # others need theirs whole
-        leaving = wl.FederatedForestClassifier(3, random_state=1).fit(federation, y="bank.late").forest_.model
+        grown = wl.FederatedForestClassifier(30, max_depth=2, oob_score=True, random_state=1)
+        leaving = str(grown.fit(federation, y="bank.late").forest_.model)
+    assert "Not scored" in stage.get(f"/models/{stage.model}").text
+    assert f"[30, {grown.oob_score_}]" in stage.get(f"/models/{leaving}").text, "the curve of scores"
     form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
     job = stage.revoke(leaving, **form)
     page = stage.get(f"/receipts/{job}").text

@@ -11,6 +11,7 @@ from sklearn.datasets import make_classification, make_regression
 from sklearn.metrics import accuracy_score, r2_score
 
 import woodlot as wl
+from woodlot.protocols.vertical.out_of_bag import curve_sizes
 
 
 def left_out(model: Any, n_rows: int) -> NDArray[np.bool_]:
@@ -35,7 +36,7 @@ def test_oob_of_a_classifier(weighted: bool) -> None:
     np.testing.assert_allclose(model.oob_decision_function_, expected, rtol=1e-12)
     assert model.oob_score_ == accuracy_score(y, expected.argmax(axis=1))
     assert 0.4 < model.oob_score_ < model.score(X, y)
-    assert {row.kind for row in model.disclosure_} >= {"OutOfBag", "OutOfBagScore"}
+    assert {row.kind for row in model.disclosure_} >= {"OutOfBagAnswers", "OutOfBagScores"}
     assert "out-of-bag" in model.cost_.seconds
 
 
@@ -46,6 +47,34 @@ def test_oob_of_a_regressor() -> None:
     np.testing.assert_allclose(model.oob_prediction_, expected, rtol=1e-9)
     assert model.oob_score_ == pytest.approx(r2_score(y, expected), rel=1e-9)
     assert model.oob_score_ < model.score(X, y)
+
+
+@pytest.mark.parametrize("kind", ["classes", "targets"])
+def test_the_curve_has_the_score_of_the_first_trees(kind: str) -> None:
+    X, y = make_classification(60, 4, n_informative=4, n_redundant=0, flip_y=0.2, random_state=0)
+    make = wl.FederatedForestClassifier if kind == "classes" else wl.FederatedForestRegressor
+    model = make(14, max_depth=3, oob_score=True, random_state=0).fit(X, y)
+    sizes, scores = model.oob_curve_
+    assert sizes.tolist() == [1, 2, 3, 4, 6, 8, 12, 14]
+    out = left_out(model, 60)[:, :, None]
+    answers = np.stack([t.predict_proba(X) if kind == "classes" else t.predict(X)[:, None] for t in model.estimators_])
+    for n, score in zip(sizes, scores, strict=True):
+        counted = out[:n].any(axis=0)[:, 0]
+        mean = (answers[:n] * out[:n]).sum(axis=0)[counted] / out[:n].sum(axis=0)[counted]
+        if kind == "classes":
+            assert score == accuracy_score(y[counted], mean.argmax(axis=1))
+        else:
+            assert score == pytest.approx(r2_score(y[counted], mean[:, 0]), rel=1e-9)
+    assert scores[-1] == model.oob_score_
+
+
+def test_the_curve_has_few_points_and_ends_with_the_forest() -> None:
+    assert [curve_sizes(n) for n in (1, 2, 3)] == [(1,), (1, 2), (1, 2, 3)]
+    for n in (7, 64, 100, 10_000):
+        sizes = curve_sizes(n)
+        assert sizes[-1] == n
+        assert sizes == tuple(sorted(set(sizes)))
+        assert len(sizes) <= 2 * np.log2(n) + 2
 
 
 @pytest.mark.parametrize("make", [wl.FederatedForestClassifier, wl.FederatedForestRegressor])
@@ -71,6 +100,7 @@ def test_no_row_is_out_of_bag() -> None:
     with pytest.warns(UserWarning, match="Some inputs do not have OOB scores"):
         model = wl.FederatedForestRegressor(1, oob_score=True, max_samples=200, random_state=0).fit(X, X[:, 0])
     assert np.isnan(model.oob_score_)
+    assert len(model.oob_curve_.n_trees) == 0
     assert np.isnan(model.oob_prediction_).all()
     with pytest.raises(ValueError, match="oob_score=True"):
         model.predict_interval(X)

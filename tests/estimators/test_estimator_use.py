@@ -172,6 +172,7 @@ def test_clone_and_refit_forget_the_fit(rows: tuple[NDArray[Any], NDArray[Any]])
     model.set_params(oob_score=False).fit(X[:, :3], y)
     assert not hasattr(model, "oob_score_")
     assert not hasattr(model, "oob_decision_function_")
+    assert not hasattr(model, "oob_curve_")
     assert not hasattr(model, "feature_names_in_")
     assert model.n_features_in_ == 3
 

@@ -29,8 +29,9 @@ from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical import blind_sums
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import State
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.codec import decode, encode
 
@@ -107,8 +108,10 @@ def test_a_federation_of_two_in_a_row_and_bins_by_default() -> None:
     model = FederatedForestClassifier(25, random_state=0, oob_score=True, key_bits=BITS)
     fed = Federation.local(tables, shares_model=True)
     shared = model.set_params(max_bins=32).fit(fed, "a.label").predict_proba(fed)
+    curve = model.oob_curve_
     encrypted = model.set_params(max_bins=None, labels="encrypted").fit(fed, "a.label")
     exact.same_bits(encrypted.predict_proba(fed), shared)
+    np.testing.assert_array_equal(encrypted.oob_curve_, curve)
     seen = {row.kind for row in encrypted.disclosure_ if row.receiver == "b" and row.sender == "coordinator"}
     assert seen.isdisjoint({"StartForest", "EncodedLabels", "SumScores"})
     assert {"TakeLabels", "StartBlind", "PlantBlind", "GrowBlind"} <= seen

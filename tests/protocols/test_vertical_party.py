@@ -21,9 +21,10 @@ from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message, Refusal, registered
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
+from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
 from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
@@ -173,12 +174,21 @@ def malformed(message: Message) -> Iterator[tuple[str, Message]]:
             for node in (10**6, 2**32 - 1):
                 pruned = np.append(message.pruned, np.uint32(node))
                 yield f"prunes {node}", with_fields(message, pruned=pruned.astype(np.uint32))
-        case msg.OutOfBag():
-            for array in other_lengths(message.output):
-                yield "output", with_fields(message, output=array)
-            for array in other_lengths(message.counted):
-                yield "counted", with_fields(message, counted=array)
-            yield "not a number", with_fields(message, output=np.full_like(message.output, np.nan))
+        case msg.OutOfBagAnswers():
+            said = message.classes if message.targets is None else message.targets
+            name, other = ("classes", "targets") if message.targets is None else ("targets", "classes")
+            for array in other_lengths(said):
+                yield name, with_fields(message, **{name: array})
+            for array in other_lengths(message.since):
+                yield "since", with_fields(message, since=array)
+            for array in other_lengths(message.sizes):
+                yield "sizes", with_fields(message, sizes=array)
+            yield "nothing", with_fields(message, **{name: None})
+            floats = said.astype(np.float64)
+            yield "the other kind", with_fields(message, **{other: floats if other == "targets" else np.uint8(floats)})
+            yield "counts later", with_fields(message, since=np.full_like(message.since, len(message.sizes) + 1))
+            if name == "targets":
+                yield "not a number", with_fields(message, targets=np.full_like(said, np.nan))
         case msg.AskDecisions():
             for feature in (-1, 3, 2**40):
                 yield f"shuffle {feature}", with_fields(message, shuffled=feature)
@@ -283,7 +293,7 @@ def test_the_recording_has_every_message() -> None:
     record = recorded("classes")
     due = set(TAKES) - {OpenSums, StartSums, AskSealed}  # sealed predictions have tests of their own
     assert {type(m) for m in record.asked["holder"]} == due
-    assert {type(m) for m in record.asked["other"]} == due - {msg.ShareLabels, msg.OutOfBag}
+    assert {type(m) for m in record.asked["other"]} == due - {msg.ShareLabels, msg.OutOfBagAnswers}
     assert {type(m) for m in record.asked["bare"]} == {msg.OpenTraining}
     planted = [m for m in record.asked["other"] if isinstance(m, msg.PlantTrees)]
     assert [(m.first_tree, m.n_trees) for m in planted] == [(0, 3), (3, 2)]

@@ -91,7 +91,7 @@ def test_targets_reach_nobody_but_as_the_models_answers() -> None:
     """Leaves of one row answer with its target: the model's own answers, between holder and coordinator."""
     _, messages, _ = run_everything(True)
     targets = {"targets": list(floats(tables(True)["bank"]["outcome"].to_numpy()))}
-    assert set().union(*found(targets, messages).values()) <= {"LeafTotals", "OutOfBag", "OutOfBagScore"}
+    assert set().union(*found(targets, messages).values()) <= {"LeafTotals", "OutOfBagAnswers", "OutOfBagScores"}
 
 
 def test_labels_travel_under_a_code() -> None:

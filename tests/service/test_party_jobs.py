@@ -178,7 +178,12 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
         (sealed, msgspec.structs.replace(under_seal, shuffled=0)),
         (simple, vertical.RevealSplits()),
         (simple, vertical.PlantTrees(first_tree=0, n_trees=1, candidates=np.ones(1, np.uint8))),
-        (simple, vertical.OutOfBag(output=np.zeros(n), counted=np.zeros((n + 7) // 8, np.uint8))),
+        (
+            simple,
+            vertical.OutOfBagAnswers(
+                sizes=np.ones(1, np.uint32), classes=np.zeros(n, np.uint8), targets=None, since=np.zeros(n, np.uint8)
+            ),
+        ),
     ):
         with pytest.raises(RemoteProtocolError, match="the order does not ask for"):
             ask(order, question)

@@ -99,6 +99,7 @@ def test_grown_encrypted_and_left(services: Processes, user: ConnectedFederation
     model = fit(user, oob_score=True)
     local = wl.Federation.local({p: tables[p]["customers"] for p in TRIO}, id="id")
     assert 0 < model.oob_score_ <= 1
+    assert model.oob_curve_.points()[-1] == (model.n_estimators, model.oob_score_)
     clear = model.predict_proba(user)
     columns = joined(user, tables, model)
     outputs = model.predict_encrypted(pa.table(columns))

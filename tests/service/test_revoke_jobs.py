@@ -74,6 +74,8 @@ def test_exactly_as_if_the_leaver_had_never_been(world: World, user: ConnectedFe
         fresh = fit(rest, oob_score=True, n_estimators=30)  # on the training's rows, kept with the model
         assert user.client.find_model(str(fresh.forest_.model)).forest == statement.after["coordinator"]
         np.testing.assert_array_equal(model.predict_proba(rest), fresh.predict_proba(rest))
+        np.testing.assert_array_equal(model.oob_curve_, fresh.oob_curve_)
+        assert model.oob_curve_.points()[-1] == (30, model.oob_score_)
 
     with pytest.raises(DataError, match="replaced"):
         user.client.finish(user.client.submit(user.predict_order(trained)).job)

@@ -181,7 +181,7 @@ def test_no_secret_travels(traffic: Traffic) -> None:
 def test_labels_travel_only_as_it_is_written_down(traffic: Traffic) -> None:
     """Names of classes and the model's answers go where ``docs/who-sees-what.md`` says, and nowhere else."""
     hits = search({"labels": traffic.targets}, traffic.messages, short_hits=SHORT_HITS)
-    holder_and_coordinator = {"EncodedLabels", "LeafTotals", "OutOfBag", "OutOfBagScore"}
+    holder_and_coordinator = {"EncodedLabels", "LeafTotals", "OutOfBagAnswers", "OutOfBagScores"}
     model_and_answers = {"ModelPart", "ModelList", "Predictions", "TakeAnswers"}
     assert hits["labels"] <= holder_and_coordinator | model_and_answers
     for name in sorted(hits["labels"]):

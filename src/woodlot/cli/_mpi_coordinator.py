@@ -90,9 +90,10 @@ class RankZero:
             {},
             trained.shared,
             trained.unwilling,
-            trained.oob_outputs,
-            trained.oob_score,
-            trained.residuals,
+            trained.oob.outputs,
+            trained.oob.score,
+            trained.oob.residuals,
+            oob_curve=trained.oob.curve,
         )
         model = fitted(self._estimator, forest, ledger.account(), self._job.config.job.y)
         folder = self._job.folder
@@ -157,5 +158,5 @@ class _Watch:
         return self._change(
             state="done", ended=time.time(), rounds=cost.rounds, bytes_by_party=cost.bytes_by_party,
             network_seconds=cost.network_seconds, n_rows=aligned.n_rows, rows=aligned.rows,
-            common=aligned.common, score=trained.oob_score,
+            common=aligned.common, score=trained.oob.score,
         )  # fmt: skip

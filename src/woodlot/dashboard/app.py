@@ -192,6 +192,7 @@ class Pages:
         linear = view.is_linear(model)
         return self._page(
             "model_linear" if linear else "model", role, model=model, facts=facts,
+            measure="accuracy" if facts.classes else "R²",
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure), settings=json.loads(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),

@@ -88,6 +88,8 @@ class FederatedForest(ColumnsModel):
         self.forest_ = forest
         if forest.oob_score is not None:
             self.oob_score_ = forest.oob_score
+        if forest.oob_curve is not None:
+            self.oob_curve_ = forest.oob_curve
 
     # --- predicting ---
 

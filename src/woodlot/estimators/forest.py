@@ -78,8 +78,9 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         The classes.
     feature_importances_, importance_owners_ : array
         Mean decrease of impurity, and whose feature it is.
-    oob_score_, oob_decision_function_
-        With ``oob_score=True``.
+    oob_score_, oob_decision_function_, oob_curve_
+        With ``oob_score=True``; ``oob_curve_`` has the score (``score``) of the first 1, 2, 3, 4, 6, 8, 12, ... trees
+        and of all (``n_trees``), which tells whether more trees would help.
     disclosure_ : Disclosures
         Who saw what during training.
     cost_ : Cost

@@ -31,6 +31,7 @@ from woodlot.protocols.linear.model import FittedLinear
 from woodlot.protocols.messages.jobs import ModelPart
 from woodlot.protocols.part_files import coordinators_folder, format_of
 from woodlot.protocols.vertical.files import StoredForest, load_parts
+from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
 from woodlot.service.receipts import Receipt
@@ -161,6 +162,7 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
         "unwilling": list(forest.unwilling),
         "oob_score": None if forest.oob_score is None else repr(float(forest.oob_score)),
         "residuals": forest.residuals.tolist(),
+        "oob_curve": None if forest.oob_curve is None else forest.oob_curve.points(),
     }
 
 
@@ -247,6 +249,7 @@ def _restore(
         model=notes.get("model"),
         plan=None if notes.get("plan") is None else msgspec.convert(notes["plan"], ForestPlan),
         epoch=int(notes.get("epoch", 0)),
+        oob_curve=None if notes.get("oob_curve") is None else OutOfBagCurve.of(notes["oob_curve"]),
     )
     if notes.get("receipts"):
         model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])

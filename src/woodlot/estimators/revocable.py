@@ -322,7 +322,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
 
     Attributes
     ----------
-    classes_, feature_importances_, importance_owners_, oob_score_, disclosure_, cost_, forest_
+    classes_, feature_importances_, importance_owners_, oob_score_, oob_curve_, disclosure_, cost_, forest_
         As for `FederatedForestClassifier`.
     receipts_ : tuple of Receipt
         One for each participant that has left.

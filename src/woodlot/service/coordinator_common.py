@@ -14,6 +14,7 @@ from woodlot.protocols.align import align
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.vertical.model import ClassName, CoordinatorForest, PartyForest
+from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainOrder, TrainRevocableOrder
 
@@ -56,9 +57,7 @@ class Trained:
     shared: dict[str, PartyForest]
     unwilling: tuple[str, ...]
     digests: dict[str, str]
-    oob_outputs: NDArray[np.float64] | None
-    oob_score: float | None
-    residuals: NDArray[np.float64]
+    oob: OutOfBagResult
 
 
 def open_rows(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
@@ -123,7 +122,8 @@ def model_facts(
         classes=forest.classes,
         complete=not outcome.unwilling,
         unwilling=outcome.unwilling,
-        oob_score=outcome.oob_score,
+        oob_score=outcome.oob.score,
+        oob_curve=outcome.oob.points(),
         settings=order.settings,
         layout="columns",
         privacy="null",

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from woodlot.exceptions import DataError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node, score_out_of_bag
+from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
+from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.protocols.vertical.sealed import predict_sealed
@@ -75,17 +74,14 @@ def train_job(order: TrainOrder, opening: msg.OpenJob, n_jobs: int) -> Generator
     """Align, grow, score out of bag, share where all agree, and have every party keep its part."""
     aligned = yield from open_rows(order, opening)
     forest = yield from train(order.plan, order.parties, order.holder, n_jobs)
-    outputs, score, residuals = None, None, np.empty(0)
-    if order.plan.out_of_bag is not None:
-        outputs, verdict = yield from score_out_of_bag(forest, order.holder, order.plan.out_of_bag, n_jobs)
-        score, residuals = verdict.score, verdict.residuals.copy()
+    oob = yield from score_out_of_bag(forest, order.holder, order.plan.out_of_bag, n_jobs)
     unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
     shared = {} if unwilling else (yield from reveal_splits(forest))
     active = [p for i, p in enumerate(forest.parties) if p == order.holder or (forest.feature_party == i).any()]
     fingerprint = forest_id_of(forest)
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=fingerprint)))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
-    return Trained(aligned, forest, fingerprint, shared, unwilling, digests, outputs, score, residuals)
+    return Trained(aligned, forest, fingerprint, shared, unwilling, digests, oob)
 
 
 def predict_job(
@@ -120,10 +116,8 @@ def _keep_alignment(kept: Kept, outcome: CommonRows) -> dict[str, Any]:
 def _keep_training(kept: Kept, outcome: Trained) -> dict[str, Any]:
     order: TrainOrder = kept.order
     forest = StoredForest(outcome.forest, {}, outcome.shared, {})
-    kept.store.keep_model(
-        model_facts(order, kept.facts, outcome, kept.account), forest, outcome.oob_outputs, outcome.residuals
-    )
-    return row_facts(outcome.aligned) | {"model": order.job, "name": order.name, "score": outcome.oob_score}
+    kept.store.keep_model(model_facts(order, kept.facts, outcome, kept.account), forest, outcome.oob)
+    return row_facts(outcome.aligned) | {"model": order.job, "name": order.name, "score": outcome.oob.score}
 
 
 def _keep_prediction(kept: Kept, outcome: Predicted) -> dict[str, Any]:

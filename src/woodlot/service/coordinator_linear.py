@@ -6,8 +6,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from woodlot.exceptions import DataError
 from woodlot.protocols.linear.files import StoredLinear, linear_id_of
 from woodlot.protocols.linear.model import CoordinatorLinear
@@ -89,7 +87,7 @@ def keep_training(kept: Kept, outcome: FittedJob) -> dict[str, Any]:
         disclosure=kept.account["disclosure"],
         cost=kept.account["cost"],
     )
-    kept.store.keep_model(facts, StoredLinear(model, {}, {}), None, np.empty(0))
+    kept.store.keep_model(facts, StoredLinear(model, {}, {}))
     return row_facts(outcome.aligned) | {"model": order.job, "name": order.name}
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import check_bits
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
@@ -24,7 +23,7 @@ from woodlot.protocols.revocable.keys import commit_epoch, prepare_epoch, revoke
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.predict import answer_out_of_bag
+from woodlot.protocols.vertical.out_of_bag import judge_out_of_bag
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.protocols.vertical.target import Target
@@ -33,7 +32,6 @@ from woodlot.service.coordinator_keys import Epoch, keep_epoch, load_epoch, told
 from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, training_of
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
-from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept
@@ -68,14 +66,14 @@ def train_job(
     aligned = yield from open_rows(order, opening)
     target = yield from _labels(order.holder, order.plan.forest.task == "classes", aligned.n_rows)
     made = yield from construct(order.plan, order.row_parties, target, n_jobs)
-    outputs, score, residuals = yield from _score(made.forest, target, order.plan.forest.out_of_bag, n_jobs)
+    oob = yield from judge_out_of_bag(made.forest, target, order.plan.forest.out_of_bag, n_jobs)
     digests = yield from _have_kept(made.forest)
     epoch = None
     if order.helper is not None:
         epoch = yield from _begin_epoch(order, made.forest, store.claim_epoch(order.keyring, order.job))
     forest = made.forest
     unwilling = tuple(splitting_parties(forest))  # splits stay with their providers, encrypted or not
-    trained = Trained(aligned, forest, forest_id_of(forest), {}, unwilling, digests, outputs, score, residuals)
+    trained = Trained(aligned, forest, forest_id_of(forest), {}, unwilling, digests, oob)
     return Grown(trained, made, epoch)
 
 
@@ -90,16 +88,6 @@ def _labels(holder: str, classes: bool, n_rows: int) -> Generator[Round, dict[st
     if not np.isfinite(reply.values).all():
         raise RemoteProtocolError(f"{holder} sent a target that is no number")
     return Target(tuple(reply.classes), reply.numbers.copy(), reply.values.copy())
-
-
-def _score(
-    forest: CoordinatorForest, target: Target, vote: Vote | None, n_jobs: int
-) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64] | None, float | None, NDArray[np.float64]]]:
-    """Out-of-bag answers, their score, and quantiles of the residuals."""
-    if vote is None:
-        return None, None, np.empty(0)
-    outputs, answer, counted = yield from answer_out_of_bag(forest, vote, n_jobs)
-    return outputs, *target.summary(answer, counted)
 
 
 def _have_kept(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, str]]:
@@ -132,8 +120,8 @@ def keep_training(kept: Kept, outcome: Grown) -> dict[str, Any]:
     if outcome.epoch is not None:
         keep_epoch(kept.store, order.job, order.keyring, outcome.epoch)
     facts = msgspec.structs.replace(model_facts(order, kept.facts, trained, kept.account), revocable=True)
-    kept.store.keep_model(facts, StoredForest(trained.forest, {}, {}, {}), trained.oob_outputs, trained.residuals)
-    return row_facts(aligned) | {"model": order.job, "name": order.name, "score": trained.oob_score}
+    kept.store.keep_model(facts, StoredForest(trained.forest, {}, {}, {}), trained.oob)
+    return row_facts(aligned) | {"model": order.job, "name": order.name, "score": trained.oob.score}
 
 
 # --- leaving ---
@@ -178,7 +166,7 @@ def revoke_job(
     if target.classes != former.classes:
         raise DataError(f"the labels of {facts.holder} are not those of the training")
     made = yield from regrow(plan, former, rebuilding, (order.leaver,), 3 if order.level == 3 else 1, target, n_jobs)
-    outputs, score, residuals = yield from _score(made.forest, target, plan.forest.out_of_bag, n_jobs)
+    oob = yield from judge_out_of_bag(made.forest, target, plan.forest.out_of_bag, n_jobs)
     digests = yield from _have_kept(made.forest)
     change = None
     if before is not None:
@@ -190,9 +178,7 @@ def revoke_job(
         {},
         tuple(splitting_parties(made.forest)),
         digests,
-        outputs,
-        score,
-        residuals,
+        oob,
         change,
         made.rebuilding,
     )

@@ -23,7 +23,7 @@ from woodlot.protocols.revocable.construct import Constructed
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.predict import score_out_of_bag
+from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
@@ -78,9 +78,7 @@ class Revoked:
     shared: dict[str, Any]
     unwilling: tuple[str, ...]
     digests: dict[str, str]
-    oob_outputs: Any
-    oob_score: float | None
-    residuals: Any
+    oob: OutOfBagResult
     keys: KeyChange | None = None
     rebuilding: Rebuilding | None = None
 
@@ -155,16 +153,13 @@ def revoke_job(
     yield Round("open", dict.fromkeys(active, use))
     regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, n_jobs)
     forest = regrown.forest
-    outputs, score, residuals = None, None, np.empty(0)
-    if training.plan.out_of_bag is not None:
-        outputs, verdict = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, n_jobs)
-        score, residuals = verdict.score, verdict.residuals.copy()
+    oob = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, n_jobs)
     unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
     shared = {} if unwilling else (yield from reveal_splits(forest))
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest))))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
     yield Round("drop", dict.fromkeys(active, msg.DropModel(model=order.model, leaver=order.leaver)))
-    return Revoked(former, regrown, shared, unwilling, digests, outputs, score, residuals)
+    return Revoked(former, regrown, shared, unwilling, digests, oob)
 
 
 def keep_revocation(
@@ -185,13 +180,14 @@ def keep_revocation(
         before, model=order.job, created=facts.created, user=facts.user, forest=forest_id_of(forest),
         parties=forest.parties, n_nodes=forest.structure.n_nodes, unwilling=outcome.unwilling,
         splits={party: int(n) for party, n in zip(forest.parties, splits, strict=True)},
-        complete=not outcome.unwilling, oob_score=outcome.oob_score, epoch=before.epoch + 1, **account,
+        complete=not outcome.unwilling, oob_score=outcome.oob.score, oob_curve=outcome.oob.points(),
+        epoch=before.epoch + 1, **account,
     )  # fmt: skip
     if outcome.rebuilding is not None:
         store.keep_rebuilding(order.job, outcome.rebuilding)
     if outcome.keys is not None:
         keep_epoch(store, order.job, outcome.keys.keyring, outcome.keys.after)
-    store.keep_model(after, StoredForest(forest, {}, outcome.shared, {}), outcome.oob_outputs, outcome.residuals)
+    store.keep_model(after, StoredForest(forest, {}, outcome.shared, {}), outcome.oob)
     scores = None
     if before.oob_score is not None and after.oob_score is not None:
         scores = Scores(
@@ -210,7 +206,7 @@ def keep_revocation(
         stated |= {"keys_before": keys.before, "keys_after": keys.after.keys.epoch, "revoked_key": keys.revoked}
     _keep_receipt(store, identity, order, before, after, regrown.searched, stated)
     store.retire_model(order.model, order.job)
-    return told | {"name": after.name, "score": outcome.oob_score}
+    return told | {"name": after.name, "score": outcome.oob.score}
 
 
 def _keep_receipt(

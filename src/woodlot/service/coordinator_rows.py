@@ -91,7 +91,7 @@ def keep_training(kept: Kept, outcome: WholeParts, epoch: int = 0) -> dict[str, 
         disclosure=kept.account["disclosure"],
         cost=kept.account["cost"],
     )
-    kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}), None, np.empty(0))
+    kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}))
     return {"model": order.job, "name": order.name, "n_rows": forest.n_rows}
 
 

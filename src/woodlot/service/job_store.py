@@ -25,6 +25,7 @@ from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
 from woodlot.protocols.part_files import format_of
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
+from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
 
 UNFINISHED = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
@@ -209,8 +210,7 @@ class JobStore:
         self,
         facts: ModelFacts,
         forest: StoredForest | StoredLinear,
-        oob_outputs: NDArray[np.float64] | None,
-        residuals: NDArray[np.float64],
+        oob: OutOfBagResult | None = None,
     ) -> None:
         """Store the coordinator's part of a model; what an interrupted run has left there is replaced."""
 
@@ -219,8 +219,9 @@ class JobStore:
                 save_linear(folder / "forest", forest)
             else:
                 save_parts(folder / "forest", forest)
-            outputs = np.empty((0, 0)) if oob_outputs is None else oob_outputs
-            np.savez(folder / "out_of_bag.npz", residuals=residuals, outputs=outputs)
+            found = oob or OutOfBagResult()
+            outputs = np.empty((0, 0)) if found.outputs is None else found.outputs
+            np.savez(folder / "out_of_bag.npz", residuals=found.residuals, outputs=outputs)
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
 
         self._replace(self._model(facts.model), fill)

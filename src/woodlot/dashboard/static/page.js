@@ -66,6 +66,16 @@ const DRAW = {
       series: parties.map((party) => ({ name: party, type: "bar", stack: "all", data: features.map((f) => f.party === party ? +f.value.toPrecision(4) : null) })),
     });
   },
+  curve(element) {
+    const { points, measure } = dataOf(element);
+    chart(element, {
+      legend: { show: false }, tooltip: { renderMode: "richText", trigger: "axis", valueFormatter: (s) => s.toFixed(4) },
+      xAxis: { type: "value", name: "trees", nameLocation: "middle", nameGap: 26, max: points[points.length - 1][0] },
+      yAxis: { type: "value", name: measure, scale: true },
+      series: [{ name: measure, type: "line", symbolSize: 7, data: points }],
+      grid: { left: 12, right: 20, top: 34, bottom: 28, containLabel: true },
+    });
+  },
   phases(element) {
     const seconds = dataOf(element);
     chart(element, {

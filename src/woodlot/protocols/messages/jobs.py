@@ -352,6 +352,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     epoch: int = 0
     replaced_by: str = ""
     revocable: bool = False
+    oob_curve: tuple[tuple[int, float], ...] = ()
+    """Number of trees, and the out-of-bag score of as many."""
 
 
 class ModelList(Message):

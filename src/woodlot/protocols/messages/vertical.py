@@ -273,23 +273,33 @@ class SplitTable(Message):
     categories: tuple[tuple[str, ...] | None, ...]
 
 
-class OutOfBag(Message):
-    """Sends the out-of-bag answers to the label holder to be scored."""
+class OutOfBagAnswers(Message):
+    """Sends the out-of-bag answers of the forest, and of its first few trees, to the label holder to be scored."""
 
-    discloses: ClassVar = Disclosure(*TO_HOLDER, "the model's out-of-bag answer for each training row", "clear")
-    output: F64
-    counted: U8
+    discloses: ClassVar = Disclosure(
+        *TO_HOLDER,
+        "the out-of-bag answer for each training row, of the whole forest and of its first 1, 2, 3, 4, 6, 8, 12, ... "
+        "trees",
+        "clear",
+    )
+    sizes: U32
+    classes: UInt | None
+    targets: F64 | None
+    """Size by size, one for each row."""
+    since: U8
+    """Of each row, the first of the sizes at which it counts."""
 
 
-class OutOfBagScore(Message):
+class OutOfBagScores(Message):
     """The label holder's verdict on the out-of-bag answers."""
 
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
-        "out-of-bag accuracy or R2; for regression 201 quantiles of the residuals, for prediction intervals",
+        "out-of-bag accuracy or R2 of the forest and of its first few trees; for regression 201 quantiles of the "
+        "forest's residuals, for prediction intervals",
         "clear",
     )
-    score: float
+    scores: F64
     residuals: F64
 
 

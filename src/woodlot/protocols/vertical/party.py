@@ -56,7 +56,7 @@ TAKES: dict[type[Message], frozenset[State]] = {
     msg.GrowLevel: frozenset({State.growing, State.applied}),
     msg.FinishTrees: frozenset({State.growing, State.applied}),
     msg.RevealSplits: frozenset({State.trained}),
-    msg.OutOfBag: frozenset({State.trained}),
+    msg.OutOfBagAnswers: frozenset({State.trained}),
     msg.AskDecisions: frozenset({State.trained}),
     msg.AskNodes: frozenset({State.trained}),
     OpenSums: frozenset({State.trained}),
@@ -422,14 +422,16 @@ class VerticalParty:
             self.forest = join_forests(self._parts)
         return self.forest
 
-    def _on_OutOfBag(self, message: msg.OutOfBag) -> msg.OutOfBagScore:
-        target = self._holder_target()
-        n = self.table.n_rows
-        counted = unpack(message.counted, n, "out-of-bag rows").astype(bool)
-        if len(message.output) != n or not np.isfinite(message.output).all():
-            raise RemoteProtocolError("OutOfBag must carry one answer, a number, per row")
-        score, residuals = target.summary(message.output, counted)
-        return msg.OutOfBagScore(score=score, residuals=residuals)
+    def _on_OutOfBagAnswers(self, message: msg.OutOfBagAnswers) -> msg.OutOfBagScores:
+        target, n_sizes = self._holder_target(), len(message.sizes)
+        shape = (n_sizes, self.table.n_rows)
+        said, other = (message.classes, message.targets) if target.classes else (message.targets, message.classes)
+        if n_sizes == 0 or said is None or other is not None or len(said) != shape[0] * shape[1]:
+            raise RemoteProtocolError("OutOfBagAnswers must carry one answer of the right kind per size and row")
+        if not np.isfinite(said).all() or len(message.since) != shape[1] or int(message.since.max()) > n_sizes:
+            raise RemoteProtocolError("OutOfBagAnswers must carry numbers, and of each row the size at which it counts")
+        scores, residuals = target.summary(said.astype(np.float64).reshape(shape), message.since)
+        return msg.OutOfBagScores(scores=np.array(scores), residuals=residuals)
 
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
         if message.seed < 0:

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.vertical.bits import pack, unpack
+from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees import wire
 from woodlot.trees.collect import Collector
-from woodlot.trees.forest import Leaves
 from woodlot.trees.predict import Vote, outputs_from_leaves
 from woodlot.trees.stepwise import NodeByNode
 
@@ -43,14 +42,15 @@ def predict_in_one_round(
         Permutation importance: the feature whose values its party shuffles among the rows first.
 
     """
-    replies, known = yield from _gather(forest, present, n_rows, form, shuffled)
+    replies, known = yield from gather_replies(forest, present, n_rows, form, shuffled)
     collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
     return collector.outputs(replies, known, n_rows, vote, n_jobs)
 
 
-def _gather(
+def gather_replies(
     forest: CoordinatorForest, present: Sequence[str], n_rows: int, form: msg.Wire, shuffled: tuple[int, int] | None
 ) -> Generator[Round, dict[str, Message], tuple[list[wire.Reply | None], list[NDArray[np.bool_] | None]]]:
+    """Ask every party that is present and splits nodes; returns the answers, and which rows each has (None: all)."""
     needed = [p for i, p in enumerate(forest.parties) if p in present and (forest.owner == i).any()]
     requests: dict[str, Message] = {}
     for p in needed:
@@ -115,52 +115,3 @@ def predict_node_by_node(
         replies = yield Round("predict", requests)
         walk.step({i: reply_of(replies[forest.parties[i]], msg.Sides, forest.parties[i]).bits for i in questions})
     return outputs_from_leaves(walk.leaves(), forest.leaves, vote), np.zeros(n_rows, bool)
-
-
-def score_out_of_bag(
-    forest: CoordinatorForest, holder: str, vote: Vote, n_jobs: int
-) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64], msg.OutOfBagScore]]:
-    """Each training row by the trees that did not draw it; the label holder scores the answers.
-
-    Returns the out-of-bag outputs, NaN for rows that every tree drew, and the score.
-    """
-    outputs, answer, counted = yield from answer_out_of_bag(forest, vote, n_jobs)
-    request = msg.OutOfBag(output=answer, counted=pack(counted))
-    score = reply_of((yield Round("out-of-bag", {holder: request}))[holder], msg.OutOfBagScore, holder)
-    return outputs, score
-
-
-def answer_out_of_bag(
-    forest: CoordinatorForest, vote: Vote, n_jobs: int
-) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]]:
-    """Outputs for each training row by the trees that did not draw it (NaN: all did), the answers, and which count."""
-    sampling = forest.sampling
-    if sampling is None or sampling.seed is None:
-        raise DataError("out-of-bag estimates need bootstrap=True")
-    n_rows = forest.n_rows
-    replies, known = yield from _gather(forest, forest.parties, n_rows, "decisions", None)
-    collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
-    decisions = [reply if isinstance(reply, wire.Decisions) else None for reply in replies]
-    leaf = collector.leaves_from_decisions(decisions, known, n_rows, n_jobs)
-    outputs = np.zeros((n_rows, forest.leaves.n_outputs))
-    trees = np.zeros(n_rows, np.int64)
-    said = _answers_of_leaves(forest.leaves, vote)
-    for tree in range(forest.structure.n_trees):
-        left_out = sampling.counts(tree, n_rows) == 0
-        outputs[left_out] += said[leaf[left_out, tree]]
-        trees += left_out
-    counted = trees > 0
-    outputs[counted] /= trees[counted, None]
-    outputs[~counted] = np.nan
-    answer = outputs[:, 0] if not forest.classes else np.where(counted, np.nan_to_num(outputs).argmax(axis=1), -1)
-    return outputs, np.nan_to_num(answer).astype(np.float64), counted
-
-
-def _answers_of_leaves(leaves: Leaves, vote: Vote) -> NDArray[np.float64]:
-    """What a tree answers for rows in each leaf."""
-    said = np.zeros((len(leaves.weight), leaves.n_outputs))
-    if vote == "majority":
-        said[np.arange(len(said)), leaves.top] = 1.0
-    else:
-        said[np.repeat(np.arange(len(said)), np.diff(leaves.start)), leaves.output] = leaves.value
-    return said

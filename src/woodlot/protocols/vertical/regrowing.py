@@ -25,7 +25,10 @@ REGROWING_TAKES: dict[type[Message], frozenset[State]] = {
     msg.ReplantTrees: frozenset({State.started, State.trained}),
     msg.RegrowLevel: frozenset({State.growing, State.applied}),
     # where the leaver has split no node, no tree is grown
-    **{kind: frozenset({State.started, State.trained}) for kind in (msg.RevealSplits, msg.OutOfBag, msg.AskDecisions)},
+    **{
+        kind: frozenset({State.started, State.trained})
+        for kind in (msg.RevealSplits, msg.OutOfBagAnswers, msg.AskDecisions)
+    },
 }
 """In which states a party whose forest is regrown takes each message."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,11 +74,24 @@ class Target:
         # what weights do not take of a float's 53 bits is left for the targets
         return sampling.integer_weights(weights, sampling.WEIGHT_BITS if self.classes else REGRESSION_WEIGHT_BITS)
 
-    def summary(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> tuple[float, NDArray[np.float64]]:
-        """As `score`, with quantiles of the residuals in their place: enough for intervals, and no row's own."""
-        score, residuals = self.score(output, counted)
+    def summary(
+        self, outputs: NDArray[np.float64], since: NDArray[np.integer[Any]]
+    ) -> tuple[list[float], NDArray[np.float64]]:
+        """Scores of several forests' answers, and quantiles of the last one's residuals.
+
+        The quantiles are enough for intervals, and no row's own.
+
+        Parameters
+        ----------
+        outputs : array, shape (n_forests, n_rows)
+            Answers of each.
+        since : array, shape (n_rows,)
+            The first of the forests for which a row counts.
+        """
+        judged = [self.score(output, since <= number) for number, output in enumerate(outputs)]
+        scores, residuals = [score for score, _ in judged], judged[-1][1]
         quantiles = np.linspace(0, 1, RESIDUAL_QUANTILES)
-        return score, np.quantile(residuals, quantiles) if len(residuals) else np.empty(0)
+        return scores, np.quantile(residuals, quantiles) if len(residuals) else np.empty(0)
 
     def score(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> tuple[float, NDArray[np.float64]]:
         """Accuracy, or R2 and the residuals, of answers for the counted rows."""
