@@ -17,6 +17,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.trees.kernels.branches import branch_ends
+
 
 @dataclass(frozen=True, eq=False)
 class Structure:
@@ -49,12 +51,9 @@ class Structure:
 
 def subtree_ends(right: NDArray[np.int32]) -> NDArray[np.int64]:
     """The node after the last one below each node, for right children that stand behind their parents."""
-    last = np.arange(len(right), dtype=np.int64)
-    inner = right >= 0
-    last[inner] = right[inner]
-    while not np.array_equal(further := last[last], last):  # twice as far each time
-        last = further
-    return last + 1
+    end = np.empty(len(right), np.int64)
+    branch_ends(np.require(right, np.int32, ["C", "W"]), end)  # one kind of array: one compilation
+    return end
 
 
 def join_structures(parts: Sequence[Structure]) -> Structure:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.forest import Structure, join_structures, subtree_ends
+from woodlot.trees.kernels.branches import link_branches, place_branches
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,40 +82,15 @@ def graft(former: Structure, sketch: Sketch) -> Graft:
     """Put the branches and trees that stay into their places."""
     drawn = np.full(former.n_trees, -1, np.int64)
     drawn[sketch.trees] = np.arange(len(sketch.trees))
-    node, at, settled = [_NONE], [_NONE], [np.empty(0, bool)]
-    for tree, k in enumerate(drawn.tolist()):
-        if k < 0:  # the whole tree stays
-            node.append(np.array([-1]))
-            at.append(former.offset[tree : tree + 1])
-            settled.append(np.ones(1, bool))
-        else:
-            nodes = slice(int(sketch.structure.offset[k]), int(sketch.structure.offset[k + 1]))
-            node.append(np.arange(nodes.start, nodes.stop))
-            at.append(sketch.former[nodes])
-            settled.append(sketch.settled[nodes])
-    counts = [len(part) for part in node[1:]]
-    sketched, origin, whole = np.concatenate(node), np.concatenate(at), np.concatenate(settled)
-    ends = subtree_ends(former.right)
-    sizes = np.ones(len(sketched), np.int64)
-    sizes[whole] = ends[origin[whole]] - origin[whole]
-    place = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-    of_sketch = np.full(sketch.structure.n_nodes, -1, np.int64)
-    of_sketch[sketched[sketched >= 0]] = place[:-1][sketched >= 0]
+    of_sketch = np.empty(sketch.structure.n_nodes, np.int64)
     of_former = np.full(former.n_nodes, -1, np.int64)
-    kept = (origin >= 0) & ~whole
-    of_former[origin[kept]] = place[:-1][kept]
-    within = np.arange(int(sizes[whole].sum())) - np.repeat(np.cumsum(sizes[whole]) - sizes[whole], sizes[whole])
-    branch = np.repeat(origin[whole], sizes[whole]) + within
-    of_former[branch] = np.repeat(place[:-1][whole], sizes[whole]) + within
-
-    right = np.full(int(place[-1]), -1, np.int32)
-    inner = np.flatnonzero(sketch.structure.right >= 0)
-    right[of_sketch[inner]] = of_sketch[sketch.structure.right[inner]]
-    branching = branch[former.right[branch] >= 0]
-    right[of_former[branching]] = of_former[former.right[branching]]
-    offset = place[np.concatenate([[0], np.cumsum(counts)])]
+    offset = np.empty(former.n_trees + 1, np.int64)
+    ends = subtree_ends(former.right)
+    place_branches(
+        former.offset, ends, sketch.structure.offset, drawn, sketch.former, sketch.settled, of_sketch, of_former, offset
+    )
+    right = np.full(int(offset[-1]), -1, np.int32)
+    link_branches(former.right, of_former, right)
+    right[of_sketch[~sketch.settled]] = -1  # what stands below these, the sketch says
+    link_branches(sketch.structure.right, of_sketch, right)
     return Graft(Structure(offset, right), of_sketch, of_former)
-
-
-_NONE = np.empty(0, np.int64)

@@ -1,0 +1,61 @@
+"""Branches of trees in preorder: where each ends, and how they are put into other trees."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.kernels._jit import kernel
+
+
+@kernel
+def branch_ends(right: NDArray[np.int32], end: NDArray[np.int64]) -> None:
+    """Write the node after the last one below each node; right children stand behind their parents."""
+    for node in range(len(right) - 1, -1, -1):
+        end[node] = node + 1 if right[node] < 0 else end[right[node]]
+
+
+@kernel
+def place_branches(
+    offset: NDArray[np.int64],
+    end: NDArray[np.int64],
+    sketch_offset: NDArray[np.int64],
+    sketch_of: NDArray[np.int64],
+    origin: NDArray[np.int64],
+    settled: NDArray[np.bool_],
+    of_sketch: NDArray[np.int64],
+    of_former: NDArray[np.int64],
+    new_offset: NDArray[np.int64],
+) -> None:
+    """Number the nodes of a grafted forest, see `woodlot.trees.graft`.
+
+    ``of_former`` comes filled with -1; ``sketch_of`` is the sketch of each tree, -1 where the whole tree stays.
+    """
+    place = 0
+    for tree in range(len(sketch_of)):
+        new_offset[tree] = place
+        k = sketch_of[tree]
+        if k < 0:
+            for node in range(offset[tree], offset[tree + 1]):
+                of_former[node] = place
+                place += 1
+            continue
+        for node in range(sketch_offset[k], sketch_offset[k + 1]):
+            of_sketch[node] = place
+            before = origin[node]
+            if before < 0:
+                place += 1
+                continue
+            after = end[before] if settled[node] else before + 1
+            for each in range(before, after):
+                of_former[each] = place
+                place += 1
+    new_offset[len(sketch_of)] = place
+
+
+@kernel
+def link_branches(right: NDArray[np.int32], place: NDArray[np.int64], new_right: NDArray[np.int32]) -> None:
+    """Write the right children of nodes that have a new place; those of the others, and of leaves, are left alone."""
+    for node in range(len(right)):
+        if right[node] >= 0 and place[node] >= 0:
+            new_right[place[node]] = place[right[node]]
