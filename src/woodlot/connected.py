@@ -29,6 +29,7 @@ from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
+    from woodlot.connected_scores import Scoring
     from woodlot.crypto.dtpkc import Setting
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
     from woodlot.service.client import Client
@@ -322,6 +323,39 @@ class ConnectedFederation:
         return PredictOrder(
             **self._common(labels), model=model, score_at=None if labels is None else labels.holder, **options
         )
+
+    # --- online scoring ---
+
+    def scoring(self, model: str, *, vote: Vote = "soft") -> Scoring:
+        """Open a forest for requests: a few rows at a time, named by their ids, answered in milliseconds.
+
+        Each party reads its table and its part of the forest once. Parties must allow it: "score" among the
+        ``protocols`` of their policy.
+
+        Parameters
+        ----------
+        model : str
+            The forest's id or name, such as ``forest.forest_.model``.
+        vote : {"soft", "majority"}
+            Whether a tree answers with its leaf's values or gives one vote to the largest of them.
+
+        Returns
+        -------
+        Scoring
+            To be closed, or used in a ``with`` statement.
+        """
+        from woodlot.connected_scores import Scoring
+        from woodlot.service.orders import Part, ScoreOrder
+        from woodlot.service.score_seal import IdSeal, new_key
+
+        facts = self.client.find_model(model)
+        keys = {party: new_key() for party in self.parties if party in facts.parties}
+        if not keys:
+            raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
+        fields = self.client.order_fields({p: Part(table=self._tables[p], key=key) for p, key in keys.items()})
+        order = ScoreOrder(**fields, model=facts.model, vote=vote)
+        self.client.await_phase(self.client.submit(order).job, "scoring")
+        return Scoring(self.client, order.job, facts, {p: IdSeal(key, order.job, p) for p, key in keys.items()})
 
     # --- for the estimators ---
 

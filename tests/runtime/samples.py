@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -54,6 +54,15 @@ class Everything(Message):
     optional: U8 | None = None
     several: tuple[U8, ...] = ()
     by_name: dict[str, F64] = msgspec.field(default_factory=dict)
+
+
+class Look(Message):
+    """Asks a party for what it can tell again at any time."""
+
+    discloses = Disclosure(Role.coordinator, Role.party, "a number", "clear")
+    repeatable: ClassVar[bool] = True
+
+    number: int
 
 
 class Question(Message):

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolEr
 from woodlot.experiments.link import Link, Relay
 from woodlot.runtime.drivers import Driver, Handler
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
-from woodlot.runtime.drivers.grpc_hub import Hub
+from woodlot.runtime.drivers.grpc_hub import THREADS_OF_ONE_USER, Hub
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.frames import HEADER_SIZE
 from woodlot.runtime.peers import Peer
@@ -253,6 +253,38 @@ def test_many_requests_of_users_at_once(world: World) -> None:
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda question: lines[question[0]].ask(question[1], PATIENCE), questions))
     assert answers == [name.encode() + data for name, data in questions]
+
+
+def test_one_user_who_waits_or_works_a_lot_does_not_hold_up_another(world: World) -> None:
+    waits: list[Future[bytes]] = []
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def serve(peer: Peer, data: bytes) -> bytes | Future[bytes]:
+        if data == b"wait":
+            waits.append(Future())
+            return waits[-1]
+        if data == b"work":
+            begun.release()
+            release.wait(PATIENCE)
+        return data
+
+    world.hub(serve_user=serve)
+    alice, bob = world.user("alice"), world.user("bob")
+    several = [world.user("alice") for _ in range(3)]
+    with ThreadPoolExecutor(160) as pool:
+        waiting = [pool.submit(line.ask, b"wait") for line in (alice, several[0]) for _ in range(60)]
+        eventually(lambda: len(waits) == len(waiting))
+        assert bob.ask(b"bob's", PATIENCE) == b"bob's"
+        working = [pool.submit(line.ask, b"work") for line in several[1:] for _ in range(20)]
+        for _ in range(THREADS_OF_ONE_USER):
+            assert begun.acquire(timeout=PATIENCE)
+        assert bob.ask(b"bob's", PATIENCE) == b"bob's"
+        assert not begun.acquire(blocking=False)
+        release.set()
+        for wait in waits:
+            wait.set_result(b"news")
+        assert {future.result(PATIENCE) for future in waiting} == {b"news"}
+        assert {future.result(PATIENCE) for future in working} == {b"work"}
 
 
 def test_large_requests_of_users(world: World) -> None:

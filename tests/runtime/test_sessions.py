@@ -17,7 +17,7 @@ from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.sessions import UNREADABLE, Sessions
 
 from .carriers import JOB
-from .samples import Answer, Question
+from .samples import Answer, Look, Question
 
 OTHER = JOB[::-1]
 PATIENCE = 10.0
@@ -335,3 +335,66 @@ def test_another_party_in_the_same_journal_is_another(journal: Journal) -> None:
     assert [told(answer(JOB, 1, ask(4))) for answer in both] == [4, 4]
     again = Sessions("b", lambda job: Adding(), journal=journal)
     assert told(again.answer(JOB, 2, ask(1))) == 5
+
+
+class Looking:
+    """Has a state that is set by questions, and is looked at by `Look` without changing it."""
+
+    def __init__(self) -> None:
+        self.state = 0
+        self.looks = 0
+
+    def handle(self, message: Message) -> Message:
+        if isinstance(message, Look):
+            self.looks += 1
+            if message.number < 0:
+                raise DataError("negative")
+            return Answer(number=self.state + message.number)
+        assert isinstance(message, Question)
+        self.state = message.number
+        return Answer(number=self.state)
+
+
+def look(number: int) -> bytes:
+    return codec.encode(Look(number=number))
+
+
+def test_what_is_repeatable_is_recorded_but_not_kept_and_answered_anew(journal: Journal) -> None:
+    handlers: list[Looking] = []
+
+    def open_job(job: str) -> Looking:
+        handlers.append(Looking())
+        return handlers[-1]
+
+    sessions = Sessions("a", open_job, journal=journal)
+    asked = [ask(5), look(1), look(2), look(-1), look(4)]
+    replies = [sessions.answer(JOB, number, data) for number, data in enumerate(asked, 1)]
+    assert [told(reply) for reply in (*replies[:3], replies[4])] == [5, 6, 7, 9]
+    records = journal.job(JOB).records()
+    assert [record.kept for record in records] == [1, 1, 0, 0, 0, 0, 0, 1, 0, 0]
+    again = Sessions("a", open_job, journal=journal)
+    assert told(again.answer(JOB, 6, look(3))) == 8
+    assert (handlers[1].state, handlers[1].looks) == (5, 1)  # the rebuilt handler was not asked the others
+    for number, data in enumerate(asked, 1):
+        assert again.answer(JOB, number, data) == replies[number - 1]
+    assert "not the one that was answered" in reason(again.answer(JOB, 2, look(2)))
+    handlers[1].state = 6
+    assert "otherwise than before" in reason(again.answer(JOB, 2, look(1)))
+    journal.job(JOB).verify()
+
+
+def test_sessions_that_hold_nothing_are_let_go_of(journal: Journal) -> None:
+    class Maybe(Adding):
+        @property
+        def is_empty(self) -> bool:
+            return not self.total
+
+    sessions = Sessions("a", lambda job: Maybe(), journal=journal)
+    assert told(sessions.answer(JOB, 1, ask(0))) == 0
+    assert not sessions._sessions
+    assert told(sessions.answer(JOB, 2, ask(3))) == 3
+    assert list(sessions._sessions) == [JOB]
+    assert told(sessions.answer(JOB, 3, ask(4))) == 7
+    sessions.end(JOB)
+    assert not sessions._sessions
+    assert "the job has ended here" in reason(sessions.answer(JOB, 4, ask(1)))

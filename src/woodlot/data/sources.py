@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from woodlot.exceptions import ConfigError, DataError
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 FILE_KINDS = {".csv": "CSV", ".csv.gz": "CSV", ".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow"}
 """How the file of a table may end, and what is then expected in it."""
+
+Stamp: TypeAlias = tuple[int, int, int, int, int]
+"""Device, inode, size, and times of the last change of a file."""
 
 # Where SQLAlchemy looks for a password, and the options of drivers that may hold one.
 _PASSWORD_IN_URL = re.compile(
@@ -131,13 +134,24 @@ class TableSource:
         """
         from woodlot.data.formats import digest, sort_rows
 
+        stamp = self.stamp()  # before it is read: what is written meanwhile is found later
         arrow = self._read_query(spool) if self.path is None else self._read_file(self.folder / self.path, spool)
         if arrow.num_rows == 0:
             raise DataError(f"{self} has no rows; a table needs at least one")
         self._check_types(arrow.schema)
         if self.path is None:
             arrow = sort_rows(arrow, self.id, spool)
-        return LoadedTable(self.name, self.id, arrow, digest(arrow))
+        return LoadedTable(self.name, self.id, arrow, digest(arrow), stamp)
+
+    def stamp(self) -> Stamp | None:
+        """What changes when the file is written anew; None of a query, and of a file that is not there."""
+        if self.path is None:
+            return None
+        try:
+            found = (self.folder / self.path).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def _used(self, names: Sequence[str]) -> list[str]:
         """The columns to read, id first, out of those that there are."""
@@ -267,6 +281,8 @@ class LoadedTable:
     digest : str
         SHA-256 in hexadecimal of names, types and all values in the order of rows. The format of the file, its
         chunks and its compression do not matter.
+    stamp : tuple of int or None
+        `TableSource.stamp`, from before it was read.
 
     """
 
@@ -274,6 +290,7 @@ class LoadedTable:
     id: str
     arrow: Any
     digest: str
+    stamp: Stamp | None
 
     def __repr__(self) -> str:
         return f"LoadedTable({self.name!r}, {self.n_rows:,} rows, {len(self.columns)} columns)"

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from woodlot.engines.one_job import export_model
@@ -97,7 +98,8 @@ def _follow(coordinator: Coordinator, job: str) -> JobFacts:
     live = coordinator.enqueue(job)
     seen = 0
     while live is not None and live.facts.state not in ENDED:
-        seen = live.wait(seen, 1.0).version
+        with suppress(TimeoutError):  # looked at again, for the engine may have ended it meanwhile
+            seen = live.watch(seen).result(1.0).version
     stored = coordinator.store.job(job)
     if stored is None:
         raise JobFailed(f"job {job} is not recorded")

@@ -30,9 +30,10 @@ class Entry(NamedTuple):
     body: bytes | None
 
     @classmethod
-    def of(cls, sender: str, receiver: str, number: int, kind: str, data: bytes) -> Entry:
-        """Return the entry of a message of which all bytes are kept."""
-        return cls(str(sender), str(receiver), number, kind, len(data), hashlib.sha256(data).digest(), data)
+    def of(cls, sender: str, receiver: str, number: int, kind: str, data: bytes, *, keep: bool = True) -> Entry:
+        """Return the entry of a message of which all bytes are kept, or none."""
+        body = data if keep else None
+        return cls(str(sender), str(receiver), number, kind, len(data), hashlib.sha256(data).digest(), body)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,10 @@ UNREADABLE = "unreadable message"
 """The kind under which a request that is no message is journalled."""
 
 _COORDINATOR = Role.coordinator.value
+_OTHERWISE = (
+    "after its restart it answers request {} otherwise than before; are its data, its settings and its version the "
+    "same?"
+)
 
 
 class Sessions:
@@ -82,11 +86,17 @@ class Sessions:
             The encoded reply, refusal or `Unanswered`.
 
         """
-        return self._session(job).answer(number, request)
+        session = self._session(job)
+        try:
+            return session.answer(number, request)
+        finally:
+            self._leave(job, session)
 
     def till(self, job: str) -> Till:
         """Return where the handler of a job pays for what it releases under differential privacy."""
-        return self._session(job).till
+        session = self._session(job)
+        self._leave(job, session)
+        return session.till
 
     def end(self, job: str) -> None:
         """Forget the job's handler and the bytes of its messages; who was sent what stays in the journal.
@@ -97,16 +107,27 @@ class Sessions:
             If the end cannot be recorded; it can be repeated.
 
         """
-        self._session(job).end()
+        session = self._session(job)
+        try:
+            session.end()
+        finally:
+            self._leave(job, session)
+
+    def _leave(self, job: str, session: _Session) -> None:
+        """Let go of a session that holds nothing which the journal could not give back at once."""
         with self._lock:
-            self._sessions.pop(job, None)
+            session.users -= 1
+            if not session.users and session.is_empty and self._sessions.get(job) is session:
+                del self._sessions[job]
 
     def _session(self, job: str) -> _Session:
+        """The session of a job, to be left with `_leave`."""
         with self._lock:
             session = self._sessions.get(job)
             if session is None:
                 journal = None if self._journal is None else self._journal.job(job)
                 session = self._sessions[job] = _Session(self.party, job, self._open_job, journal, self._limit)
+            session.users += 1
             return session
 
 
@@ -147,6 +168,15 @@ class _Session:
         self._last: int | None = None  # unknown until the journal is read
         self._latest = _Latest(0, b"", b"")
         self._trouble: str | None = None  # why no request of this job can be answered any more
+        self._ended = False
+        self.users = 0  # how many threads are in it, counted by `Sessions`
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is lost with this object."""
+        if self._ended:
+            return True
+        return self._journal is not None and (self._handler is None or getattr(self._handler, "is_empty", False))
 
     def answer(self, number: int, request: bytes) -> bytes:
         with self._lock:
@@ -183,12 +213,12 @@ class _Session:
             raise _stuck(f"requests before {number} are missing here; {last} were answered. Is its journal another?")
         digest = hashlib.sha256(request).digest()
         if number <= last:
-            return self._repeat(number, digest)
-        kind, reply, data = self._respond(request)
+            return self._repeat(number, digest, request)
+        kind, reply, data, keep = self._respond(request)
         if self._journal is None:
             self._latest = _Latest(number, digest, data)
         else:
-            asked = Entry(_COORDINATOR, self._party, number, kind, len(request), digest, request)
+            asked = Entry(_COORDINATOR, self._party, number, kind, len(request), digest, request if keep else None)
             data = self._record(self._journal, asked, reply, data)
         self._last = number
         return data
@@ -199,8 +229,10 @@ class _Session:
         if reply == Refusal.__name__:
             self.till.clear()  # nothing is released
         also = None if self.till.is_empty else self.till.write
+        # a refusal may have been for a passing reason: it is repeated as it was
+        keep = asked.body is not None or reply == Refusal.__name__
         try:
-            journal.append([asked, Entry.of(self._party, _COORDINATOR, number, reply, data)], also)
+            journal.append([asked, Entry.of(self._party, _COORDINATOR, number, reply, data, keep=keep)], also)
         except PolicyError as error:  # another job was faster; the handler is ahead of what is recorded
             self._forget()
             data = encode(Refusal.from_exception(error))
@@ -217,7 +249,7 @@ class _Session:
                     self._trouble = "the job has ended here"
         return self._last
 
-    def _repeat(self, number: int, digest: bytes) -> bytes:
+    def _repeat(self, number: int, digest: bytes, request: bytes) -> bytes:
         if self._journal is None:
             if number != self._latest.number:
                 raise _stuck(f"the reply to request {number} is not kept")
@@ -227,30 +259,34 @@ class _Session:
             answered = self._journal.lookup(self._party, _COORDINATOR, number)
             if asked is None or answered is None:
                 raise JournalError(f"request {number} of job {self._job} is missing in the journal")
-            known, reply = asked.digest, self._journal.body(answered)
+            known, reply = asked.digest, self._journal.body(answered) if answered.kept else b""
+            if known == digest and not answered.kept:
+                reply = self._respond(request)[2]
+                if hashlib.sha256(reply).digest() != answered.digest:
+                    raise _stuck(_OTHERWISE.format(number))
         if known != digest:
             raise _stuck(f"request {number} is not the one that was answered under this number")
         return reply
 
-    def _respond(self, request: bytes) -> tuple[str, str, bytes]:
-        """The kind of the request, the kind of the reply, and the reply."""
-        kind = UNREADABLE
+    def _respond(self, request: bytes) -> tuple[str, str, bytes, bool]:
+        """The kind of the request, the kind of the reply, the reply, and whether their bytes are to be kept."""
+        kind, keep = UNREADABLE, True
         try:
             message = decode(request, limit=self._limit)
-            kind = type(message).__name__
+            kind, keep = type(message).__name__, not message.repeatable
             if self._handler is None:
                 self._handler = self._open()
         except (_Stuck, JournalError):
             raise
         except Exception as error:
             logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=error)
-            return kind, Refusal.__name__, encode(Refusal.from_exception(error))
+            return kind, Refusal.__name__, encode(Refusal.from_exception(error)), keep
         reply, data, failure = respond(self._handler, message, limit=self._limit)
         if isinstance(failure, JournalError):
             raise failure  # the disk is at fault, not the request: it stays open
         if failure is not None:
             logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=failure)
-        return kind, type(reply).__name__, data
+        return kind, type(reply).__name__, data, keep
 
     def _open(self) -> Handler:
         """Build the handler, and bring it to where the journal ends."""
@@ -271,12 +307,11 @@ class _Session:
             asked = journal.lookup(_COORDINATOR, self._party, answered.number)
             if asked is None:
                 raise JournalError(f"request {answered.number} of job {self._job} is missing in the journal")
+            if not asked.kept:
+                continue  # it has left no state
             data, failure = answer(handler, journal.body(asked), limit=self._limit)
             if hashlib.sha256(data).digest() != answered.digest:
-                reason = (
-                    f"after its restart it answers request {answered.number} otherwise than before; "
-                    "are its data, its settings and its version the same?"
-                )
+                reason = _OTHERWISE.format(answered.number)
                 logger.error("job %s: %s", self._job, reason, exc_info=failure)
                 raise _stuck(reason)
         return handler
@@ -287,3 +322,4 @@ class _Session:
             self._trouble = "the job has ended here"
             if self._journal is not None and self._read_last():
                 self._journal.drop_bodies(self.till.forget_answers)
+            self._ended = True

@@ -140,6 +140,17 @@ class Client:
             raise JobFailed(f"job {job} is {facts.state}{': ' if facts.error else ''}{facts.error}{again}")
         return facts
 
+    def await_phase(self, job: str, phase: str) -> msg.JobFacts:
+        """Wait for a job to come to a phase in which it stays; raise `JobFailed` if it ends before."""
+        seen = 0
+        while True:
+            facts = self.ask(msg.AskJob(job=job, seen=seen, wait=_WAIT), msg.JobStatus).facts
+            if facts.phase == phase and facts.state == "running":
+                return facts
+            if facts.state in ENDED:
+                raise JobFailed(f"job {job} is {facts.state}{': ' if facts.error else ''}{facts.error}")
+            seen = facts.version
+
     def job(self, job: str) -> msg.JobFacts:
         """How a job stands."""
         return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts

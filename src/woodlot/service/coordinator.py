@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from woodlot.exceptions import (
 )
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Progress
+from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
@@ -32,52 +33,31 @@ from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_jobs import KINDS, Kept
+from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
-from woodlot.service.orders import AnyOrder, RevokeOrder, RevokeRevocableOrder, RevokeRowsOrder, check_order, read_order
+from woodlot.service.live import LiveJob
+from woodlot.service.orders import (
+    AnyOrder,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    ScoreOrder,
+    check_order,
+    read_order,
+)
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.user_desk import UserDesk
 
 logger = logging.getLogger(__name__)
 
 JOURNAL = "journal.sqlite"
+SCORE = "score"
+"""The kind of a job that stays open; see `woodlot.service.coordinator_scores`."""
 HOUSEKEEPING_SECONDS = 5.0
 PROGRESS_SECONDS = 0.5
 """How often the progress of a running job is written to disk, at most."""
 _GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just been there
-
-
-class LiveJob:
-    """A job that is queued or running now: its facts change, and those who wait for news are told.
-
-    One that is ``over`` does not run any more, but the disk has not taken its end yet.
-    """
-
-    def __init__(self, facts: msg.JobFacts) -> None:
-        self.facts = facts
-        self.over = False
-        self.cancelled = threading.Event()
-        self._news = threading.Condition()
-        self._released = False
-
-    def change(self, **fields: Any) -> msg.JobFacts:
-        """Change some of the facts."""
-        with self._news:
-            self.facts = msgspec.structs.replace(self.facts, version=self.facts.version + 1, **fields)
-            self._news.notify_all()
-            return self.facts
-
-    def wait(self, seen: int, seconds: float) -> msg.JobFacts:
-        """The facts, as soon as they are not those that were ``seen`` or the time is over."""
-        with self._news:  # after a restart the count may be behind what somebody has seen before
-            self._news.wait_for(lambda: self.facts.version != seen or self._released, seconds)
-            return self.facts
-
-    def release(self) -> None:
-        """Let go of all who wait: the coordinator ends, and must not wait for them."""
-        with self._news:
-            self._released = True
-            self._news.notify_all()
 
 
 class Coordinator:
@@ -107,6 +87,7 @@ class Coordinator:
             self.store.close()
             raise
         self.live: dict[str, LiveJob] = {}
+        self.scorings = Scorings()
         self._known: dict[str, bytes] = self.store.parties()
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -132,9 +113,18 @@ class Coordinator:
             self._spawn(self._work, f"woodlot-job-{number}")
         self._spawn(self._keep_house, "woodlot-housekeeping")
         for job in self.store.unfinished():
-            self.enqueue(job)
+            self._take_up(job)
         logger.info("listening on %s, port %d", self.config.listen.host, port)
         return port
+
+    def _take_up(self, job: str) -> None:
+        """Go on with a job; a scoring has ended with the process that held it."""
+        stored = self.store.job(job)
+        if stored is not None and stored.facts.kind == SCORE:
+            version = stored.facts.version + 1
+            self.store.update(msgspec.structs.replace(stored.facts, state="done", ended=time.time(), version=version))
+        else:
+            self.enqueue(job)
 
     def _spawn(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -146,6 +136,7 @@ class Coordinator:
         self._closing.set()
         for live in list(self.live.values()):
             live.release()
+        self.scorings.close()
         self.hub.close()
         for _ in self._threads:
             self._queue.put(None)
@@ -208,6 +199,8 @@ class Coordinator:
         if strangers:
             raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
         KINDS[type(order)].check(self.store, order)
+        if isinstance(order, ScoreOrder):
+            self.scorings.check_room(user)
         if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder):
             owner = self.store.model_facts(order.model).user
             if owner != user:
@@ -234,7 +227,10 @@ class Coordinator:
                 return None
             self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
             self.live[job] = live
-        self._queue.put(job)
+        if live.facts.kind == SCORE:  # it waits for nobody's training
+            self.scorings.pool.submit(self._work_on, job)
+        else:
+            self._queue.put(job)
         return live
 
     def cancel(self, job: str) -> None:
@@ -243,29 +239,36 @@ class Coordinator:
             live = self.live.get(job)
             if live is not None and not live.over:
                 live.cancelled.set()
-                return
-            stored = self.store.job(job)
-            if stored is None:
-                return
-            facts = stored.facts if live is None else live.facts
-            if facts.state not in ENDED:
-                version = facts.version + 1
-                self.store.update(msgspec.structs.replace(facts, state="cancelled", ended=time.time(), version=version))
-                self.live.pop(job, None)
+            else:
+                self._cancel_stopped(job, live)
+        self.scorings.end(job, {"state": "cancelled"})
+
+    def _cancel_stopped(self, job: str, live: LiveJob | None) -> None:
+        stored = self.store.job(job)
+        if stored is None:
+            return
+        facts = stored.facts if live is None else live.facts
+        if facts.state not in ENDED:
+            version = facts.version + 1
+            self.store.update(msgspec.structs.replace(facts, state="cancelled", ended=time.time(), version=version))
+            self.live.pop(job, None)
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None and not self._closing.is_set():
-            live = self.live[job]
-            try:
-                ended = self._run(job, live)
-            except JournalError as error:
-                ended = {"state": "stopped", "error": str(error)}
-            except Exception as error:
-                logger.exception("job %s failed", job)
-                ended = {"state": "failed", "error": f"internal error ({type(error).__name__}); see the log"}
-            if self._closing.is_set() and ended["state"] != "done":
-                return  # as it was: it goes on at the next start
-            self._finish(job, live, ended)
+            self._work_on(job)
+
+    def _work_on(self, job: str) -> None:
+        live = self.live[job]
+        try:
+            ended = self._run(job, live)
+        except JournalError as error:
+            ended = {"state": "stopped", "error": str(error)}
+        except Exception as error:
+            logger.exception("job %s failed", job)
+            ended = {"state": "failed", "error": f"internal error ({type(error).__name__}); see the log"}
+        if ended is None or (self._closing.is_set() and ended["state"] != "done"):
+            return  # a scoring that is open; or as it was, to go on at the next start
+        self._finish(job, live, ended)
 
     def _finish(self, job: str, live: LiveJob, ended: dict[str, Any]) -> None:
         ended |= {"ended": time.time(), "waiting_for": ()}
@@ -282,8 +285,8 @@ class Coordinator:
             live.change(**ended)  # last: whoever hears of it may fetch answers or resume at once
         logger.info("job %s is %s%s", job, ended["state"], f": {ended['error']}" if ended.get("error") else "")
 
-    def _run(self, job: str, live: LiveJob) -> dict[str, Any]:
-        """Run a job to its end, or as far as it goes; returns what is to be recorded."""
+    def _run(self, job: str, live: LiveJob) -> dict[str, Any] | None:
+        """Run a job to its end, or as far as it goes; returns what is to be recorded: nothing, if it stays open."""
         if live.cancelled.is_set():
             return {"state": "cancelled"}
         stored = self.store.job(job)
@@ -294,13 +297,21 @@ class Coordinator:
         self.store.update(live.change(state="running", started=live.facts.started or time.time()))
         ledger = Ledger()
         watch = _Watch(live, ledger, self.store)
-        carrier = self.carrier(
-            job, wait_seconds=self.config.wait_for_parties, on_waiting=watch.waiting, cancelled=live.cancelled
-        )
+        patience: float = self.config.wait_for_parties
+        if isinstance(order, ScoreOrder):
+            patience = min(patience, PATIENCE_SECONDS)
+        carrier = self.carrier(job, wait_seconds=patience, on_waiting=watch.waiting, cancelled=live.cancelled)
         try:
-            with CarriedDriver(
-                carrier, order.parties, ledger=ledger, journal=self.journal.job(job), limit=self.config.message_limit
-            ) as driver:
+            with ExitStack() as stack:
+                driver = stack.enter_context(
+                    CarriedDriver(
+                        carrier,
+                        order.parties,
+                        ledger=ledger,
+                        journal=self.journal.job(job),
+                        limit=self.config.message_limit,
+                    )
+                )
                 outcome = run(
                     KINDS[type(order)].protocol(order, opening, self.store),
                     driver,
@@ -308,6 +319,10 @@ class Coordinator:
                     on_progress=watch.progress,
                     on_phase=watch.phase,
                 )
+                if isinstance(outcome, Scorer):
+                    stack.pop_all()
+                    self._keep_open(job, live, Scoring(live.facts.user, outcome, driver, ledger))
+                    return None
             return self._keep(order, live, outcome, ledger)
         except Cancelled:
             return {"state": "cancelled"}
@@ -315,6 +330,20 @@ class Coordinator:
             return {"state": "stopped", "error": str(error)}
         except WoodlotError as error:
             return {"state": "failed", "error": str(error)}
+
+    def _keep_open(self, job: str, live: LiveJob, scoring: Scoring) -> None:
+        """Have a scoring take requests, until it is closed, or a party does not answer."""
+
+        def on_end(ended: dict[str, Any]) -> None:
+            self.scorings.forget(job)
+            if not self._closing.is_set():
+                self._finish(job, live, ended)
+
+        scoring.on_end = on_end
+        self.scorings.add(job, scoring)
+        self.store.update(live.change(phase="scoring"))
+        if live.cancelled.is_set():
+            self.scorings.end(job, {"state": "cancelled"})
 
     def _keep(self, order: AnyOrder, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         cost = ledger.cost()
@@ -332,6 +361,7 @@ class Coordinator:
         while not self._closing.wait(HOUSEKEEPING_SECONDS):
             try:
                 self._record_ends()
+                self.scorings.end_idle()
                 connected = self.hub.connected()
                 self.store.note_presence(connected)
                 for job, untold in self.store.ended_untold():

@@ -23,6 +23,7 @@ from woodlot.service import coordinator_keys as keys
 from woodlot.service import coordinator_linear as linear
 from woodlot.service import coordinator_revocable as revocable
 from woodlot.service import coordinator_rows as rows
+from woodlot.service import coordinator_scores as scores
 from woodlot.service.coordinator_common import (
     CommonRows,
     Predicted,
@@ -53,6 +54,7 @@ from woodlot.service.orders import (
     RevokeOrder,
     RevokeRevocableOrder,
     RevokeRowsOrder,
+    ScoreOrder,
     TrainLinearOrder,
     TrainOrder,
     TrainRevocableOrder,
@@ -127,7 +129,7 @@ def _keep_prediction(kept: Kept, outcome: Predicted) -> dict[str, Any]:
     return row_facts(outcome.aligned) | {"model": order.model, "score": outcome.score}
 
 
-def _check_prediction(store: JobStore, order: PredictOrder) -> None:
+def _check_prediction(store: JobStore, order: PredictOrder | ScoreOrder) -> None:
     facts = store.model_facts(order.model)
     if store.is_linear(order.model):
         raise DataError("this is a linear model, not a forest: order predict-linear")
@@ -224,6 +226,7 @@ KINDS: dict[type[AnyOrder], Kind] = {
         rows.keep_prediction,
         rows.check_prediction,
     ),
+    ScoreOrder: Kind(scores.open_job, lambda kept, outcome: {}, _check_prediction),
     KeysOrder: Kind(keys.keys_job, keys.keep_keys, keys.check_keys),
     PredictEncryptedOrder: Kind(keys.predict_encrypted_job, keys.keep_prediction, keys.check_prediction),
 }

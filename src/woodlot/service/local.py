@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -92,6 +93,7 @@ class LocalFederation:
         id: str,
         n_jobs: int,
         dial: Callable[[str], str] = lambda address: address,
+        protocols: Sequence[str] = (),
     ) -> None:
         """Start the coordinator, and the parties as soon as it listens; they need not be connected yet.
 
@@ -105,6 +107,8 @@ class LocalFederation:
             Threads of each party.
         dial : callable
             The coordinator's address -> the address that parties dial: another one where something stands between.
+        protocols : sequence of str
+            What may be ordered, where that is not what a policy allows by default.
 
         """
         config = self.root / "coordinator" / "coordinator.toml"
@@ -114,7 +118,7 @@ class LocalFederation:
         dialled = dial(self.address)
         for party in self.parties:
             config = self.root / party / "party.toml"
-            config.write_text(_party_settings(dialled, tables[party], id, n_jobs))
+            config.write_text(_party_settings(dialled, tables[party], id, n_jobs, protocols))
             self._spawn(party, "party", config)
 
     def _spawn(self, name: str, command: str, config: Path) -> None:
@@ -184,12 +188,13 @@ class LocalFederation:
         self._processes.clear()
 
 
-def _party_settings(address: str, tables: Mapping[str, str], id: str, n_jobs: int) -> str:
+def _party_settings(address: str, tables: Mapping[str, str], id: str, n_jobs: int, protocols: Sequence[str]) -> str:
     lines = [f'coordinator = "{address}"', f"n_jobs = {n_jobs}", ""]
     for name, file in tables.items():
         lines += [f"[tables.{name}]", f'path = "{file}"', f'id = "{id}"', 'columns = "*"', ""]
-    lines += ["[policy]", f'train = ["{USER}"]', f'predict = ["{USER}"]', ""]
-    return "\n".join(lines)
+    lines += ["[policy]", f'train = ["{USER}"]', f'predict = ["{USER}"]']
+    lines += [f"protocols = {json.dumps(list(protocols))}"] if protocols else []
+    return "\n".join([*lines, ""])
 
 
 @contextmanager

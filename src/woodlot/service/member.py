@@ -70,6 +70,11 @@ class MemberJob:
         self._user = ""
         self._member: KeyMember | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been opened here, as in jobs that only bring news."""
+        return self._member is None
+
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         if isinstance(message, msg.OpenJob):

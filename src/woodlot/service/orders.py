@@ -43,13 +43,14 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """What only one party is told: its table, and its columns with labels and weights, where it has them.
 
     In an encrypted prediction there is no table; `columns` names, for each column of the request, the party's own, or
-    is empty where it is another party's.
+    is empty where it is another party's. A scoring has the key with which the user seals ids to this party.
     """
 
     table: str = ""
     label: str | None = None
     weight: str | None = None
     columns: tuple[str, ...] = ()
+    key: bytes = b""
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -339,6 +340,22 @@ class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
     model: JobId
 
 
+class ScoreOrder(Order, frozen=True, kw_only=True, tag="score"):
+    """Open a scoring: rows that the user names by their ids, a few at a time, until it is closed.
+
+    Attributes
+    ----------
+    model : str
+        The job that has grown the forest.
+    vote : {"soft", "majority"}
+        What a tree answers.
+
+    """
+
+    model: JobId
+    vote: Vote = "soft"
+
+
 class MemberOrder(Order, frozen=True, kw_only=True):
     """What orders say in which a helper and a key service take part; they are among the parties.
 
@@ -414,6 +431,7 @@ AnyOrder: TypeAlias = (
     | TrainRowsOrder
     | RevokeRowsOrder
     | PredictRowsOrder
+    | ScoreOrder
     | KeysOrder
     | PredictEncryptedOrder
 )

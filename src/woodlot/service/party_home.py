@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.labels import check_classes, check_targets
-from woodlot.data.sources import LoadedTable, TableSource
+from woodlot.data.sources import LoadedTable, Stamp, TableSource
+from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
@@ -28,6 +32,25 @@ from woodlot.trees.room import Room
 logger = logging.getLogger(__name__)
 
 O = TypeVar("O", bound=Order, covariant=True)
+
+
+class HeldTables:
+    """Tables that jobs share for as long as one of them holds on to it, and the file is as it was."""
+
+    def __init__(self) -> None:
+        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._held: WeakValueDictionary[tuple[str, Stamp], LoadedTable] = WeakValueDictionary()
+
+    def read(self, source: TableSource, spool: Spool | None) -> LoadedTable:
+        """The table of a source, read only where nobody holds it."""
+        with self._turns[source.name]:  # who comes while it is being read gets the same
+            stamp = source.stamp()
+            found = None if stamp is None else self._held.get((source.name, stamp))
+            if found is None:
+                found = source.read(spool)
+                if found.stamp is not None:
+                    self._held[source.name, found.stamp] = found
+            return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +79,8 @@ class PartyHome:
         Where tables are kept that may be larger than memory; None: in memory.
     cluster : callable or None
         Connects the cluster that columns or rows are spread over; None: they are all here.
+    held : HeldTables
+        The tables that some job has in its hands.
 
     """
 
@@ -71,6 +96,7 @@ class PartyHome:
     privacy: PrivacyConfig
     room: Room | None = None
     cluster: Callable[[], Cluster] | None = None
+    held: HeldTables = field(default_factory=lambda: HeldTables())
 
     @property
     def certificate(self) -> bytes:
@@ -109,6 +135,8 @@ class TakenOrder(Generic[O]):
         What was sealed to this party.
     loaded : LoadedTable
         The table that it names.
+    certificate : bytes
+        The user's.
 
     """
 
@@ -117,6 +145,7 @@ class TakenOrder(Generic[O]):
     user: str
     part: Part
     loaded: LoadedTable
+    certificate: bytes
 
     @property
     def job(self) -> str:

@@ -24,13 +24,13 @@ from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
     MemberOrder,
-    Part,
     PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
     RevokeOrder,
     RevokeRevocableOrder,
     RevokeRowsOrder,
+    ScoreOrder,
     TrainLinearOrder,
     TrainOrder,
     TrainRevocableOrder,
@@ -45,6 +45,7 @@ from woodlot.service.party_linear import LinearWork
 from woodlot.service.party_revocable import RevocableWork
 from woodlot.service.party_revoke import RevokeWork
 from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
+from woodlot.service.party_scores import ScoreWork
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
     TrainRowsOrder: TrainRowsWork,
     RevokeRowsOrder: TrainRowsWork,
     PredictRowsOrder: PredictRowsWork,
+    ScoreOrder: ScoreWork,
 }
 """What is done for each kind of order."""
 
@@ -71,6 +73,11 @@ class PartyJob:
         self.home = home
         self.job = job
         self._work: Work | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been opened here, as in jobs that only bring news."""
+        return self._work is None
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
@@ -98,7 +105,7 @@ class PartyJob:
         if isinstance(order, MemberOrder):
             self._work = ProviderWork(home, order, user, open_part(order, home.identity))
             return msg.JobOpened(n_aligned=None, fingerprint="")
-        taken = self._take(order, user, open_part(order, home.identity))
+        taken = self._take(order, user, message.certificate)
         self._work = WORK[type(order)](taken)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
         key = home.store.secret_for(self.job, "table")
@@ -107,23 +114,24 @@ class PartyJob:
             fingerprint=hmac.new(key, taken.loaded.digest.encode(), hashlib.sha256).hexdigest(),
         )
 
-    def _take(self, order: AnyOrder, user: str, part: Part) -> TakenOrder[AnyOrder]:
-        tables = self.home.tables
+    def _take(self, order: AnyOrder, user: str, certificate: bytes) -> TakenOrder[AnyOrder]:
+        tables, part = self.home.tables, open_part(order, self.home.identity)
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
         with private_errors(f"job {self.job}: table {part.table!r}", "its table cannot be used"):
             room = self.home.room
-            loaded = tables[part.table].read(None if room is None else room.spool)
+            loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
             for column in (part.label, part.weight):
                 if column is not None and column not in loaded.columns:
                     raise DataError(f"there is no column {column!r} in table {part.table!r}, or it may not be used")
-        return TakenOrder(self.home, order, user, part, loaded)
+        return TakenOrder(self.home, order, user, part, loaded, certificate)
 
     def _forget(self, message: msg.ForgetJob) -> msg.JobForgotten:
         if self._work is not None or self.job != housekeeping_job(message.job):
             raise RemoteProtocolError("ForgetJob is not due in this job")
         self.home.end_job(message.job)
         self.home.store.erase_dropped(message.job)
+        self.home.store.forget_batches(message.job)
         return msg.JobForgotten()
 
     def _leave(self, message: msg.LeaveNotice) -> msg.LeaveNoted:

@@ -30,6 +30,7 @@ P = TypeVar("P")
 SECRET_BYTES = 32
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
+_UNKNOWN_MODEL = "it does not know this model; was it trained with another state folder?"
 
 
 class PartyStore:
@@ -79,6 +80,14 @@ class PartyStore:
         """Take rows from the day's budget; see `PredictionBudget.spend`."""
         self._budget.spend(job, user, rows, now)
 
+    def spend_batch(self, job: str, batch: int, digest: bytes, user: str, rows: int, now: datetime) -> None:
+        """Take the rows of a scoring's batch from the day's budget; see `PredictionBudget.spend_batch`."""
+        self._budget.spend_batch(job, batch, digest, user, rows, now)
+
+    def forget_batches(self, job: str) -> None:
+        """No batch of a job will come any more."""
+        self._budget.end(job)
+
     # --- models ---
 
     def keep_model(self, job: str, forest: str, part: PartyForest) -> str:
@@ -88,10 +97,17 @@ class PartyStore:
 
     def model(self, job: str, forest: str, *, by: str = "") -> PartyForest:
         """The party's part of a forest; one that was replaced when a party left serves the job that did so only."""
-        dropped = self.folder / "models" / job / DROPPED
+        self.check_model(job, by=by)
+        return self._part(job, lambda folder: load_own_part(folder, self.party, forest))
+
+    def check_model(self, job: str, *, by: str = "") -> None:
+        """Refuse a model that is not there any more, or was replaced by another job than this."""
+        folder = self.folder / "models" / job
+        if not folder.is_dir():
+            raise DataError(_UNKNOWN_MODEL)
+        dropped = folder / DROPPED
         if dropped.is_file() and dropped.read_text() != by:
             raise DataError("this model was replaced when a party left it; use its successor")
-        return self._part(job, lambda folder: load_own_part(folder, self.party, forest))
 
     def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
         """Store the party's part of a linear model; returns its fingerprint."""
@@ -105,7 +121,7 @@ class PartyStore:
     def _part(self, job: str, load: Callable[[Path], P]) -> P:
         folder = self.folder / "models" / job
         if not folder.is_dir():
-            raise DataError("it does not know this model; was it trained with another state folder?")
+            raise DataError(_UNKNOWN_MODEL)
         try:
             return load(folder)
         except ModelFileError as error:

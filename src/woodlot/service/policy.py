@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +17,7 @@ from typing import Annotated, Literal, NoReturn, Self, get_args
 
 import msgspec
 
-from woodlot.exceptions import JournalError, PolicyError
+from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError
 
 Order = Literal[
     "align",
@@ -28,6 +30,7 @@ Order = Literal[
     "predict-linear",
     "train-rows",
     "predict-rows",
+    "score",
     "keys",
     "predict-encrypted",
 ]
@@ -53,7 +56,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     protocols : tuple of {"align", "train", "predict", "train-linear", "predict-linear", "train-rows", ...}
         What may be ordered at all. By default not what makes whole models of this party's rows ("train-rows"): their
         thresholds are everybody's to see; nor linear models ("train-linear"), which show sums of its columns, or
-        labels by their residuals.
+        labels by their residuals; nor "score", by which a user names single rows by their ids.
     train, predict : tuple of str
         Users who may order it, of rows too; ``"*"`` is everybody. Whoever may do one of them may also align; who may
         train may also have keys made, and have parties leave.
@@ -120,6 +123,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"not list {kind!r}; its operator can add it there"
             )
         needed: str = "train" if kind == "keys" or kind.startswith("revoke") else kind
+        needed = "predict" if kind == "score" else needed
         setting = needed.split("-")[0]
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
         if user in allowed or EVERYBODY in allowed:
@@ -169,6 +173,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise PolicyError(
                 "this party answers sealed predictions only (sealed_predictions); predict with sealed=True, or "
                 "--method sealed on the command line"
+            )
+
+    def check_single_rows(self) -> None:
+        """Refuse to answer for single rows, where the policy asks for many."""
+        if self.min_rows > 1:
+            raise PolicyError(
+                f"a scoring asks for single rows, and this party takes part with {self.min_rows} or more "
+                "(min_rows); predict the common rows instead"
             )
 
     def check_keys(self, setting: str) -> None:
@@ -240,6 +252,11 @@ class PredictionBudget:
                 "CREATE TABLE IF NOT EXISTS spent (job TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, "
                 "rows INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY (job, day)) STRICT"
             )
+            self._db.execute("CREATE INDEX IF NOT EXISTS spent_by_day ON spent (day, rows)")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS batches (job TEXT PRIMARY KEY, batch INTEGER NOT NULL, "
+                "digest BLOB NOT NULL) STRICT"
+            )
         except (OSError, sqlite3.Error) as error:
             self.close()
             self._fail(error)
@@ -268,6 +285,49 @@ class PredictionBudget:
             The record cannot be written, so that nothing may be predicted.
 
         """
+        with self._transaction(rows, now) as db:
+            self._spend(db, job, user, rows, now.astimezone(UTC))
+
+    def spend_batch(self, job: str, batch: int, digest: bytes, user: str, rows: int, now: datetime) -> None:
+        """Take the rows of one of a job's batches from the budget of the day, or refuse and take nothing.
+
+        A batch that comes again, before any other, is paid for already.
+
+        Parameters
+        ----------
+        job, user, rows, now
+            As for `spend`, but the rows of this batch alone.
+        batch : int
+            Its number; batches come in the order of their numbers.
+        digest : bytes
+            Tells it from every other.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If a later batch, or another one of this number, has come before.
+        PolicyError, JournalError
+            As for `spend`.
+
+        """
+        with self._transaction(rows, now) as db:
+            last = db.execute("SELECT batch, digest FROM batches WHERE job = ?", (job,)).fetchone()
+            if last == (batch, digest):
+                return
+            if last is not None and batch <= last[0]:
+                raise RemoteProtocolError(f"batch {batch} is not due: there was a batch {last[0]} already")
+            (paid,) = db.execute("SELECT coalesce(sum(rows), 0) FROM spent WHERE job = ?", (job,)).fetchone()
+            self._spend(db, job, user, paid + rows, now.astimezone(UTC))
+            db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", (job, batch, digest))
+
+    def end(self, job: str) -> None:
+        """Forget which batches a job has paid for: none will come any more. What was spent stays."""
+        with self._transaction(0, datetime.now(UTC)) as db:
+            db.execute("DELETE FROM batches WHERE job = ?", (job,))
+
+    @contextmanager
+    def _transaction(self, rows: int, now: datetime) -> Iterator[sqlite3.Connection]:
+        """Everything that is done in it, or nothing."""
         if rows < 0 or now.tzinfo is None:
             raise ValueError("rows must not be negative, and now needs a time zone")
         with self._lock:
@@ -276,7 +336,7 @@ class PredictionBudget:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
-                    self._spend(self._db, job, user, rows, now.astimezone(UTC))
+                    yield self._db
                     self._db.execute("COMMIT")
                 except BaseException:
                     if self._db.in_transaction:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import scores
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.revocable_keys import AskKeys
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.drivers.grpc_wire import call_later
 from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_keys import told_keys
+from woodlot.service.coordinator_scores import CLOSED
 from woodlot.service.job_store import ENDED, StoredJob
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -42,20 +48,32 @@ class UserDesk:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    def serve(self, user: Peer, data: bytes) -> bytes:
-        """Answer one encoded request of a user."""
+    def serve(self, user: Peer, data: bytes) -> bytes | Future[bytes]:
+        """Answer one encoded request of a user, now or as soon as there is an answer."""
         limit = self._coordinator.config.message_limit
         kind = "unreadable message"
         try:
             request = decode(data, limit=limit)
             kind = type(request).__name__
-            handler: Callable[[Peer, Any], Message] | None = getattr(self, f"_on_{kind}", None)
+            handler: Callable[[Peer, Any], Message | Future[Message]] | None = getattr(self, f"_on_{kind}", None)
             if handler is None:
                 raise RemoteProtocolError(f"the coordinator does not take {kind} from users")
-            return encode(handler(user, request), limit=limit)
+            reply = handler(user, request)
+            if isinstance(reply, Future):
+                return _then(reply, lambda: self._encoded(user, kind, reply.result))
+            return encode(reply, limit=limit)
         except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
-            logger.warning("user %s: %s is declined: %s", user.name, kind, error)
-            return encode(_declined(error))
+            return self._decline(user, kind, error)
+
+    def _encoded(self, user: Peer, kind: str, result: Callable[[], Message]) -> bytes:
+        try:
+            return encode(result(), limit=self._coordinator.config.message_limit)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._decline(user, kind, error)
+
+    def _decline(self, user: Peer, kind: str, error: Exception) -> bytes:
+        logger.warning("user %s: %s is declined: %s", user.name, kind, error)
+        return encode(_declined(error))
 
     # --- jobs ---
 
@@ -65,12 +83,28 @@ class UserDesk:
             self._coordinator.enqueue(job)
         return self._status(job)
 
-    def _on_AskJob(self, user: Peer, request: msg.AskJob) -> Message:
+    def _on_AskJob(self, user: Peer, request: msg.AskJob) -> Message | Future[Message]:
         self._own(user, request.job)
         live = self._coordinator.live.get(request.job)
         if live is None:
             return self._status(request.job)
-        return msg.JobStatus(facts=live.wait(request.seen, min(max(request.wait, 0.0), MAX_WAIT)))
+        news = live.watch(request.seen)
+        if not news.done():
+            call_later(min(max(request.wait, 0.0), MAX_WAIT), lambda: live.tell(news))
+        return _then(news, lambda: msg.JobStatus(facts=news.result()))
+
+    # --- online scoring ---
+
+    def _on_AskScore(self, user: Peer, request: scores.AskScore) -> Future[Message]:
+        return self._coordinator.scorings.ask(user.name, request)
+
+    def _on_CloseScoring(self, user: Peer, request: scores.CloseScoring) -> Message:
+        self._own(user, request.job)
+        if not self._coordinator.scorings.end(request.job, {"state": "done"}):
+            raise DataError(CLOSED)
+        return self._status(request.job)
+
+    # --- more of jobs ---
 
     def _on_ListJobs(self, user: Peer, request: msg.ListJobs) -> Message:
         stored = self._coordinator.store.of_user(user.name, MAX_JOBS)
@@ -156,6 +190,20 @@ class UserDesk:
         if facts.user != user.name:
             raise PolicyError(f"model {request.model} was ordered by {facts.user}; only {facts.user} may take it out")
         return self._coordinator.store.model_part(request.model)
+
+
+def _then(first: Future[Any], result: Callable[[], T]) -> Future[T]:
+    """What follows from a result, as soon as that is there."""
+    then: Future[T] = Future()
+
+    def follow(_: Future[Any]) -> None:
+        try:
+            then.set_result(result())
+        except Exception as error:  # noqa: BLE001 - it is for whoever asks for the result
+            then.set_exception(error)
+
+    first.add_done_callback(follow)
+    return then
 
 
 def _unknown(job: str) -> DataError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,13 @@ def gather_replies(
             slot, seed = forest.place_of(shuffled[0])[1], shuffled[1]
         requests[p] = msg.AskDecisions(wire=form, shuffled=slot, seed=seed)
     answers = (yield Round("predict", requests)) if requests else {}
+    return read_answers(answers, forest, n_rows)
+
+
+def read_answers(
+    answers: Mapping[str, Message], forest: CoordinatorForest, n_rows: int
+) -> tuple[list[wire.Reply | None], list[NDArray[np.bool_] | None]]:
+    """What the parties of a forest have answered, None for those that have not; and which rows each has, None: all."""
     replies: list[wire.Reply | None] = []
     known: list[NDArray[np.bool_] | None] = []
     for p in forest.parties:

@@ -284,7 +284,8 @@ class CarriedDriver:
         kind, digest = type(message).__name__, hashlib.sha256(sent).digest()
         # Of the request the digest is enough: the protocol makes it again.
         asked = Entry(Role.coordinator.value, party, number, kind, len(sent), digest, None)
-        self._journal.append([asked, Entry.of(party, Role.coordinator, number, type(reply).__name__, data)])
+        keep = not message.repeatable
+        self._journal.append([asked, Entry.of(party, Role.coordinator, number, type(reply).__name__, data, keep=keep)])
 
     def _note(self, travel: Travel | None) -> None:
         if self.ledger is not None and travel is not None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import OrderedDict
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from woodlot.exceptions import ConfigError, IdentityError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.messages.base import Role
@@ -44,11 +46,17 @@ CHECK_SECONDS = 1.0
 USER_THREADS = 64
 """How many users' requests are served at the same time; the others wait."""
 
+THREADS_OF_ONE_USER = 16
+"""How many of them work for the same user."""
+
 MAX_USER_REQUESTS = 64
 """How many requests of one user's connection are taken before the first is answered."""
 
 KEPT_BYTES = 64 << 20
 """Replies to users that are kept, the youngest first, in case their connection broke before they had them."""
+
+KEPT_SECONDS = 60.0
+"""For how long; a user that has not come back by then has given up."""
 
 _USER = "user"
 _MAX_USER_UNFINISHED = 4
@@ -73,7 +81,8 @@ class Hub:
         Takes a certificate (PEM) that the authority has signed and returns its owner, or raises `IdentityError`
         with the reason. Called when a connection opens and every second as long as it is open, in any thread.
     serve_user : callable
-        Takes a user and a request and returns the reply. Called in one of many threads; may take its time.
+        Takes a user and a request and returns the reply, or a future of it. Called in one of many threads; who waits
+        for something returns a future, and waits in no thread.
     greet : callable, optional
         Returns what each peer is sent first when it connects.
     message_limit : int
@@ -89,7 +98,7 @@ class Hub:
         credentials: Credentials,
         *,
         admit: Callable[[bytes], Peer],
-        serve_user: Callable[[Peer, bytes], bytes],
+        serve_user: Callable[[Peer, bytes], bytes | Future[bytes]],
         greet: Callable[[Peer], bytes] | None = None,
         message_limit: int = DEFAULT_LIMIT,
         frame_limit: int = FRAME_LIMIT,
@@ -104,6 +113,7 @@ class Hub:
         self._outbox = Outbox()
         self._answers = _Answers()
         self._visits: set[_Visit] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._closed = threading.Event()
         self._server: Any = None
         # Certificates are checked in threads of their own: users' long requests must not hold that up.
@@ -298,8 +308,7 @@ class Hub:
         name, label = visit.peer.name, request.label
         work = self._answers.get((name, label.job, label.number))
         if work is None:
-            loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(self._clerks, self._serve_user, visit.peer, request.data)
+            work = asyncio.ensure_future(self._work_for(visit.peer, request.data))
             self._answers.add((name, label.job, label.number), work)
         try:
             kind, reply = Kind.reply, await asyncio.shield(work)
@@ -312,6 +321,16 @@ class Hub:
             await visit.writer.send(label._replace(kind=kind), reply)
         except BROKEN:
             logger.info("user %r was gone before the reply was sent", name)
+
+    async def _work_for(self, peer: Peer, request: bytes) -> bytes:
+        """The reply to a user. One user's requests take some of the threads at most: the others' find one free."""
+        turns = self._turns.get(peer.name)
+        if turns is None:
+            turns = self._turns[peer.name] = asyncio.Semaphore(THREADS_OF_ONE_USER)
+        async with turns:
+            loop = asyncio.get_running_loop()
+            reply = await loop.run_in_executor(self._clerks, self._serve_user, peer, request)
+        return await asyncio.wrap_future(reply) if isinstance(reply, Future) else reply
 
 
 class _EndError(Exception):
@@ -360,7 +379,8 @@ class _Answers:
     """Replies to users by request, those at work and as many of the finished ones as there is room for."""
 
     def __init__(self) -> None:
-        self._work: OrderedDict[_Key, asyncio.Future[bytes]] = OrderedDict()
+        self._work: dict[_Key, asyncio.Future[bytes]] = {}
+        self._finished: deque[tuple[float, _Key, int]] = deque()
         self._n_bytes = 0
 
     def get(self, key: _Key) -> asyncio.Future[bytes] | None:
@@ -374,11 +394,13 @@ class _Answers:
         if done.cancelled() or done.exception() is not None:
             del self._work[key]
             return
-        self._n_bytes += _KEY_BYTES + len(done.result())
-        finished = [key for key, work in self._work.items() if work.done()] if self._n_bytes > KEPT_BYTES else []
-        for key in finished:
-            if self._n_bytes > KEPT_BYTES:
-                self._n_bytes -= _KEY_BYTES + len(self._work.pop(key).result())
+        now, size = time.monotonic(), _KEY_BYTES + len(done.result())
+        self._finished.append((now, key, size))
+        self._n_bytes += size
+        while self._finished and (self._n_bytes > KEPT_BYTES or self._finished[0][0] < now - KEPT_SECONDS):
+            _, oldest, size = self._finished.popleft()
+            self._n_bytes -= size
+            del self._work[oldest]
 
 
 def _only_requests(label: Label) -> None:

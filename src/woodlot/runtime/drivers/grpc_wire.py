@@ -173,6 +173,12 @@ def spawn(work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, event_loop())
 
 
+def call_later(seconds: float, call: Callable[[], object]) -> None:
+    """Have something quick done in the event loop, in some seconds; from any thread."""
+    loop = event_loop()
+    loop.call_soon_threadsafe(loop.call_later, seconds, call)
+
+
 def client_channel(address: str, credentials: Credentials, *, frame_limit: int = FRAME_LIMIT) -> grpc.aio.Channel:
     """A channel to the coordinator, which gives up rather than reconnect: who uses it has its own pace."""
     return grpc.aio.secure_channel(
