@@ -131,7 +131,7 @@ def federation_at(
 
 
 class ConnectedFederation:
-    """Parties that are reached through a coordinator. Make one with :func:`woodlot.connect`.
+    """Parties that are reached through a coordinator. Make one with `woodlot.connect`.
 
     Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
     them beside the answers that are delivered to it; this side does not.

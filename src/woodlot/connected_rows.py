@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConnectedRowFederation(ConnectedFederation):
-    """Parties with the same columns, reached through a coordinator. Make one with :func:`woodlot.connect`.
+    """Parties with the same columns, reached through a coordinator. Make one with `woodlot.connect`.
 
     Horizontal forests are fitted on it; they are whole, so that everybody predicts its own rows without the others.
 

@@ -189,7 +189,7 @@ class Member:
 
 
 class Federation:
-    """Parties that can grow and use a forest together. Make one with :meth:`Federation.local`.
+    """Parties that can grow and use a forest together. Make one with `Federation.local`.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ _SECRET_BYTES = 32
 
 
 class RowFederation(Federation):
-    """Clients with the same columns. Make one with :meth:`Federation.local`, ``layout="rows"``.
+    """Clients with the same columns. Make one with `Federation.local`, ``layout="rows"``.
 
     Attributes
     ----------

@@ -266,7 +266,7 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
 class FederatedExtraTreesRegressor(_ExtraTrees, WholeForestRegressor):
     """Federated extra-trees for regression: clients tell sums of targets, in fixed point.
 
-    Parameters and attributes as for :class:`FederatedExtraTreesClassifier`, except ``criterion`` ("squared_error") and
+    Parameters and attributes as for `FederatedExtraTreesClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), without ``classes`` and ``classes_``, and ``privacy`` must be None, as in the paper:
     randomised response is for labels. Clients tell the power of two above their largest target, so that sums are
     exact.

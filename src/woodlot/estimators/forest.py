@@ -288,7 +288,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
 class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore[misc]
     """Federated Forest for regression.
 
-    Parameters and attributes as for :class:`FederatedForestClassifier`, except ``criterion`` ("squared_error") and
+    Parameters and attributes as for `FederatedForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``class_weight``, ``voting`` and ``classes_``. With ``oob_score=True``,
     ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers.
     """

@@ -147,7 +147,7 @@ class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
 class LocalForestsRegressor(_LocalMethod, WholeForestRegressor):
     """Forests that clients grow alone, put together, for regression.
 
-    Parameters and attributes as for :class:`LocalForestsClassifier`, except ``criterion`` ("squared_error") and
+    Parameters and attributes as for `LocalForestsClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_``.
     """
 
@@ -301,7 +301,7 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
 class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
     """The collaborative forest for regression: leaves hold means of targets.
 
-    Parameters and attributes as for :class:`CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
+    Parameters and attributes as for `CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_`` and ``dp_leaf_epsilon``. Clients tell the power of two
     above their largest target, so that sums can be exact.
     """

@@ -381,12 +381,12 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
     alpha : float, default=0.0
         Strength of the L2 penalty.
     parties, fit_intercept, standardize, max_iter, tol, residuals, key_bits, verbose
-        As for :class:`FederatedLogisticRegression`; slopes are those of targets of unit variance.
+        As for `FederatedLogisticRegression`; slopes are those of targets of unit variance.
 
     Attributes
     ----------
     coef_, intercept_, n_iter_, disclosure_, cost_, linear_
-        As for :class:`FederatedLogisticRegression`.
+        As for `FederatedLogisticRegression`.
     """
 
     _task = "targets"

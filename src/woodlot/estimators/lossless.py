@@ -149,7 +149,7 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
 class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
     """The forest of all clients' rows together, for regression.
 
-    Parameters and attributes as for :class:`HorizontalForestClassifier`, except ``criterion`` ("squared_error") and
+    Parameters and attributes as for `HorizontalForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_``. Targets are added in fixed point: a leaf's answer is exact
     to about 2^-30 of the largest target for a million rows, and better for fewer. A node that none of its candidates
     improves is a leaf.

@@ -376,7 +376,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
 class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
     """RevFRF for regression: splits are encrypted, and a participant can leave.
 
-    Parameters and attributes as for :class:`RevocableForestClassifier`, except ``criterion`` ("squared_error"), and
+    Parameters and attributes as for `RevocableForestClassifier`, except ``criterion`` ("squared_error"), and
     without ``voting`` and ``classes_``.
     """
 

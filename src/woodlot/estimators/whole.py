@@ -259,11 +259,11 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         return self.combine().to_sklearn()
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """The model in ONNX, perhaps written to a file; see :meth:`CompleteForest.to_onnx`."""
+        """The model in ONNX, perhaps written to a file; see `CompleteForest.to_onnx`."""
         return self.combine().to_onnx(path)
 
     def to_treelite(self) -> Any:
-        """The model for treelite; see :meth:`CompleteForest.to_treelite`."""
+        """The model for treelite; see `CompleteForest.to_treelite`."""
         return self.combine().to_treelite()
 
     @property
