@@ -52,7 +52,7 @@ reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on genera
 
 docs: $(VENV)/docs.stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
 	$(BIN)/python scripts/who_sees_what.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products

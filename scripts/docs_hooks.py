@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
+_DIAGRAM = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
 _LINK = re.compile(r"(?<!\!)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
@@ -47,6 +49,9 @@ def _from_root(link: re.Match[str]) -> str:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Links that lead out of the documents are shown as the name of the file; links to folders lead to their index."""
     here = posixpath.dirname(page.file.src_uri)
+    for diagram in _DIAGRAM.findall(markdown):
+        if ";" in diagram:  # ends a line for Mermaid, which then draws nothing at all
+            get_plugin_logger(__name__).warning("%s: a diagram has a semicolon: use a comma", page.file.src_uri)
 
     def change(link: re.Match[str]) -> str:
         text, target = link.groups()
