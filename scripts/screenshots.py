@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -28,6 +29,7 @@ def pages_of(here: Stage) -> dict[str, str]:
         "tree-bank": f"models/{model}/trees/0?role=bank",
         "tree-shop": f"models/{model}/trees/0?role=shop",
         "who-saw-what": "disclosure",
+        "budget": "budget",
         "answers": f"answers?role=bank&job={here.jobs['predict']}&table=newcomers&label=default",
     }
 
@@ -40,14 +42,21 @@ def main() -> None:
         context = chromium.new_context(viewport={"width": 1200, "height": 760})
         page = context.new_page()
         page.goto(here.server.url)
-        for theme in ("light", "dark"):
-            page.evaluate(f"localStorage.setItem('theme', '{theme}')")
-            for name, path in pages_of(here).items():
-                page.goto(f"{here.server.address}{path}", wait_until="load")
-                page.wait_for_timeout(600)  # charts and trees are drawn by scripts
-                page.screenshot(path=IMAGES / f"{name}-{theme}.png")
-                print(IMAGES / f"{name}-{theme}.png")
+        take(page, here, pages_of(here))
+        job = here.revoke("shop")  # last: the model is then another one
+        take(page, here, {"receipts": "receipts", "receipt": f"receipts/{job}"})
         chromium.close()
+
+
+def take(page: Any, here: Stage, pages: dict[str, str]) -> None:
+    """Take pictures of some pages, in light and dark."""
+    for theme in ("light", "dark"):
+        page.evaluate(f"localStorage.setItem('theme', '{theme}')")
+        for name, path in pages.items():
+            page.goto(f"{here.server.address}{path}", wait_until="load")
+            page.wait_for_timeout(600)  # charts and trees are drawn by scripts
+            page.screenshot(path=IMAGES / f"{name}-{theme}.png")
+            print(IMAGES / f"{name}-{theme}.png")
 
 
 if __name__ == "__main__":

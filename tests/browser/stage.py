@@ -40,6 +40,13 @@ class Stage:
             model = wl.FederatedForestClassifier(**settings).fit(federation, y=Y)
             return model.forest_.model or ""
 
+    def revoke(self, party: str) -> str:
+        """Have a party leave the model; returns the job."""
+        with self.connect() as federation:
+            facts = federation.client.find_model(self.model)
+            order = federation.revoke_order(facts, party, 3, federation.find_labels(Y, None))
+            return str(federation.client.finish(federation.client.submit(order).job).job)
+
 
 @contextmanager
 def stage(rows: int = 1500) -> Iterator[Stage]:

@@ -58,6 +58,7 @@ class Pages:
         self._templates.filters |= {
             "bytes": readable_bytes, "seconds": readable_seconds, "when": _when, "ago": _ago, "lasting": _lasting,
             "percent": _percent, "count": lambda n: "" if n is None else f"{n:,}", "short": lambda name: name[:8],
+            "moment": lambda written: _when(datetime.fromisoformat(written).timestamp()),
         }  # fmt: skip
         self.app = FastAPI(title="Woodlot", docs_url=None, redoc_url=None, openapi_url=None)
         self.app.mount("/static", _Assets(directory=STATIC), name="static")

@@ -72,7 +72,7 @@ function draw() {
   for (const n of shown) {
     const [x, y] = at(n);
     const known = n.owner !== undefined || n.name !== undefined;
-    const group = make("g", { class: ["node", n.leaf ? "leaf" : "", known ? "own" : "", n.more ? "more" : "", way.has(n.id) ? "way" : "", n.id === chosen ? "chosen" : ""].join(" "), "data-id": n.id, role: "treeitem" });
+    const group = make("g", { class: ["node", n.leaf ? "leaf" : "", known ? "own" : "", n.owner === undefined ? "" : "owned", n.more ? "more" : "", way.has(n.id) ? "way" : "", n.id === chosen ? "chosen" : ""].join(" "), "data-id": n.id, role: "treeitem" });
     const box = make("rect", { class: "box", x: x - BOX.width / 2, y, width: BOX.width, height: BOX.height, rx: n.leaf ? 20 : 8 });
     if (n.owner !== undefined) {
       if (!owners.includes(n.owner)) { owners.push(n.owner); owners.sort(); }
