@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -103,6 +104,8 @@ class Processes:
         self.host = host
         self._prefix = prefix
         self._plain = plain
+        self.scripts: dict[str, tuple[str, Mapping[str, str]]] = {}
+        """Of services that are forked next: a script to run in them first, and what it finds in the environment."""
         self._running: dict[str, int] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -149,7 +152,7 @@ class Processes:
             self._children[child.pid] = child
             self._running[name] = child.pid
         else:
-            self._running[name] = mother().fork(command, log)
+            self._running[name] = mother().fork(command, log, *self.scripts.get(name, ("", {})))
 
     # --- watching and ending ---
 
@@ -175,6 +178,25 @@ class Processes:
     def stop(self, name: str) -> None:
         """End a service cleanly."""
         self._end(name, signal.SIGTERM)
+
+    def pid(self, name: str) -> int:
+        """The process number of a service that runs."""
+        return self._running[name]
+
+    def has_died(self, name: str) -> bool:
+        """Whether a service has ended by itself; if so, it can be started again."""
+        if _lives(self._running[name]):
+            return False
+        del self._running[name]
+        return True
+
+    def freeze(self, name: str) -> None:
+        """Stop a service where it is: it keeps its connections, and says nothing."""
+        os.kill(self._running[name], signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen service go on."""
+        os.kill(self._running[name], signal.SIGCONT)
 
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._running.pop(name)
@@ -221,11 +243,11 @@ class Mother:
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def fork(self, command: list[str], log: Path) -> int:
+    def fork(self, command: list[str], log: Path, script: str = "", environment: Mapping[str, str] = {}) -> int:
         """Start a service; returns its process number."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([command, str(log)]) + "\n")
+        self._process.stdin.write(json.dumps([command, str(log), script, dict(environment)]) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
@@ -261,7 +283,7 @@ def _warm() -> None:
     woodlot.CollaborativeForestClassifier(3, random_state=0, n_jobs=1).fit(rows, y="late")
 
 
-def _run(command: list[str], log: str) -> NoReturn:
+def _run(command: list[str], log: str, script: str, environment: Mapping[str, str]) -> NoReturn:
     """What a forked process does: the command line, as if it had been typed."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -272,6 +294,9 @@ def _run(command: list[str], log: str) -> NoReturn:
 
     code = 1
     try:
+        os.environ.update(environment)
+        if script:
+            runpy.run_path(script, run_name="service")
         app(command, standalone_mode=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -285,10 +310,10 @@ def _serve() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are not waited for
     _warm()
     while line := sys.stdin.readline():
-        command, log = json.loads(line)
+        what = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            _run(command, log)
+            _run(*what)
         print(pid, flush=True)
 
 

@@ -1,0 +1,241 @@
+"""Deaths and standstills of any process at any step of any protocol, step by step.
+
+A step is a message that has left its sender and has not arrived: the proxy holds it while the fault happens. So a party
+that dies at its request has not begun, one that dies at its reply has recorded it and nobody knows; and the coordinator
+that dies at a reply has to ask again. A protocol is run once without faults, which gives its steps; then again with
+faults at every so many of them, at victims in turn, a few faults in each run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from frame_proxy import FrameProxy, Seen
+from kill_stage import Stage
+from processes import Processes, processes, wait_until
+from small_jobs import COORDINATOR
+from tally import Tally
+from world import World
+
+from woodlot.connected import ConnectedFederation
+from woodlot.runtime.frames import Kind
+from woodlot.runtime.journal import Journal
+from woodlot.service.orders import AnyOrder
+
+FAULTS_IN_A_RUN = 4
+STANDSTILL = 0.4
+"""Seconds of a short SIGSTOP, which nobody misses. A long one lasts until its victim is missed."""
+PROVED = "resumed by itself; same result bit for bit; every recorded message kept; nothing paid twice"
+
+U = TypeVar("U", bound=ConnectedFederation)
+
+
+class Step(NamedTuple):
+    """A message of a job, at which something happens."""
+
+    member: str
+    kind: Kind
+    number: int
+
+
+class Fault(NamedTuple):
+    """What happens to whom."""
+
+    how: str
+    victim: str
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One kind of job.
+
+    Attributes
+    ----------
+    name : str
+        For the account.
+    order : callable
+        Makes an order; every one must come to the same outcome. It may run what comes before.
+    outcome : callable
+        From a job that is done to what must be the same however often somebody dies.
+    every : int
+        Faults come at every so many steps.
+
+    """
+
+    name: str
+    order: Callable[[Any], AnyOrder]
+    outcome: Callable[[Any, str], Any]
+    every: int = 3
+
+
+class FaultStage(Stage[U]):
+    """Processes behind a frame proxy."""
+
+    def __init__(
+        self,
+        running: Processes,
+        proxy: FrameProxy,
+        user: U,
+        pool: ThreadPoolExecutor,
+        train_order: Callable[[U], AnyOrder],
+        outcome_of: Callable[[str], Any],
+    ) -> None:
+        self.proxy = proxy
+        self._turn = threading.Lock()
+        self._snapshots: list[tuple[str, list[tuple[int, bytes]]]] = []
+        self._coordinator_deaths = 0
+        self._made: dict[str, str] = {}
+        super().__init__(running, user, pool, train_order, outcome_of)
+
+    # --- runs ---
+
+    def once(self, what: str, make: Callable[[Any], AnyOrder]) -> str:
+        """A job that others build on, run when it is first needed."""
+        if what not in self._made:
+            self._made[what], _ = self.run(make(self))
+        return self._made[what]
+
+    def steps(self, order: AnyOrder) -> list[Step]:
+        """Run a job without faults; returns its messages in the order in which they were sent."""
+        steps: dict[Step, None] = {}
+
+        def note(seen: Seen) -> None:
+            if seen.job == order.job:
+                steps[Step(seen.member, seen.kind, seen.number)] = None
+
+        self.proxy.on_message = note
+        try:
+            _, facts = self.run(order)
+        finally:
+            self.proxy.on_message = None
+        assert facts.state == "done"
+        return list(steps)
+
+    def run_with(self, order: AnyOrder, faults: dict[Step, Fault], noted: Counter[str]) -> None:
+        """Run a job in which things happen; all of them do, and none loses anything that was recorded."""
+        due = dict(faults)
+        self._snapshots.clear()
+
+        def act(seen: Seen) -> None:
+            if seen.job == order.job:
+                with self._turn:
+                    fault = due.pop(Step(seen.member, seen.kind, seen.number), None)
+                    if fault is not None:
+                        noted[f"{fault.how} of {kind_of(fault)}"] += 1
+                        self.inflict(fault, order.job)
+
+        self.proxy.on_message = act
+        try:
+            _, facts = self.run(order)
+        finally:
+            self.proxy.on_message = None
+        assert facts.state == "done"
+        assert not due
+        self.check_journals(order.job)
+        for name, before in self._snapshots:
+            assert self.recorded(name, order.job)[: len(before)] == before
+
+    def inflict(self, fault: Fault, job: str) -> None:
+        """Have it happen, now."""
+        if fault.how == "SIGSTOP":
+            self.running.freeze(fault.victim)
+            threading.Timer(STANDSTILL, self._thaw, [self.running.pid(fault.victim)]).start()
+        elif fault.how == "long SIGSTOP":
+            self._freeze_until_missed(fault.victim)
+        else:
+            victims = self.everybody if fault.how == "kill -9 at once" else [fault.victim]
+            self._coordinator_deaths += COORDINATOR in victims
+            if self._coordinator_deaths % 3 == 2 and victims == [COORDINATOR]:
+                # New processes, or the parties would wait longer and longer between their attempts to connect.
+                victims = self.everybody
+            for victim in victims:
+                self.running.kill(victim)
+            self._snapshots += [(victim, self.recorded(victim, job)) for victim in victims]
+            for victim in random.Random(len(self._snapshots)).sample(victims, len(victims)):
+                self.running.restart(victim)
+
+    def _thaw(self, pid: int) -> None:
+        with suppress(ProcessLookupError):  # it has died since
+            os.kill(pid, signal.SIGCONT)
+
+    def _freeze_until_missed(self, victim: str) -> None:
+        """Others take it for dead, and it does not know."""
+        log = COORDINATOR if victim != COORDINATOR else self.parties[0]
+        begin = len(self.running.log(log))
+        words = f"party {victim!r} is disconnected" if victim != COORDINATOR else "not connected to the coordinator"
+
+        def wake() -> None:
+            try:
+                wait_until(lambda: words in self.running.log(log)[begin:], f"{victim} to be missed")
+            finally:
+                self.running.thaw(victim)
+
+        self.running.freeze(victim)
+        threading.Thread(target=wake).start()
+
+    def recorded(self, name: str, job: str) -> list[tuple[int, bytes]]:
+        """What a service's journal has of a job: one link for each record."""
+        with closing(Journal.read(self.running.journal(name))) as journal:
+            return [(record.position, record.chain) for record in journal.job(job).records()]
+
+
+def kind_of(fault: Fault) -> str:
+    """Whom a fault hits, for the account."""
+    if fault.how == "kill -9 at once":
+        return "everybody"
+    roles = {COORDINATOR: "the coordinator", "helper": "the helper", "keys": "the key service"}
+    return roles.get(fault.victim, "a party")
+
+
+def deal(steps: list[Step], victims: tuple[str, ...], every: int, seed: int) -> list[dict[Step, Fault]]:
+    """Faults at every so many steps, in runs of a few; all victims come in turn, and each at steps of its own too."""
+    rng = random.Random(seed)
+    chosen = list(range(rng.randrange(every), len(steps), every))
+    faults: dict[int, Fault] = {}
+    turns = rng.sample(victims, len(victims))
+    for turn, place in enumerate(chosen):
+        victim = turns[turn // 2 % len(turns)]
+        if turn % 2:
+            victim = rng.choice([steps[place].member, COORDINATOR])  # who sends or gets this very message
+        how = rng.choice(["kill -9", "kill -9", "kill -9", "SIGSTOP"])
+        faults[place] = Fault(how, victim)
+    faults[rng.choice(chosen)] = Fault("kill -9 at once", COORDINATOR)
+    n_runs = -(-len(chosen) // FAULTS_IN_A_RUN)
+    return [{steps[place]: faults[place] for place in chosen[run::n_runs]} for run in range(n_runs)]
+
+
+def sweep(stage: FaultStage[Any], protocol: Protocol, tally: Tally, seed: int = 0) -> None:
+    """Run a protocol with faults at its steps; everything must come out as without."""
+    order = protocol.order(stage)
+    steps = stage.steps(order)
+    expected = protocol.outcome(stage, order.job)
+    victims = (COORDINATOR, *order.parties)
+    for faults in deal(steps, victims, protocol.every, seed):
+        with tally.checking(PROVED, protocol.name) as noted:
+            again = protocol.order(stage)
+            stage.run_with(again, faults, noted)
+            assert protocol.outcome(stage, again.job) == expected, faults
+
+
+@contextmanager
+def behind_proxy(world: World) -> Iterator[tuple[Processes, FrameProxy]]:
+    """The services of a world, whose members reach the coordinator through a frame proxy."""
+    proxy = FrameProxy(world.root, lambda: world.address)
+    proxy.start()
+    try:
+        for settings in world.settings.values():
+            settings["coordinator"] = proxy.address
+        with processes(world) as running:
+            running.wait_connected()
+            yield running, proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,111 @@
+"""Kill -9 between any two operations on files: folders are replaced, keys and models erased, and nothing is half done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import crash_points
+import pytest
+import row_jobs
+import vertical_jobs
+from processes import wait_until
+from row_jobs import Rows, clinics
+from small_jobs import COORDINATOR
+from sweep import PROVED, FaultStage, Protocol
+from tally import Tally
+from vertical_jobs import Columns, companies
+
+pytestmark = pytest.mark.faults
+
+MOST_POINTS = 8
+
+
+@pytest.fixture(scope="module")
+def columns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Columns]:
+    with companies(tmp_path_factory.mktemp("points")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
+    with clinics(tmp_path_factory.mktemp("points")) as made:
+        yield made
+
+
+def restarted(stage: FaultStage[Any], victim: str, number: int) -> Path:
+    """A new process of the victim, that counts its operations and dies at one; returns where the count is."""
+    state = stage.running.world.root / victim / "state"
+    setting = {crash_points.SETTING: f"{number} {state}"}
+    stage.running.scripts[victim] = (crash_points.__file__, setting)
+    stage.running.kill(victim)
+    stage.running.restart(victim)
+    del stage.running.scripts[victim]
+    if victim != COORDINATOR or number == 0:
+        wait_until(lambda: all(stage.user.client.parties().values()), "everybody to connect")
+    return state.with_name("state.count")
+
+
+def die_at_operations(
+    stage: FaultStage[Any], protocol: Protocol, victim: str, tally: Tally, most: int = MOST_POINTS
+) -> None:
+    """Run a job again and again; each time its victim dies before another of its operations on files."""
+    order = protocol.order(stage)
+    counted = restarted(stage, victim, 0)
+    at_start = len(operations(counted))
+    stage.run(order)
+    expected = protocol.outcome(stage, order.job)
+    # Files that are only opened are in folders that do not count yet; what comes after decides.
+    done = operations(counted)
+    points = [n for n, line in enumerate(done, 1) if n > at_start and not line.startswith("open ")]
+    assert points
+    for number in points[:: -(-len(points) // most)]:
+        with tally.checking(PROVED, protocol.name) as noted:
+            again = protocol.order(stage)
+            restarted(stage, victim, number)
+            job, end = stage.begin(again)
+            noted["kill -9 between operations on files"] += 1
+            wait_until(lambda: stage.running.has_died(victim), f"{victim} to die at {done[number - 1]}", pause=0.002)
+            stage.running.restart(victim)
+            assert end.result().state == "done"
+            assert protocol.outcome(stage, job) == expected, done[number - 1]
+            stage.check_journals(job)
+            assert not left_over(stage, victim), done[number - 1]
+
+
+def operations(counted: Path) -> list[str]:
+    return counted.read_text().splitlines()
+
+
+def left_over(stage: FaultStage[Any], name: str) -> list[Path]:
+    """What was begun and never became a file or folder of its own name: it would outlive what it is a copy of."""
+    return list((stage.running.world.root / name / "state").rglob(".*"))
+
+
+def chosen(module: Any, *names: str) -> list[Protocol]:
+    return [protocol for protocol in module.PROTOCOLS if protocol.name in names]
+
+
+OVER_COLUMNS = [
+    (protocol, victim)
+    for protocol in chosen(
+        vertical_jobs, "align (private intersection)", "train", "train linear", "predict", "revoke, level 1",
+        "train revocable", "revoke revocable, level 1", "revoke revocable, level 2",
+    )
+    for victim in ((COORDINATOR, "bank", "helper", "keys") if "revocable" in protocol.name else (COORDINATOR, "bank"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("protocol", "victim"), OVER_COLUMNS, ids=lambda value: getattr(value, "name", value))
+def test_over_columns(columns: Columns, protocol: Protocol, victim: str, tally: Tally) -> None:
+    die_at_operations(columns, protocol, victim, tally)
+
+
+OVER_ROWS = chosen(row_jobs, "horizontal rounds, collaborative", "predict over rows", "revoke over rows, level 3")
+
+
+@pytest.mark.parametrize("protocol", OVER_ROWS, ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize("victim", [COORDINATOR, "anna"])
+def test_over_rows(rows: Rows, protocol: Protocol, victim: str, tally: Tally) -> None:
+    die_at_operations(rows, protocol, victim, tally)
