@@ -82,7 +82,8 @@ def leaving(stage: Rows, job: str) -> Any:
     statement = client.receipt(job).statement
     assert not [m for m in client.models() if m.model == statement.model]
     assert not (root / COORDINATOR / "state" / "models" / statement.model / "forest").exists()
-    return client.find_model(job).forest, statement.after, statement.trees, statement.parties_after
+    facts = client.job(job)
+    return client.find_model(job).forest, statement.after, statement.trees, statement.parties_after, facts.n_rows
 
 
 # --- orders ---

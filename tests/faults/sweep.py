@@ -188,6 +188,11 @@ class FaultStage(Stage[U]):
             return [(record.position, record.chain) for record in journal.job(job).records()]
 
 
+def named(protocols: list[Protocol], name: str) -> Protocol:
+    """The protocol of that name."""
+    return next(protocol for protocol in protocols if protocol.name == name)
+
+
 def kind_of(fault: Fault) -> str:
     """Whom a fault hits, for the account."""
     if fault.how == "kill -9 at once":

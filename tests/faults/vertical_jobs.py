@@ -136,9 +136,10 @@ def leaving(stage: Columns, job: str) -> Any:
     assert not [m for m in client.models() if m.model == statement.model]
     assert not (root / COORDINATOR / "state" / "models" / statement.model / "forest").exists()
     assert not list((root / COORDINATOR / "state" / "keys").glob(f"*{statement.model}*"))
+    facts = client.job(job)
     return (
         client.find_model(job).forest, statement.after["coordinator"], statement.trees, statement.keys_before,
-        statement.keys_after, statement.parties_after, statement.epoch_after,
+        statement.keys_after, statement.parties_after, statement.epoch_after, facts.n_rows, facts.name, facts.score,
     )  # fmt: skip
 
 

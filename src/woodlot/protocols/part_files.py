@@ -25,6 +25,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.whole_files import replace_folder
 from woodlot.exceptions import ModelFileError
 
 COORDINATOR = "coordinator"
@@ -64,15 +65,7 @@ def write_own(folder: Path, kind: str, model: str, party: str, packed: Packed) -
 
     Returns the part's fingerprint.
     """
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        write_part(staging / "part", kind, model, party, packed)
-        if folder.exists():
-            folder.rename(staging / "old")
-        (staging / "part").rename(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    replace_folder(folder, lambda staging: write_part(staging, kind, model, party, packed))
     return digest_of(packed)
 
 
@@ -100,9 +93,9 @@ def format_of(folder: Path) -> str:
 
 
 def write_part(folder: Path, kind: str, model: str, role: str, packed: Packed) -> None:
-    """Write the part of one role into a new folder; ``model`` is what all parts of a model have in common."""
+    """Write the part of one role into a folder; ``model`` is what all parts of a model have in common."""
     header, arrays = packed
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / ARRAYS
     # numpy's own way compresses three times as long for a few percent, which a user waits for after every training
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:

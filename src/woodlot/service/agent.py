@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import IdentityError
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.grpc_line import PartyLine
@@ -44,7 +45,8 @@ class Agent:
 
     def _connect(self, config: PartyConfig | MemberConfig, open_job: Callable[[str], Handler]) -> None:
         """Open the journal, and prepare the line; the state folder must be there."""
-        self._journal = Journal(config.state / JOURNAL, durable=True)
+        self._journal = Journal(config.state / JOURNAL, durable=True)  # its lock: nobody else writes there now
+        finish_writing(config.state)
         self._sessions = Sessions(self.identity.name, open_job, journal=self._journal, limit=config.message_limit)
         self._line = PartyLine(
             str(config.coordinator),

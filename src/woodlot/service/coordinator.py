@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import (
     DataError,
     IdentityError,
@@ -82,7 +83,8 @@ class Coordinator:
         self.trust = Trust(identity.authority, file if config.revocations is not None or file.exists() else None)
         self.store = JobStore(config.state)
         try:
-            self.journal = Journal(config.state / JOURNAL, durable=False)
+            self.journal = Journal(config.state / JOURNAL, durable=False)  # its lock: nobody else writes there now
+            finish_writing(config.state)
         except BaseException:
             self.store.close()
             raise

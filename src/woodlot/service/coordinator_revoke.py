@@ -168,12 +168,11 @@ def keep_revocation(
 ) -> dict[str, Any]:  # fmt: skip
     """Store the new model and the receipt, replace the former model by it, and note that the leaver is to be told."""
     store.note_untold(order.job, order.leaver)
-    told = {"model": order.job, "n_rows": None if outcome is None else outcome.former.n_rows}
     before = store.model_facts(order.model)
     if outcome is None:
         if not before.replaced_by:
             store.retire_model(order.model, order.job)
-        return told
+        return _told(store.model_facts(order.job))
     forest = outcome.regrown.forest
     splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
     after = msgspec.structs.replace(
@@ -206,7 +205,12 @@ def keep_revocation(
         stated |= {"keys_before": keys.before, "keys_after": keys.after.keys.epoch, "revoked_key": keys.revoked}
     _keep_receipt(store, identity, order, before, after, regrown.searched, stated)
     store.retire_model(order.model, order.job)
-    return told | {"name": after.name, "score": outcome.oob.score}
+    return _told(after)
+
+
+def _told(model: msg.ModelFacts) -> dict[str, Any]:
+    """What a user is told of a job that has left a model."""
+    return {"model": model.model, "n_rows": model.n_rows, "name": model.name, "score": model.oob_score}
 
 
 def _keep_receipt(
@@ -261,7 +265,7 @@ def keep_rows_revocation(kept: Kept, outcome: WholeParts | None) -> dict[str, An
     before = store.model_facts(order.model)
     if outcome is not None:
         former = store.forest(order.model)
-        told = keep_training(kept, outcome, before.epoch + 1)
+        keep_training(kept, outcome, before.epoch + 1)
         forests = (former.coordinator, outcome[0])
         sizes = [np.diff(forest.structure.offset) for forest in forests]
         n_trees = max(len(size) for size in sizes)
@@ -276,8 +280,6 @@ def keep_rows_revocation(kept: Kept, outcome: WholeParts | None) -> dict[str, An
             "before": digests[0], "after": digests[1], "trees": tree_changes(removed, regrown), "scores": None,
         }  # fmt: skip
         _keep_receipt(store, kept.identity, order, before, after, after.n_nodes, stated)
-    else:
-        told = {"model": order.job, "n_rows": None}
     if not before.replaced_by:
         store.retire_model(order.model, order.job)
-    return told
+    return _told(store.model_facts(order.job))

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.whole_files import replace_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
@@ -229,13 +229,13 @@ class JobStore:
     def retire_model(self, model: str, successor: str) -> None:
         """Replace a model that a party has left: its parts are erased, and what is known of it names its successor."""
         facts = msgspec.structs.replace(self.model_facts(model), replaced_by=successor, disclosure="[]", cost="{}")
+        for kind in ("keys", "rebuilding"):  # first: once the model names its successor nobody comes back to erase
+            self._erase(self.folder / kind / model)
 
         def fill(folder: Path) -> None:
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
 
         self._replace(self._model(model), fill)
-        for kind in ("keys", "rebuilding"):
-            shutil.rmtree(self.folder / kind / model, ignore_errors=True)
 
     def keep_receipt(self, job: str, text: str) -> None:
         """Store the receipt of a revocation."""
@@ -375,17 +375,16 @@ class JobStore:
     def _replace(self, target: Path, fill: Callable[[Path], None]) -> None:
         """Write a folder at once or not at all."""
         try:
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-            try:
-                fill(staging)
-                shutil.rmtree(target, ignore_errors=True)
-                staging.rename(target)
-            except BaseException:
-                shutil.rmtree(staging, ignore_errors=True)
-                raise
+            replace_folder(target, fill)
         except OSError as error:
             raise JournalError(f"{target} cannot be written ({error}); make room on the disk") from error
+
+    def _erase(self, folder: Path) -> None:
+        try:
+            if folder.exists():
+                shutil.rmtree(folder)
+        except OSError as error:
+            raise JournalError(f"{folder} cannot be erased ({error}); let this user write there") from error
 
 
 def _facts(data: bytes) -> JobFacts:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from woodlot.data.sources import read_private
+from woodlot.data.whole_files import write_whole
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.agreement import KEY_BYTES, derive
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
@@ -96,13 +97,7 @@ class KeyStore:
     def _write(self, name: str, data: bytes) -> None:
         """Write a file at once or not at all; nobody else may read it."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staging = self._folder / f".{name}"
-        handle = os.open(staging, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data.hex().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(self._folder / name)
+        write_whole(self._folder / name, lambda file: file.write(data.hex().encode()))
 
 
 def _read(path: Path, what: str) -> bytes:

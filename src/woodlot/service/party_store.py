@@ -7,7 +7,6 @@ import hmac
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.sources import LoadedTable, read_private
+from woodlot.data.whole_files import write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
 from woodlot.protocols.linear.files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.model import PartyLinear
@@ -130,7 +130,7 @@ class PartyStore:
     def drop_model(self, model: str, job: str) -> None:
         """Use the party's part of a forest no longer; it is erased when the job that replaces it has ended."""
         with _on_disk("the end of its part of a model"):
-            _write(self.folder / "models" / model / DROPPED, lambda file: file.write(job.encode()))
+            write_whole(self.folder / "models" / model / DROPPED, lambda file: file.write(job.encode()))
 
     def erase_dropped(self, job: str) -> None:
         """Erase what a job has replaced."""
@@ -154,8 +154,8 @@ class PartyStore:
         with _on_disk("the alignment"):
             folder = self.folder / "alignments" / job
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(folder / "rows.npy", lambda file: np.save(file, rows, allow_pickle=False))
-            _write(folder / "facts.json", lambda file: file.write(json.dumps(facts).encode()))
+            write_whole(folder / "rows.npy", lambda file: np.save(file, rows, allow_pickle=False))
+            write_whole(folder / "facts.json", lambda file: file.write(json.dumps(facts).encode()))
 
     def alignment(self, job: str, parties: Sequence[str], table: LoadedTable) -> NDArray[np.int64]:
         """The common rows that were found before, unless the table has changed since."""
@@ -195,7 +195,7 @@ class PartyStore:
         with _on_disk("the answers"):
             folder = self.folder / "answers"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
+            write_whole(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
 
 
 @contextmanager
@@ -207,21 +207,7 @@ def _on_disk(what: str) -> Iterator[None]:
         raise JournalError(f"{what} cannot be written: {error.strerror}") from error
 
 
-def _write(path: Path, fill: Any) -> None:
-    """Write a file at once or not at all."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def _read_or_make_secret(path: Path) -> bytes:
     if not path.exists():
-        _write(path, lambda file: file.write(os.urandom(SECRET_BYTES).hex().encode()))
+        write_whole(path, lambda file: file.write(os.urandom(SECRET_BYTES).hex().encode()))
     return read_private(path, "the party's own secret")

@@ -1,0 +1,126 @@
+"""Files and folders that are written at once or not at all, whatever ends the process or the machine in between.
+
+::
+
+    .NAME-xxxxxxxx    being written, or being erased: it counts for nothing
+    .NAME.new         a folder that is complete, and about to take the place of the one of that name
+
+A name changes when what it stands for has reached the disk. Who finds a folder ``.NAME.new`` after a crash puts it in
+its place, and erases the rest; see `finish_writing`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+_BEGUN = re.compile(r"\..+-[a-z0-9_]{8}")
+_READY = re.compile(r"\.(.+)\.new")
+
+
+def write_whole(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file that only its owner can read; what is there already is replaced at once or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder must be there.
+    fill : callable
+        Writes to what it is given.
+
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
+    """Write a folder that only its owner can enter; what is there already is replaced at once or not at all.
+
+    Parameters
+    ----------
+    target : Path
+        The folder; those above it are made.
+    fill : callable
+        Writes into the folder that it is given.
+
+    """
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    staging = _beside(target)
+    try:
+        fill(staging)
+        _sync_all(staging)
+        ready = target.with_name(f".{target.name}.new")
+        staging.rename(ready)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    _sync(target.parent)
+    _put_in_place(ready, target)
+
+
+def finish_writing(root: Path) -> None:
+    """End what a crash has left unfinished anywhere below a folder: for whoever alone writes there, before it does.
+
+    Parameters
+    ----------
+    root : Path
+        The folder; without it there is nothing to end.
+
+    """
+    for folder, names, files in os.walk(root):
+        for name in list(names):
+            path = Path(folder, name)
+            if ready := _READY.fullmatch(name):
+                names.remove(name)
+                _put_in_place(path, path.with_name(ready[1]))
+            elif _BEGUN.fullmatch(name):
+                names.remove(name)
+                shutil.rmtree(path)
+        for name in files:
+            if _BEGUN.fullmatch(name):
+                Path(folder, name).unlink()
+
+
+def _put_in_place(ready: Path, target: Path) -> None:
+    former = None
+    if target.exists():
+        former = _beside(target)
+        target.rename(former / target.name)
+    ready.rename(target)
+    _sync(target.parent)
+    if former is not None:
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def _beside(target: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+
+
+def _sync_all(root: Path) -> None:
+    for folder, _, files in os.walk(root):
+        for name in files:
+            _sync(Path(folder, name))
+        _sync(Path(folder))
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, reach the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

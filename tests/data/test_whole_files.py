@@ -1,0 +1,95 @@
+"""Folders are replaced at once or not at all, also where the process is killed before any operation on the disk."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from woodlot.data import whole_files
+from woodlot.data.whole_files import finish_writing, replace_folder, write_whole
+
+CRASH_POINTS = Path(__file__).parents[1] / "faults" / "crash_points.py"
+
+# Without the package, which takes longer to import than everything else here.
+CHILD = """
+import runpy, sys
+from pathlib import Path
+
+target = Path(sys.argv[1])
+files = runpy.run_path(sys.argv[2])
+
+def fill(folder):
+    for name in ("a", "b"):
+        (folder / name).write_text("new")
+
+runpy.run_path(sys.argv[3], run_name="service")
+files["replace_folder"](target, fill)
+files["write_whole"](target.parent / "single", lambda file: file.write(b"new"))
+"""
+
+
+def run_child(root: Path, number: int) -> int:
+    """Replace a folder and a file in a process that dies before one of its operations; returns how it ended."""
+    command = [sys.executable, "-c", CHILD, root / "models" / "x", whole_files.__file__, CRASH_POINTS]
+    return subprocess.run(command, env={"WOODLOT_TEST_DIE_AT": f"{number} {root}"}, check=False).returncode
+
+
+def set_up(root: Path) -> None:
+    replace_folder(
+        root / "models" / "x", lambda folder: [(folder / name).write_text("old") for name in ("a", "b", "c")]
+    )
+    write_whole(root / "models" / "single", lambda file: file.write(b"old"))
+
+
+def found(root: Path) -> tuple[dict[str, str], str]:
+    files = {path.name: path.read_text() for path in (root / "models" / "x").iterdir()}
+    return files, (root / "models" / "single").read_text()
+
+
+OLD, NEW = {"a": "old", "b": "old", "c": "old"}, {"a": "new", "b": "new"}
+
+
+def test_a_death_at_any_operation_leaves_the_former_or_the_new(tmp_path: Path) -> None:
+    seen, number, ended = [], 0, -signal.SIGKILL
+    while ended:
+        number += 1
+        root = tmp_path / str(number)
+        set_up(root)
+        ended = run_child(root, number)
+        assert ended in (0, -signal.SIGKILL)
+        for _ in range(2):  # the second time there is nothing left to do
+            finish_writing(root)
+            seen.append(found(root))
+        assert sorted(path.name for path in (root / "models").iterdir()) == ["single", "x"]
+    assert seen == sorted(seen, key=[(OLD, "old"), (NEW, "old"), (NEW, "new")].index)
+    assert number > 8
+    assert {folder["a"] + file for folder, file in seen} == {"oldold", "newold", "newnew"}
+
+
+def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    set_up(tmp_path)
+
+    def fail(_: object) -> None:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        replace_folder(tmp_path / "models" / "x", fail)
+    with pytest.raises(OSError, match="no room"):
+        write_whole(tmp_path / "models" / "single", fail)
+    assert found(tmp_path) == (OLD, "old")
+    assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+def test_only_the_owner_reads_and_other_files_are_nobodys_business(tmp_path: Path) -> None:
+    set_up(tmp_path)
+    assert (tmp_path / "models" / "x").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "models" / "single").stat().st_mode & 0o777 == 0o600
+    (tmp_path / ".keep").touch()
+    (tmp_path / ".git").mkdir()
+    finish_writing(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".git", ".keep", "models"]
+    finish_writing(tmp_path / "nowhere")
