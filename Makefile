@@ -14,7 +14,7 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
+.PHONY: test-faults test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ test: $(VENV)/dev.stamp ## all tests but those in a browser, on two cores
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
 	$(if $(shell command -v timeout),timeout --kill-after=30 $(BROWSER_SECONDS)) $(BIN)/pytest tests/browser \
 		|| { status=$$?; test $$status != 124 || echo "Not done after $(BROWSER_SECONDS) s; ended." >&2; exit $$status; }
+
+test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, lines, disks, clocks; about a quarter of an hour
+	@rm -f build/reliability/faults.jsonl
+	$(BIN)/pytest -m faults -n 2 --dist loadfile tests/faults
 
 test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py

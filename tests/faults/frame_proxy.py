@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.grpc_wire import (
     PARTY_METHOD,
     SERVICE,
@@ -23,10 +24,11 @@ from woodlot.runtime.drivers.grpc_wire import (
     options,
     spawn,
 )
-from woodlot.runtime.frames import _COMPRESSED, _HEADER, Kind
+from woodlot.runtime.frames import Assembler, Kind
 from woodlot.service.identity import Identity
 
 CONNECT_SECONDS = 10.0
+_READER = Assembler(DEFAULT_LIMIT)
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -50,8 +52,8 @@ class Frame(NamedTuple):
 
 def read_frame(member: str, data: bytes) -> Frame:
     """What the header of a frame says."""
-    _, kind, job, number, part, _ = _HEADER.unpack_from(data)
-    return Frame(Seen(member, Kind(kind & ~_COMPRESSED), job.hex(), number), part, data)
+    label, part, *_ = _READER._read_header(data)
+    return Frame(Seen(member, label.kind, label.job, label.number), part, data)
 
 
 class Courier:

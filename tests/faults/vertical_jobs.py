@@ -64,12 +64,13 @@ def three_companies() -> dict[str, dict[str, pa.Table]]:
 
 
 @contextmanager
-def companies(root: Path, policy: dict[str, Any] = POLICY) -> Iterator[Columns]:
+def companies(root: Path, *, with_keys: bool = True) -> Iterator[Columns]:
     """Three companies, a helper and a key service, all processes behind the proxy."""
     world = World(root, three_companies())
     for settings in world.settings.values():
-        settings["policy"] = dict(policy)
-    world.key_members({name: POLICY[name] for name in ("train", "predict", "weak_keys")})
+        settings["policy"] = dict(POLICY)
+    if with_keys:
+        world.key_members({name: POLICY[name] for name in ("train", "predict", "weak_keys")})
     with behind_proxy(world) as (running, proxy), ThreadPoolExecutor(1) as pool, connected(world) as user:
         yield FaultStage(running, proxy, user, pool, train_order, partial(parts_of, world.root))
 
