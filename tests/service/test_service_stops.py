@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from fault_stage import Stage, another_table, check_nothing_private, half_way, stage_of, table_of
 from processes import wait_until
+from small_disk import small_disk
 from small_jobs import COORDINATOR, EVERYBODY, PARTIES, PLAN, model_of, train_order, user_of
 
 from woodlot.exceptions import DataError, IdentityError
@@ -169,46 +168,12 @@ def test_the_revoked_lose_their_connection(tmp_path: Path) -> None:
 # --- full disks ---
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Any]:
-    """Makes a small file system of a folder that does not exist yet, and gives ways to fill and to clear it."""
-    mounted: list[Path] = []
-
-    def mount(folder: Path) -> Path:
-        folder.mkdir(parents=True)
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", folder],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
-        mounted.append(folder)
-        return folder / "ballast"
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
-def fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file:
-        for size in (1 << 16, 1 << 12, 1):
-            while True:
-                try:
-                    file.write(bytes(size))
-                except OSError:
-                    break
-
-
 @pytest.mark.parametrize("victim", EVERYBODY)
-def test_a_full_disk_stops_the_job_and_loses_nothing(victim: str, tmp_path: Path, full_disk: Any) -> None:
-    ballast = full_disk(tmp_path / victim / "state")
-    with stage_of(tmp_path) as stage:
+def test_a_full_disk_stops_the_job_and_loses_nothing(victim: str, tmp_path: Path) -> None:
+    with small_disk(tmp_path / victim / "state") as disk, stage_of(tmp_path) as stage:
         other = next(party for party in PARTIES if party != victim)
         job = half_way(stage, other, 6)
-        fill(ballast)
+        disk.fill()
         stage.start(other)
         facts = stage.alice.client.follow(job)
         assert facts.state == "stopped", facts
@@ -217,7 +182,7 @@ def test_a_full_disk_stops_the_job_and_loses_nothing(victim: str, tmp_path: Path
             assert str(tmp_path) not in facts.error
         assert re.search(r"full|cannot be written", stage.running.log(victim))
         assert stage.alice.client.job(job).state == "stopped"
-        ballast.unlink()
+        disk.clear()
         stage.alice.client.resume(job)
         stage.alice.client.finish(job)
         assert model_of(tmp_path, job) == stage.expected
