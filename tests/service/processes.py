@@ -117,12 +117,14 @@ class Processes:
         for party in self.world.settings:
             self.start_party(party)
 
-    def start_coordinator(self) -> None:
-        """Start the coordinator; it keeps the port that it had first."""
+    def start_coordinator(self, *, listens: bool = True) -> None:
+        """Start the coordinator, and wait until it listens if it will; it keeps the port that it had first."""
         folder = self.world.root / COORDINATOR
         settings = {"listen": f"{self.host}:{self.world.port}", **self.world.coordinator_settings}
         begin = len(self.log(COORDINATOR))
         self._start(COORDINATOR, write_toml(folder / "coordinator.toml", settings))
+        if not listens:
+            return
         listening = re.compile(r"listening on \S+ port (\d+)")
         found = wait_until(lambda: listening.search(self.log(COORDINATOR)[begin:]), "the coordinator to listen")
         self.world.port = int(found[1])

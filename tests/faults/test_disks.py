@@ -1,0 +1,223 @@
+"""Disks that are full or read-only, and journals that end in the middle of a record."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import row_jobs
+import vertical_jobs
+from processes import wait_until
+from row_jobs import clinics
+from small_disk import small_disk
+from small_jobs import COORDINATOR
+from sweep import PROVED, FaultStage, Step, named
+from tally import Tally
+from torn import last_transaction, log_of, tear
+from vertical_jobs import companies
+
+from woodlot.runtime.frames import Kind
+from woodlot.runtime.journal import Entry, Journal
+
+pytestmark = pytest.mark.faults
+
+TEAR_EVERY = 8
+"""Bytes between two places at which the journal is torn; around the beginning of each page it is torn at every byte."""
+
+STOPPED = "the job stops and says why, goes on when resumed; same result bit for bit; nothing paid twice"
+
+
+def at_step(stage: FaultStage[Any], job: str, steps: set[Step], act: Any) -> None:
+    """Have something happen when a message has left its sender and has not arrived, at the first of some steps."""
+    left = set(steps)
+
+    def on_message(seen: Any) -> None:
+        step = Step(seen.member, seen.kind, seen.number)
+        if seen.job == job and step in left:
+            left.clear()
+            act()
+
+    stage.proxy.on_message = on_message
+
+
+def middles(stage: FaultStage[Any], order: Any, member: str, kind: Kind, count: int) -> list[Step]:
+    """Steps of a member, spread over a job that is run for it."""
+    steps = [step for step in stage.steps(order) if step.member == member and step.kind is kind]
+    return [steps[len(steps) * (2 * n + 1) // (2 * count)] for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "victim"),
+    [
+        ("rows", "horizontal rounds, noisy sums", "bern"),
+        ("rows", "horizontal rounds, noisy sums", COORDINATOR),
+        ("columns", "revoke revocable, level 2", "helper"),
+        ("columns", "revoke revocable, level 2", "keys"),
+        ("columns", "revoke revocable, level 2", COORDINATOR),
+    ],
+)
+def test_disks_that_fill_up_and_that_come_back_read_only(
+    kind: str, name: str, victim: str, tmp_path: Path, tally: Tally
+) -> None:
+    make, module = (clinics, row_jobs) if kind == "rows" else (companies, vertical_jobs)
+    protocol = named(module.PROTOCOLS, name)
+    with small_disk(tmp_path / victim / "state") as disk, make(tmp_path) as stage:
+        first = protocol.order(stage)
+        member = stage.parties[0] if victim == COORDINATOR else victim
+        places = middles(stage, first, member, Kind.request, 3)
+        expected = protocol.outcome(stage, first.job)
+        client = stage.user.client
+        for place in places:
+            with tally.checking(STOPPED, name) as noted:
+                order = protocol.order(stage)
+                at_step(stage, order.job, {place}, disk.fill)
+                noted["full disk"] += 1
+                client.submit(order)
+                try:
+                    assert client.follow(order.job).state == "stopped"
+                finally:
+                    stage.proxy.on_message = None
+                    disk.clear()
+                client.resume(order.job)
+                assert client.finish(order.job).state == "done"
+                assert protocol.outcome(stage, order.job) == expected
+                stage.check_journals(order.job)
+
+        with tally.checking(PROVED, name) as noted:
+            order = protocol.order(stage)
+
+            def come_back_read_only() -> None:
+                stage.running.kill(victim)
+                disk.remount("ro")
+                begin = len(stage.running.log(victim))
+                if victim == COORDINATOR:
+                    stage.running.start_coordinator(listens=False)
+                else:
+                    stage.running.restart(victim)
+                wait_until(lambda: stage.running.has_died(victim), f"{victim} to give up")
+                assert "Error" in stage.running.log(victim)[begin:]
+                assert "Traceback" not in stage.running.log(victim)[begin:]
+                disk.remount("rw")
+                stage.running.restart(victim)
+
+            at_step(stage, order.job, {places[1]}, come_back_read_only)
+            noted["read-only disk after a restart"] += 1
+            try:
+                stage.run(order)
+            finally:
+                stage.proxy.on_message = None
+            assert protocol.outcome(stage, order.job) == expected
+
+
+# --- torn journals ---
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[row_jobs.Rows]:
+    with clinics(tmp_path_factory.mktemp("torn")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", ["horizontal rounds, noisy sums", "horizontal rounds, collaborative"])
+def test_a_party_dies_while_it_records_its_reply(private: row_jobs.Rows, name: str, tally: Tally) -> None:
+    """The reply has not left, so it is made anew: whatever was drawn for it was never seen, and is paid once."""
+    stage, rng = private, random.Random(11)
+    protocol = named(row_jobs.PROTOCOLS, name)
+    first = protocol.order(stage)
+    places = middles(stage, first, "bern", Kind.reply, 8)
+    expected = protocol.outcome(stage, first.job)
+    for place in places:
+        with tally.checking(PROVED, name) as noted:
+            order = protocol.order(stage)
+
+            def torn() -> None:
+                stage.running.kill("bern")
+                journal = stage.running.journal("bern")
+                begin, end = last_transaction(journal)
+                tear(journal, rng.randrange(begin, end))
+                stage.running.restart("bern")
+
+            at_step(stage, order.job, {place}, torn)
+            noted["torn end of a party's journal"] += 1
+            try:
+                stage.run(order)
+            finally:
+                stage.proxy.on_message = None
+            assert protocol.outcome(stage, order.job) == expected
+            stage.check_journals(order.job)
+
+
+def test_a_coordinator_loses_the_end_of_its_journal(private: row_jobs.Rows, tally: Tally) -> None:
+    """It does not wait for the disk, and asks again for what it has lost."""
+    stage, rng = private, random.Random(12)
+    protocol = named(row_jobs.PROTOCOLS, "horizontal rounds, noisy sums")
+    first = protocol.order(stage)
+    places = middles(stage, first, "anna", Kind.request, 6)
+    expected = protocol.outcome(stage, first.job)
+    for place in places:
+        with tally.checking(PROVED, protocol.name) as noted:
+            order = protocol.order(stage)
+
+            def torn() -> None:
+                for name in stage.everybody:  # others too, so that they do not take longer and longer to connect
+                    stage.running.kill(name)
+                journal = stage.running.journal(COORDINATOR)
+                begin, _ = last_transaction(journal)
+                tear(journal, rng.randrange(begin // 2, begin + 1))  # some of what it had, too
+                for name in stage.everybody:
+                    stage.running.restart(name)
+
+            at_step(stage, order.job, {place}, torn)
+            noted["torn end of the coordinator's journal"] += 1
+            try:
+                stage.run(order)
+            finally:
+                stage.proxy.on_message = None
+            assert protocol.outcome(stage, order.job) == expected
+            stage.check_journals(order.job)
+
+
+def test_a_journal_torn_at_any_byte_is_whole_without_its_last_transaction(tmp_path: Path, tally: Tally) -> None:
+    path = tmp_path / "journal.sqlite"
+    torn = tmp_path / "torn" / path.name
+    torn.parent.mkdir()
+    with Journal(path, durable=True) as journal:
+        job = journal.job("x")
+        for number in (1, 2, 3):
+            job.append([Entry.of("coordinator", "a", number, "Question", os.urandom(700))])
+        before = job.records()
+        job.append(
+            [Entry.of("coordinator", "a", 4, "Question", os.urandom(3000)), Entry.of("a", "b", 4, "Answer", b"")]
+        )
+        after = job.records()
+        whole, log = path.read_bytes(), log_of(path).read_bytes()
+        begin, end = last_transaction(path)
+    assert end == len(log)
+    edges = [at for at in range(begin, end + 1) if at % TEAR_EVERY == 0 or (at - begin) % 4120 < 40]
+
+    def tear_at(at: int) -> None:
+        for left in torn.parent.iterdir():
+            left.unlink()
+        torn.touch(0o600)
+        torn.write_bytes(whole)
+        log_of(torn).write_bytes(log[:at])
+
+    with tally.checking("all transactions before it are there, and the next is written", "the journal itself") as noted:
+        for at in [*edges, end]:
+            tear_at(at)
+            with closing(Journal.read(torn)) as read:
+                read.job("x").verify()
+                assert read.job("x").records() == (after if at == end else before), at
+            noted["journal torn at a byte"] += 1
+        for at in random.Random(3).sample(edges, 20):
+            tear_at(at)
+            with Journal(torn, durable=True) as again:
+                again.job("x").append([Entry.of("coordinator", "a", 4, "Question", b"again")])
+                again.verify()
+                assert again.job("x").records()[: len(before)] == before
+            noted["journal torn at a byte"] += 1
