@@ -35,7 +35,7 @@ WAYS = {1: "level 1: its nodes and all under them", 3: "level 3: exact", 0: "gro
 
 def cells(setting: Setting) -> list[Cell]:
     """One leaver of ten, each party in turn but the label holder."""
-    size = {"trees": setting.pick(TREES, 10), "depth": setting.pick(DEPTH, 6), "rows": setting.pick(10_000, 1_000)}
+    size = {"trees": setting.pick(TREES, 10), "depth": setting.pick(DEPTH, 6), "rows": setting.pick(30_000, 1_000)}
     return [
         Cell({"set": name, "leaver": leaver, **size}, setting.pick(3, 1))
         for name in setting.sets
@@ -148,12 +148,12 @@ EXPERIMENT = Experiment(
     name="revocation-cost",
     title="Revocation against growing anew",
     what=(
-        f"Beyond the papers. A forest over {PARTIES} parties ({TREES} trees, depth {DEPTH}, up to 10,000 rows, labels "
+        f"Beyond the papers. A forest over {PARTIES} parties ({TREES} trees, depth {DEPTH}, up to 30,000 rows, labels "
         "shared, in one process, one thread); one party leaves, each in turn but the label holder. Level 1 destroys "
         "its nodes and all under them, and grows these anew without it, as RevFRF does; level 3 gives exactly the "
         "forest that would have been grown without it; beside them, growing that forest from nothing."
     ),
-    sets=("spambase", "letter"),
+    sets=("spambase", "letter", "credit_default"),
     stand_ins=("breast_cancer",),
     cells=cells,
     measure=measure,
