@@ -92,7 +92,7 @@ def _scales(axis: Any, panel: Panel, names: list[str]) -> None:
 
     if names:
         axis.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names)) > 8 else 0, ha="center")
-        axis.set_xlim(-0.6, len(names) - 0.4)
+        axis.set_xlim(*((-0.6, len(names) - 0.4) if len(names) > 1 else (-1.5, 1.5)))
         axis.grid(visible=False, axis="x")
     elif panel.log_x:
         axis.set_xscale("log")
@@ -102,7 +102,11 @@ def _scales(axis: Any, panel: Panel, names: list[str]) -> None:
         axis.xaxis.set_major_formatter(_tick)
         axis.xaxis.set_minor_formatter(NullFormatter())
     elif all(float(x).is_integer() for series in panel.series for x in series.x):
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        points = sorted({x for series in panel.series for x in series.x})
+        if len(points) <= 8 and max(points) < 1_000:  # just where something was measured
+            axis.set_xticks(points)
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if panel.log_y:
         axis.set_yscale("log")
         low, high = axis.get_ylim()

@@ -37,6 +37,8 @@ DEPTH = {LDP: 20, GDP: 12, LEAVES: 10}
 def cells(setting: Setting) -> list[Cell]:
     """Each way at each epsilon, and the forest without protection."""
     common = {"rows": setting.pick(10_000, 1_000), "trees": setting.pick(20, 5)}
+    if setting.quick:
+        common["depth"] = 6  # noise is drawn for every count of every node
     repeats = setting.pick(3, 1)
     found = []
     for name in setting.sets:
@@ -56,7 +58,12 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
     asked = params["asked"]
     privacy: Any = wl.LocalDP(epsilon=asked) if way == LDP else wl.GlobalDP(epsilon=asked, leaves_only=way == LEAVES)
     model = wl.FederatedExtraTreesClassifier(
-        params["trees"], max_depth=DEPTH[way], parties=CLIENTS, privacy=privacy, random_state=seed, n_jobs=1
+        params["trees"],
+        max_depth=params.get("depth", DEPTH[way]),
+        parties=CLIENTS,
+        privacy=privacy,
+        random_state=seed,
+        n_jobs=1,
     )
     return [judged(model.fit(rows.train, rows.y_train), rows)]
 

@@ -78,7 +78,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
             lines.append([name, forest, *(pm(samples[steps.index(n)], digits) for n in SHOWN if n in steps)])
         ends = [each.y[-1] for each in series]
         apart[task][name] = ends[0] - ends[1] if task == "classes" else ends[1] / ends[0] - 1
-        panels.append(Panel(name, "trees", "accuracy" if task == "classes" else "MSE", series))
+        panels.append(Panel(name, "trees", "accuracy" if task == "classes" else "mean squared error", series))
     verdicts: list[Verdict] = []
     for task, item in (("classes", "rev-figure-7"), ("targets", "rev-figure-8")):
         if apart[task]:

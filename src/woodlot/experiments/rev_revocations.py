@@ -36,6 +36,7 @@ METHODS = (NON_FED, EXACT, REVFRF)
 CLASSES = ("adult", "bank_full", "drug_consumption_heroin_ever", "wine_quality_white")
 TARGETS = ("superconduct_subset", "appliance_energy", "insurance_coil2000", "online_news_subset")
 MEASURES = {"classes": ("acc", "rr", "f1"), "targets": ("mse", "mae", "r2")}
+AXES = {"acc": "accuracy (%)", "mse": "mean squared error"}
 HEADINGS = {"acc": "ACC %", "rr": "RR %", "f1": "F1 %", "mse": "MSE", "mae": "MAE", "r2": "R2"}
 
 PAPER: Mapping[str, Mapping[str, tuple[float, ...]]] = {
@@ -246,7 +247,7 @@ def _figure(rows: Sequence[Row], setting: Setting) -> Figure:
         for number, method in enumerate(METHODS):
             samples = [values(select(rows, set=name, method=method, revoked=r), what) for r in numbers]
             series.append(curve(method, numbers, samples, colour=number))
-        panels.append(Panel(name, "revoked participants", HEADINGS[what], series))
+        panels.append(Panel(name, "revoked participants", AXES[what], series))
     return Figure(
         "rev-revocations", "Quality after revocations; bars: one standard deviation over the repeats.", panels
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 import woodlot as wl
+from woodlot.crypto.dtpkc import SETTING_BITS, Setting
+from woodlot.crypto.master import MasterKey
 from woodlot.experiments.data import DataSource
 from woodlot.experiments.forests import TEST_SHARE, Split, filled, split
+from woodlot.revocable_federation import Encryption
 
 SAMPLES = 5_000
 """The paper's, for its tables of costs."""
@@ -35,13 +39,27 @@ def table(X: Any, columns: Sequence[str]) -> pa.Table:
     return pa.table({name: X[:, int(name[1:])] for name in columns})
 
 
-def grow(rows: Split, encryption: str, trees: int, depth: int, seed: int, columns: Sequence[str]) -> Any:
+def timed_keys(encryption: str) -> tuple[Encryption, list[float]]:
+    """Keys of this length, and a list that will have the CPU seconds of their making, which is done once."""
+    seconds: list[float] = []
+
+    def make(*given: Any, **settings: Any) -> MasterKey:
+        start = time.process_time()
+        key = MasterKey.generate(*given, **settings)
+        seconds.append(time.process_time() - start)
+        return key
+
+    setting: Setting = "paper" if encryption == "paper" else "standard"
+    return Encryption(SETTING_BITS["paper"] if setting == "paper" else int(encryption), setting, make), seconds
+
+
+def grow(rows: Split, encryption: str | Encryption, trees: int, depth: int, seed: int, columns: Sequence[str]) -> Any:
     """A revocable forest over the participants of these columns."""
     parties = {party: own for party, own in participants(rows).items() if own[0] in columns}
     model = wl.RevocableForestClassifier(
         trees,
         parties=parties,
-        encryption=int(encryption) if encryption.isdigit() else encryption,
+        encryption=int(encryption) if isinstance(encryption, str) and encryption.isdigit() else encryption,
         max_depth=depth,
         random_state=seed,
         n_jobs=1,
@@ -52,8 +70,3 @@ def grow(rows: Split, encryption: str, trees: int, depth: int, seed: int, column
 def splits_of(model: Any) -> int:
     """Nodes with a split, which are those that are encrypted."""
     return int((model.forest_.coordinator.owner >= 0).sum())
-
-
-def building_seconds(model: Any) -> float:
-    """Time of growing and encrypting, without the making of keys, which is done once."""
-    return float(sum(seconds for phase, seconds in model.cost_.seconds.items() if phase != "keys"))
