@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BROWSER_SECONDS := 600
+SOAK_MINUTES ?= 30
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Both names of the same file: pip has moved the pins of what builds a package to an option of their own.
@@ -49,6 +50,9 @@ lint: $(VENV)/dev.stamp ## style, types, direction of imports, and whether docs/
 
 bench: $(VENV)/dev.stamp ## all benchmarks, one after the other
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+soak: $(VENV)/dev.stamp ## nine processes under load for SOAK_MINUTES (30): nothing is lost, no process grows
+	$(BIN)/python benchmarks/_soak.py --minutes $(SOAK_MINUTES)
 
 reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on generated and scikit-learn's data
 	@rm -rf reproduced/short

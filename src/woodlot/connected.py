@@ -326,7 +326,7 @@ class ConnectedFederation:
 
     # --- online scoring ---
 
-    def scoring(self, model: str, *, vote: Vote = "soft") -> Scoring:
+    def scoring(self, model: str, *, vote: Vote | None = None) -> Scoring:
         """Open a forest for requests: a few rows at a time, named by their ids, answered in milliseconds.
 
         Each party reads its table and its part of the forest once. Parties must allow it: "score" among the
@@ -336,15 +336,16 @@ class ConnectedFederation:
         ----------
         model : str
             The forest's id or name, such as ``forest.forest_.model``.
-        vote : {"soft", "majority"}
-            Whether a tree answers with its leaf's values or gives one vote to the largest of them.
+        vote : {"soft", "majority"}, optional
+            Whether a tree answers with its leaf's values or gives one vote to the largest of them; by default as the
+            forest was trained to.
 
         Returns
         -------
         Scoring
             To be closed, or used in a ``with`` statement.
         """
-        from woodlot.connected_scores import Scoring
+        from woodlot.connected_scores import Scoring, vote_of
         from woodlot.service.orders import Part, ScoreOrder
         from woodlot.service.score_seal import IdSeal, new_key
 
@@ -353,7 +354,7 @@ class ConnectedFederation:
         if not keys:
             raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
         fields = self.client.order_fields({p: Part(table=self._tables[p], key=key) for p, key in keys.items()})
-        order = ScoreOrder(**fields, model=facts.model, vote=vote)
+        order = ScoreOrder(**fields, model=facts.model, vote=vote or vote_of(facts))
         self.client.await_phase(self.client.submit(order).job, "scoring")
         return Scoring(self.client, order.job, facts, {p: IdSeal(key, order.job, p) for p, key in keys.items()})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,17 @@ from woodlot.exceptions import DataError, WoodlotError
 from woodlot.protocols.messages import scores as msg
 from woodlot.protocols.messages.jobs import JobStatus, ModelFacts
 from woodlot.protocols.vertical.bits import unpack
+from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
     from woodlot.service.client import Client
     from woodlot.service.score_seal import IdSeal
+
+
+def vote_of(model: ModelFacts) -> Vote:
+    """How the trees of a forest vote, as its user has chosen when it was trained."""
+    chosen = json.loads(model.settings).get("params", {}).get("voting")
+    return "majority" if chosen == "majority" else "soft"
 
 
 class Scoring:
@@ -75,7 +83,10 @@ class Scoring:
 
     def predict(self, ids: Any) -> NDArray[Any]:
         """The most probable class of each row, or its value; parameters as for `outputs`."""
-        outputs = self.outputs(ids)[0]
+        return self.answers(self.outputs(ids)[0])
+
+    def answers(self, outputs: NDArray[np.float64]) -> NDArray[Any]:
+        """The most probable class, or the value, that outputs stand for."""
         return outputs[:, 0] if self.classes_ is None else self.classes_[outputs.argmax(axis=1)]
 
     def close(self) -> None:

@@ -60,7 +60,10 @@ COMMON = len(set(BANK["id"].to_pylist()) & set(SHOP["id"].to_pylist()))
 
 
 def make_world(root: Path) -> World:
-    return World(root, {"bank": {"customers": BANK}, "shop": {"visits": SHOP}})
+    world = World(root, {"bank": {"customers": BANK}, "shop": {"visits": SHOP}})
+    for settings in world.settings.values():
+        settings["policy"]["protocols"] = ["align", "train", "predict", "revoke", "score"]
+    return world
 
 
 def write_job(world: World, path: Path) -> Path:
@@ -278,6 +281,26 @@ def test_forms_of_asking_give_the_same_answers(predict: list[str], tmp_path: Pat
     table = say(*predict)
     assert "The first 10 rows; --out FILE writes all" in table
     assert f"{answers['probability_yes'][9]:.3f}" in table
+
+
+def test_scores_of_a_few_rows_by_their_ids(world: World, predict: list[str]) -> None:
+    facts = told(*predict, "--deliver", "bank")
+    delivered = pq.read_table(world.root / "bank" / "state" / "answers" / f"{facts['job']}.parquet").to_pylist()
+    few, stranger = delivered[:3], "999999"
+    asking = ["score", *predict[1:]]
+    said = told(*asking, *(str(row["id"]) for row in few), stranger)
+    assert said["answers"]["uncertain"] == [False, False, False, True]
+    for name in ("id", "prediction", "probability_no", "probability_yes"):
+        assert said["answers"][name][:3] == [row[name] for row in few]
+    assert told("jobs", "show", said["job"], *predict[-2:])["state"] == "done"
+    shown = say(*asking, str(few[0]["id"]), stranger)
+    assert re.search(rf"{few[0]['id']} +{few[0]['prediction']} +{few[0]['probability_no']:.3f} ", shown)
+    assert f"does not have the row: {stranger}" in shown
+    for wrong, words in (
+        ([*asking, "--text", "1001"], "its ids are whole numbers"),
+        ([*asking[:3], *asking[-2:], "1001"], "name the tables of the parties"),
+    ):
+        assert words in refused(*wrong)
 
 
 def test_a_score_alone_brings_no_answers(predict: list[str], job_file: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.reproduce import reproduce
 from woodlot.cli.revoke import revoke
+from woodlot.cli.score import score
 from woodlot.cli.train import train
 from woodlot.exceptions import WoodlotError
 
@@ -78,6 +79,7 @@ for command in (
     plan,
     train,
     predict,
+    score,
     revoke,
     align,
     parties,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, Predictions
     from woodlot.service.client import Client
     from woodlot.service.orders import PredictLinearOrder, PredictOrder
-    from woodlot.trees.predict import Vote
 
 ENDINGS = (".csv", ".parquet")
 _SHOWN = 10
@@ -109,6 +107,7 @@ def predict(
         check_out(out)
         access = Access.find(coordinator, identity, JobFile.read(job))
         from woodlot.connected import ConnectedFederation
+        from woodlot.connected_scores import vote_of
 
         with reach(access) as client:
             forest = find_model(client, model)
@@ -117,7 +116,7 @@ def predict(
             if rows is not None:
                 _predict_encrypted(client, forest, rows, access, out, detach=detach, as_json=as_json)
                 return
-            named = _tables(forest, parse_tables(tables or []), party)
+            named = tables_of(forest, parse_tables(tables or []), party)
             if forest.layout == "rows":
                 _predict_rows(client, forest, named, access, out, deliver, score, detach=detach, as_json=as_json)
                 return
@@ -135,7 +134,7 @@ def predict(
                     raise ConfigError("--method and --wire are for forests; a linear model is asked in one round")
                 order = federation.predict_linear_order(forest.model, score, **options)
             else:
-                options |= {"how": method.value, "wire": wire.value, "vote": _vote(forest)}
+                options |= {"how": method.value, "wire": wire.value, "vote": vote_of(forest)}
                 order = federation.predict_order(forest.model, score, **options)
             facts = client.submit(order)
             if detach:
@@ -143,11 +142,6 @@ def predict(
                 return
             facts = follow(client, facts, access, as_json=as_json)
             say_predicted(client, facts, access, as_json=as_json, out=out, answers=order.give_answers, to=deliver)
-
-
-def _vote(forest: ModelFacts) -> Vote:
-    """How the trees of a forest vote."""
-    return "majority" if json.loads(forest.settings)["params"].get("voting") == "majority" else "soft"
 
 
 def _predict_encrypted(
@@ -161,10 +155,11 @@ def _predict_encrypted(
     as_json: bool,
 ) -> None:
     """A forest with keys answers for rows that only this user reads."""
+    from woodlot.connected_scores import vote_of
     from woodlot.service.encrypted import encrypted_order, request_columns
 
     columns = request_columns(_read(rows))
-    facts = client.submit(encrypted_order(client, forest.model, columns, _vote(forest)))
+    facts = client.submit(encrypted_order(client, forest.model, columns, vote_of(forest)))
     if detach:
         detached(facts, access, as_json=as_json)
         return
@@ -234,7 +229,7 @@ def check_out(out: Path | None) -> None:
         raise ConfigError(f"--out {out}: there is no folder {out.absolute().parent}; make it first")
 
 
-def _tables(forest: ModelFacts, tables: str | dict[str, str], parties: list[str] | None) -> dict[str, str]:
+def tables_of(forest: ModelFacts, tables: str | dict[str, str], parties: list[str] | None) -> dict[str, str]:
     """The table of each party; one name is that of all parties of the forest, unless some are named."""
     if isinstance(tables, str):
         return dict.fromkeys(parties or forest.parties, tables)

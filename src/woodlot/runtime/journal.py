@@ -63,7 +63,7 @@ class Journal:
         self._file_lock = FileLock(self.path)
         try:
             self._writer = connect_writer(self.path, durable=durable)
-            for name in self.jobs():  # a crash may have come between the end of a job and the end of its bodies
+            for name in self._with_bodies():  # a crash may have come between the end of a job and the end of its bodies
                 JobJournal(self, name)._remove_bodies()
         except BaseException:
             self.close()
@@ -95,6 +95,11 @@ class Journal:
         """Return the names of all jobs that have records."""
         with self._reading() as connection:
             return [name for (name,) in connection.execute("SELECT job FROM jobs ORDER BY job")]
+
+    def _with_bodies(self) -> list[str]:
+        """The jobs of which some bytes are kept: those that run, however many have ended."""
+        with self._reading() as connection:
+            return [name for (name,) in connection.execute("SELECT DISTINCT job FROM bodies")]
 
     def consult(self, reader: Callable[[Connection], R]) -> R:
         """Return what a reader finds in other tables of the file."""

@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     facts BLOB NOT NULL, untold TEXT NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS jobs_by_user ON jobs (user, created);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
+CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (created);
+CREATE INDEX IF NOT EXISTS jobs_untold ON jobs (state, job, untold) WHERE untold != '[]';
 CREATE TABLE IF NOT EXISTS parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS epochs (
     keyring TEXT NOT NULL, epoch INTEGER NOT NULL, job TEXT NOT NULL UNIQUE, PRIMARY KEY (keyring, epoch)) STRICT;

@@ -141,6 +141,11 @@ class LocalFederation:
 
         return self._await(look, "the coordinator does not listen")
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The number of each service's process."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def wait_connected(self) -> None:
         """Wait until all parties are connected."""
         with Client(self.address, self.identity) as client:
