@@ -199,6 +199,11 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
         time.sleep(0.2)
     assert page.count("<tr>") == 3
     assert "0." in page
+    # each measurement leaves some parties out; only whole predictions tell how good the model is
+    scored = [job.job for job in stage.coordinator.scored(stage.model)]
+    assert stage.prediction in scored
+    assert len([job for job in stage.coordinator.jobs() if job.kind == "predict"]) >= len(scored) + 3
+    assert "Scores of predictions" in stage.get(f"/models/{stage.model}").text
 
 
 def test_names_are_shown_as_text(stage: Stage) -> None:

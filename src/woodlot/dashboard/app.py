@@ -29,6 +29,7 @@ LIVE_SECONDS = 0.5
 """How often a live page looks for news."""
 _ROUNDS_SHOWN = 400
 _RECORDS_SHOWN = 200
+_SCORES_SHOWN = 10
 
 
 class Pages:
@@ -193,7 +194,7 @@ class Pages:
         linear = view.is_linear(model)
         return self._page(
             "model_linear" if linear else "model", role, model=model, facts=facts,
-            measure="accuracy" if facts.classes else "R²",
+            measure="accuracy" if facts.classes else "R²", scored=view.scored(model)[:_SCORES_SHOWN],
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure), settings=json.loads(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),

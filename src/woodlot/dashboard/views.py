@@ -28,6 +28,7 @@ from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
+from woodlot.service.orders import read_order
 from woodlot.service.receipts import Receipt
 
 COORDINATOR = "coordinator"
@@ -188,6 +189,17 @@ class CoordinatorView(StateView):
         if stored is None:
             raise DataError(f"there is no job {job!r} here")
         return stored.facts
+
+    def scored(self, model: str) -> list[JobFacts]:
+        """Predictions of a model by all its parties that a label holder has scored, the youngest first."""
+        jobs = [job for job in self.jobs() if job.kind.startswith("predict") and job.model == model]
+        return [job for job in jobs if job.score is not None and not self._changed(job.job)]
+
+    def _changed(self, job: str) -> bool:
+        """Whether parties were left out of a prediction, or a column shuffled, to see what they are worth."""
+        stored = self.store.job(job)
+        order = None if stored is None else read_order(stored.order)
+        return bool(getattr(order, "absent", ())) or getattr(order, "shuffled", None) is not None
 
     def models(self) -> list[ModelFacts]:
         """All models, the youngest first."""
