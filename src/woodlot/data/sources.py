@@ -141,7 +141,10 @@ class TableSource:
         self._check_types(arrow.schema)
         if self.path is None:
             arrow = sort_rows(arrow, self.id, spool)
-        return LoadedTable(self.name, self.id, arrow, digest(arrow), stamp)
+        loaded = LoadedTable(self.name, self.id, arrow, digest(arrow), stamp)
+        if spool is not None:
+            spool.let_go()
+        return loaded
 
     def stamp(self) -> Stamp | None:
         """What changes when the file is written anew; None of a query, and of a file that is not there."""
@@ -331,7 +334,9 @@ class LoadedTable:
 
         def kept(name: str) -> Column:
             whole = read_table(self.arrow.select([name]), what=f"table {self.name!r}")
-            return spool.column(whole.take_or_missing(rows).columns[0])
+            column = spool.column(whole.take_or_missing(rows).columns[0])
+            spool.let_go()
+            return column
 
         return Table(tuple(columns), tuple(map(kept, columns)), len(rows))
 

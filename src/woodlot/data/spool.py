@@ -10,6 +10,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +41,25 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def let_go(self) -> None:
+        """Have the system take all mapped pages out of this process.
+
+        What is used again comes back by itself, from the system's cache or from the disk. For whoever has filled or
+        read something large once: its pages would count as this process's for as long as the system has room.
+        """
+        with self._lock:
+            maps = list(self._maps)
+        for mapped in maps if hasattr(mmap, "MADV_DONTNEED") else ():
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def _map(self, file: IO[bytes], size: int, access: int) -> mmap.mmap:
+        mapped = mmap.mmap(file.fileno(), size, access=access)
+        with self._lock:
+            self._maps.add(mapped)
+        return mapped
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """An array of zeros, to be written to.
@@ -58,7 +79,7 @@ class Spool:
                 _reserve(file, size)
             except OSError as error:
                 raise self._no_room(size, error) from None
-            return np.frombuffer(mmap.mmap(file.fileno(), size), kind).reshape(shape)
+            return np.frombuffer(self._map(file, size, mmap.ACCESS_WRITE), kind).reshape(shape)
 
     def copy(self, values: NDArray[Scalar]) -> NDArray[Scalar]:
         """The same values, on disk."""
@@ -80,7 +101,7 @@ class Spool:
             with pa.ipc.new_stream(file, schema) as writer:  # a stream, since batches may have their own dictionaries
                 for batch in batches:
                     self._write(writer, batch)
-            return pa.ipc.open_stream(_mapped(file)).read_all()
+            return pa.ipc.open_stream(self._written(file)).read_all()
 
     def parts(self, parts: Iterable[Any]) -> list[Any]:
         """The same Arrow tables, on disk; unlike the batches of one table each may have its own types."""
@@ -94,8 +115,15 @@ class Spool:
                 starts.append(file.tell())
             if len(starts) == 1:
                 return []
-            whole = _mapped(file)
+            whole = self._written(file)
             return [pa.ipc.open_stream(whole.slice(start, end - start)).read_all() for start, end in pairwise(starts)]
+
+    def _written(self, file: IO[bytes]) -> Any:
+        """What was written, as a buffer of Arrow's."""
+        import pyarrow as pa
+
+        file.flush()
+        return pa.py_buffer(self._map(file, 0, mmap.ACCESS_READ))
 
     def _write(self, writer: Any, data: Any) -> None:
         try:
@@ -126,10 +154,3 @@ def _reserve(file: IO[bytes], size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
     else:
         file.truncate(size)
-
-
-def _mapped(file: IO[bytes]) -> Any:
-    import pyarrow as pa
-
-    file.flush()
-    return pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -7,6 +7,7 @@ histogram first. Missing values have a code of their own, after all others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -150,6 +151,7 @@ class _Builder:
         p, n = len(table.columns), table.n_rows
         self._empty = np.zeros if spool is None else spool.empty
         self._keep = np.array if spool is None else spool.copy
+        self._let_go: Callable[[], None] = (lambda: None) if spool is None else spool.let_go
         self.columns = table.columns
         self.max_bins = max_bins
         self.coarse = self._empty((p, n), np.uint8)
@@ -193,6 +195,7 @@ class _Builder:
                 self.own_fine[f] = self._keep(ranks.astype(_smallest_type(n_codes + missing)))
             smallest = self._keep(low[:n_codes])
             self.values[f] = smallest, self._keep(high[:n_codes]) if self.max_bins else smallest
+            self._let_go()
 
     def _encode_categories(self, f: int, column: CategoryColumn) -> None:
         n_codes = len(column.categories)
@@ -235,6 +238,7 @@ class _Builder:
         values: NDArray[np.float32] = self._empty((int(ends[-1]),), np.float32)
         for f, pair in self.values.items():
             values[ends[f] : ends[f + 1]] = pair[which]
+            self._let_go()
         return values
 
     def _all_fine(self, n_jobs: int) -> NDArray[np.unsignedinteger[Any]]:
@@ -245,6 +249,7 @@ class _Builder:
 
         def fill(f: int) -> None:
             fine[f] = self.own_fine.pop(f, self.coarse[f])  # gives the column's memory back at once
+            self._let_go()
 
         run_chunks(fill, range(len(self.columns)), n_jobs)
         return fine
