@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import woodlot as wl
-from woodlot.estimators.forecast import Network, Shape, forecast, made_up_rows
+from woodlot.estimators import forecast_protected
+from woodlot.estimators.forecast import Network, Shape, fit_made_up, forecast, made_up_rows
 from woodlot.exceptions import DataError
 
 WOODLOT = Path(sys.executable).with_name("woodlot")
@@ -35,6 +36,45 @@ def test_bytes_are_foreseen_within_a_tenth(case: str) -> None:
     assert [line[0] for line in foreseen.beside(cost)] == ["rounds", "bytes", "seconds"]
 
 
+SMALLER = {
+    "SHAPE_ROWS": (1_000, 2_000),
+    "KEYED_ROWS": (80, 240),
+    "KEYED_TREES": (1, 2),
+    "SPLIT_TREES": (1, 4),
+    "COUNTED_ROWS": (1_000, 2_000),
+}
+"""Trials as small as what is foreseen here."""
+PROTECTED: dict[str, tuple[Any, Shape]] = {
+    "encrypted labels": (
+        wl.FederatedForestClassifier(3, max_depth=5, labels="encrypted", key_bits=2048),
+        Shape(600, {"a": 3, "b": 4}),
+    ),
+    "RevFRF": (wl.RevocableForestClassifier(8, max_depth=5, encryption="paper"), Shape(4_000, {"a": 3, "b": 3})),
+    "rows": (
+        wl.HorizontalForestClassifier(16, max_depth=7, max_bins=20),
+        Shape(5_000, {"a": 6, "b": 6, "c": 6}, classes=3),
+    ),
+    "rows, regression": (
+        wl.HorizontalForestRegressor(6, max_bins=20, max_features=0.5),
+        Shape(3_000, {"a": 4, "b": 4, "c": 4}, classes=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROTECTED)
+def test_bytes_of_protected_trainings_are_foreseen_within_a_tenth(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALLER.items():
+        monkeypatch.setattr(forecast_protected, name, value)
+    estimator, shape = PROTECTED[case]
+    foreseen = forecast(estimator, shape)
+    cost = fit_made_up(estimator.set_params(random_state=5), shape, shape.rows).cost_
+    assert foreseen.bytes_total == pytest.approx(cost.bytes_sent + cost.bytes_received, rel=0.1)
+    assert foreseen.bytes_by_party.keys() == cost.bytes_by_party.keys()
+    assert foreseen.rounds == pytest.approx(cost.rounds, rel=0.2)
+    assert foreseen.compute_seconds > 0
+    assert foreseen.memory_by_party.keys() == shape.columns.keys()
+
+
 def test_the_network_adds_its_time() -> None:
     estimator, shape = wl.FederatedForestClassifier(4, max_depth=3), Shape(200, {"a": 2, "b": 2})
     far = forecast(estimator, shape, Network(latency=0.05, bandwidth=2_500_000))
@@ -55,17 +95,20 @@ def test_shapes_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 def test_what_is_not_foreseen_is_told() -> None:
-    with pytest.raises(DataError, match="max_leaf_nodes"):
-        forecast(wl.FederatedForestClassifier(max_leaf_nodes=5), Shape(100, {"a": 2}))
+    for other in (wl.FederatedForestClassifier(max_leaf_nodes=5), wl.LocalForestsClassifier()):
+        with pytest.raises(DataError, match="without max_leaf_nodes, RevocableForest and HorizontalForest"):
+            forecast(other, Shape(100, {"a": 2}))
+    with pytest.raises(DataError, match="the same columns: give each the same number"):
+        forecast(wl.HorizontalForestClassifier(), Shape(100, {"a": 2, "b": 3}))
 
 
 def test_the_command() -> None:
     words = [WOODLOT, "plan", "--rows", "500", "--columns", "bank=3", "--columns", "shop=2", "--set", "n_estimators=3"]
-    done = subprocess.run([*words, "--measure", "--json"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*words, "--measure", "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert set(told["bytes_by_party"]) == {"bank", "shop"}
     assert told["measured"]["rounds"]["foreseen"]
-    wrong = subprocess.run([*words, "--columns", "shop"], capture_output=True, text=True, timeout=60, check=False)
+    wrong = subprocess.run([*words, "--columns", "shop"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert "--columns PARTY=NUMBER" in wrong.stderr

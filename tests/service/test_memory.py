@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -75,6 +76,22 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) 
     with pytest.raises(DataError, match="cannot be written to"):
         Spool(tmp_path / "nowhere").empty((1,), np.uint8)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.parametrize("named", [False, True])
+def test_pages_that_are_let_go_leave_the_process_and_keep_their_numbers(tmp_path: Path, named: bool) -> None:
+    def mapped() -> int:
+        return int(re.search(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024  # type: ignore[index]
+
+    spool, size = Spool(tmp_path), 64 << 20
+    numbers = spool.empty((2, size // 2), np.uint8)
+    numbers[:] = 7
+    before = mapped()
+    spool.let_go(*([numbers[1]] if named else []))
+    assert before - mapped() > size / 2
+    spool.let_go(np.zeros(3))  # not the spool's
+    assert (numbers == 7).all()
 
 
 def test_jobs_of_services_are_the_same_on_disk(tmp_path: Path) -> None:

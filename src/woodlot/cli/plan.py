@@ -11,7 +11,7 @@ from woodlot.exceptions import ConfigError
 
 
 def plan(
-    rows: Annotated[int, typer.Option(min=2, help="Rows that the parties have in common.")],
+    rows: Annotated[int, typer.Option(min=2, help="Rows that the parties have in common; over rows, of all of them.")],
     columns: Annotated[
         list[str],
         typer.Option("--columns", metavar="PARTY=N", help="Columns of a party, the label holder's first; repeat it."),
@@ -33,12 +33,10 @@ def plan(
     Shapes are enough; no data is needed. The trials grow a few trees on made-up rows of that shape.
     """
     with reporting(as_json):
-        from woodlot.cli._forest import make_estimator, parse_settings
-        from woodlot.estimators.forecast import Network, Shape, forecast, made_up_rows
+        from woodlot.cli._forest import parse_settings
+        from woodlot.estimators.forecast import Network, Shape, fit_made_up, forecast
 
-        estimator = make_estimator(
-            "classification" if classes else "regression", parse_settings(setting or []), "--set"
-        )
+        estimator = _estimator("classification" if classes else "regression", parse_settings(setting or []))
         try:
             shape = Shape(rows, _parse_columns(columns), classes, noise)
         except ValueError as error:
@@ -47,8 +45,7 @@ def plan(
         foreseen = forecast(estimator, shape, network)
         compared = None
         if measure:
-            table, labels, dealing = made_up_rows(shape, rows)
-            compared = foreseen.beside(estimator.set_params(parties=dealing).fit(table, labels).cost_)
+            compared = foreseen.beside(fit_made_up(estimator, shape, rows).cost_)
     if as_json:
         print_json(_plain(foreseen, compared))
         return
@@ -60,6 +57,17 @@ def plan(
         console.print()
         console.print(_show.table(("", ">foreseen", ">measured here", ">off by"), compared))
         console.print("\n[dim]Measured in one process: without the network.[/dim]")
+
+
+def _estimator(task: str, settings: dict[str, Any]) -> Any:
+    """What is planned: over columns, revocable, or over rows."""
+    from woodlot.cli._forest import REVOCABLE_KIND, make_estimator, make_revocable_estimator, make_row_estimator
+
+    kind = settings.get("kind")
+    if kind is None:
+        return make_estimator(task, settings, "--set")
+    make = make_revocable_estimator if kind == REVOCABLE_KIND else make_row_estimator
+    return make(task, settings, "--set")
 
 
 def _parse_columns(given: list[str]) -> dict[str, int]:

@@ -44,14 +44,14 @@ class Spool:
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
         self._lock = threading.Lock()
 
-    def let_go(self) -> None:
-        """Have the system take all mapped pages out of this process.
+    def let_go(self, *arrays: NDArray[Any]) -> None:
+        """Have the system take mapped pages out of this process: those of some arrays, or all.
 
         What is used again comes back by itself, from the system's cache or from the disk. For whoever has filled or
         read something large once: its pages would count as this process's for as long as the system has room.
         """
         with self._lock:
-            maps = list(self._maps)
+            maps = [mapped for array in arrays for mapped in _maps_under(array)] if arrays else list(self._maps)
         for mapped in maps if hasattr(mmap, "MADV_DONTNEED") else ():
             mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -142,6 +142,15 @@ class Spool:
             f"{size / 1e6:,.0f} MB cannot be written to the folder {self.folder}: {error.strerror or error}; "
             "make room there, or set state to a folder on another disk"
         )
+
+
+def _maps_under(array: NDArray[Any]) -> list[mmap.mmap]:
+    """The map that an array is a view of, if it is one."""
+    under: Any = array
+    while isinstance(under, np.ndarray):
+        under = under.base
+    under = under.obj if isinstance(under, memoryview) else under
+    return [under] if isinstance(under, mmap.mmap) else []
 
 
 def rows_of_a_batch(n_columns: int) -> int:

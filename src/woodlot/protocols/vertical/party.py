@@ -309,6 +309,8 @@ class VerticalParty:
         if not grower.can_apply(won):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
         flags = grower.apply(won)
+        if self._room is not None and self._codes is not None:  # each threshold has brought a page of values with it
+            self._room.spool.let_go(self._codes.lowest, self._codes.highest)
         self.state = State.applied
         return msg.Partition(flags=pack(flags))
 

@@ -1,0 +1,326 @@
+"""What a protected training will cost: encrypted labels, encrypted splits (RevFRF), secure sums over rows.
+
+As for the plain forest (`woodlot.estimators.forecast`), small trials tell the shape of the trees. What the protection
+adds follows from that shape by the laws of the protocols' pages; how much of each there is, in bytes and in seconds, is
+found by trials of the protected training itself: as few and as small as its price asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from sklearn.base import clone
+
+from woodlot.estimators.forecast_parts import (
+    Forecast,
+    Network,
+    Profile,
+    Shape,
+    candidates,
+    drawn_rows,
+    fit_made_up,
+)
+from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
+from woodlot.estimators.revocable import SIMULATED, RevocableForest
+from woodlot.exceptions import DataError
+from woodlot.protocols.vertical.plan import BLIND_BINS
+from woodlot.runtime.audit import Cost
+
+LOSSLESS = (HorizontalForestClassifier, HorizontalForestRegressor)
+SHAPE_ROWS, SHAPE_TREES = (8_000, 32_000), 12
+"""Trials without protection, which tell the shape of the trees."""
+KEYED_ROWS, KEYED_TREES = (250, 1_000), (1, 4)
+KEYED_DEPTH, SPLIT_TREES = 3, (2, 12)
+"""Of the forests whose splits are encrypted to see what a split costs."""
+SIMULATED_TREES = (3, 12)
+COUNTED_ROWS, COUNTED_TREES = (4_000, 16_000), (3, 12)
+_TARGET_BITS = 30
+"""About what the numbers of a target have beyond those of a weight."""
+_CUT_BYTES = 12
+"""Of a split in an envelope, besides its sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What there is to do for a forest: symbols as in the protocols' pages.
+
+    Attributes
+    ----------
+    n, trees, depth
+        Rows, trees and levels.
+    S, R
+        Splits, and rows that stand in split nodes, of all trees.
+    tried : float
+        Columns tried at a node.
+    cuts : float
+        Bytes of all sums of all splits that encrypted labels are added for.
+    cells : float
+        Words of all cells that rows are counted in.
+    """
+
+    n: int
+    trees: int
+    depth: int
+    S: float
+    R: float
+    tried: float
+    cuts: float
+    cells: float
+
+    @classmethod
+    def of(cls, estimator: Any, shape: Shape, profile: Profile, rows: int, trees: int) -> _Work:
+        lossless = isinstance(estimator, LOSSLESS)
+        f = max(shape.columns.values()) if lossless else sum(shape.columns.values())
+        drawn = drawn_rows(estimator, rows)
+        tried = candidates(estimator.max_features, f)
+        nodes = np.maximum(1.0, np.concatenate([[1.0], 2 * profile.splits[:-1]]))[: profile.depth]
+        size = np.maximum(2.0, profile.share * drawn / np.maximum(profile.splits, 1e-9))
+        bits = np.ceil(np.log2(size * rows / drawn) + 1)
+        numbers = 1 if shape.classes == 0 else shape.classes - 1
+        target = _TARGET_BITS if shape.classes == 0 else 0
+        bins = _bins(estimator)
+        met = np.maximum(0.0, bins * (1 - np.exp(-size / bins)) - 1)
+        sums = _CUT_BYTES + numbers * (bits + target) / 4
+        left = bins * (1 - 0.5 / f) ** np.arange(profile.depth)
+        word = 63 - ceil(log2(max(2, len(shape.columns))))
+        per_word = np.array([max(1, floor(word / b)) for b in bits])
+        words = left * tried * max(2, shape.classes) / per_word
+        if target:
+            words = left * tried * (1 / per_word + 1 / np.maximum(1, word // (bits + target)))
+        return cls(
+            n=rows,
+            trees=trees,
+            depth=profile.depth,
+            S=float(profile.splits.sum()) * trees,
+            R=float(profile.share.sum()) * drawn * trees,
+            tried=tried,
+            cuts=float((nodes * met * sums).sum()) * tried * trees,
+            cells=8 * float((nodes * words).sum()) * trees,
+        )
+
+
+def _bins(estimator: Any) -> int:
+    """Codes of a column that a node may have."""
+    return int(getattr(estimator, "max_bins", None) or BLIND_BINS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A small forest, its work and its cost."""
+
+    work: _Work
+    profile: Profile
+    cost: Cost
+
+    @classmethod
+    def run(cls, estimator: Any, shape: Shape, rows: int, trees: int, **params: Any) -> _Trial:
+        changed = clone(estimator).set_params(n_estimators=trees, verbose=0, random_state=0, **params)
+        model = fit_made_up(changed, shape, rows)
+        profile = Profile.of(model, rows)
+        return cls(_Work.of(changed, shape, profile, rows, trees), profile, model.cost_)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.cost.bytes_sent + self.cost.bytes_received
+
+
+def forecast_protected(estimator: Any, shape: Shape, network: Network) -> Forecast:
+    """What fitting a protected forest will cost; parameters as for `woodlot.estimators.forecast.forecast`."""
+    if isinstance(estimator, LOSSLESS):
+        return _lossless(estimator, shape, network)
+    if isinstance(estimator, RevocableForest):
+        return _revocable(estimator, shape, network)
+    return _encrypted(estimator, shape, network)
+
+
+# --- labels="encrypted" ---
+
+
+def _encrypted(estimator: Any, shape: Shape, network: Network) -> Forecast:
+    others = sum(list(shape.columns.values())[1:]) / sum(shape.columns.values())
+    active = 1 + sum(own > 0 for own in list(shape.columns.values())[1:])
+    work = _Work.of(estimator, shape, *_planned(_open_labels(estimator), shape, estimator))
+
+    def ciphertexts(w: _Work) -> float:
+        numbers = 1 if shape.classes == 0 else shape.classes - 1
+        each = 1 if shape.classes == 0 else ceil(numbers * (log2(w.n) + 1) / (estimator.key_bits - 1))
+        return float(active * w.n * each * estimator.key_bits / 4)
+
+    def byte_work(w: _Work) -> list[float]:
+        return [ciphertexts(w) + active * w.R / 8, others * w.cuts, w.S * active, w.depth * active]
+
+    def time_work(w: _Work) -> list[float]:
+        return [1.0, w.n, others * w.R * w.tried, others * w.cuts]
+
+    trials = _trials(estimator, shape, KEYED_ROWS, KEYED_TREES)
+    held = shape.rows * estimator.key_bits / 4
+    memory = {
+        party: int(held * (1 if number == 0 else 4) + 5 * shape.rows * own)
+        for number, (party, own) in enumerate(shape.columns.items())
+    }
+    return _forecast(trials, work, byte_work, time_work, memory, network, rounds_per_level=5)
+
+
+def _open_labels(estimator: Any) -> Any:
+    """The same forest without protection: its trees are the same."""
+    return clone(estimator).set_params(labels="shared", max_bins=_bins(estimator))
+
+
+# --- RevFRF ---
+
+
+def _revocable(estimator: Any, shape: Shape, network: Network) -> Forecast:
+    plain = clone(estimator).set_params(encryption=SIMULATED)
+    parties = len(shape.columns)
+    work = _Work.of(estimator, shape, *_planned(plain, shape, estimator))
+
+    def byte_work(w: _Work) -> list[float]:
+        return [w.S, w.R, w.depth * parties]
+
+    def time_work(w: _Work) -> list[float]:
+        return [w.n * sum(shape.columns.values()), w.R * w.tried, w.S * w.tried, w.depth * parties]
+
+    trials = _trials(plain, shape, SHAPE_ROWS, SIMULATED_TREES)
+    memory = {
+        party: int(8 * shape.rows * own + 8 * work.trees * drawn_rows(estimator, shape.rows))
+        for party, own in shape.columns.items()
+    }
+    base = _forecast(trials, work, byte_work, time_work, memory, network, rounds_per_level=1)
+    if estimator.encryption == SIMULATED:
+        return base
+    # What keys add does not depend on rows: some for each split, and some once.
+    few, more = (_Keyed.run(estimator, plain, shape, trees) for trees in SPLIT_TREES)
+    more_splits = max(1.0, more.splits - few.splits)
+    per_split = (more.n_bytes - few.n_bytes) / more_splits
+    seconds_each = max(0.0, more.seconds - few.seconds) / more_splits
+    keys = (few.key_seconds + more.key_seconds) / 2  # the search for primes is a matter of luck
+    each = (more.n_bytes + per_split * (work.S - more.splits)) / parties
+    total = {party: int(n + each) for party, n in base.bytes_by_party.items()} | more.roles
+    rounds = base.rounds + more.rounds
+    return Forecast(
+        rounds=rounds,
+        bytes_by_party=total,
+        memory_by_party=base.memory_by_party,
+        compute_seconds=base.compute_seconds + keys + more.seconds + seconds_each * (work.S - more.splits),
+        network_seconds=network.seconds(rounds, max(total.values())),
+        details=base.details | {"keys": keys},
+    )
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """What keys add to a small forest: bytes of the parties with columns, those of other roles, rounds and seconds."""
+
+    splits: float
+    n_bytes: float
+    roles: dict[str, int]
+    rounds: int
+    key_seconds: float
+    seconds: float
+
+    @classmethod
+    def run(cls, estimator: Any, plain: Any, shape: Shape, trees: int) -> _Keyed:
+        rows = min(shape.rows, KEYED_ROWS[0])
+        keyed, bare = (_Trial.run(kind, shape, rows, trees, max_depth=KEYED_DEPTH) for kind in (estimator, plain))
+        by_party = keyed.cost.bytes_by_party
+        return cls(
+            splits=keyed.work.S,
+            n_bytes=float(sum(by_party[party] - bare.cost.bytes_by_party[party] for party in shape.columns)),
+            roles={role: n for role, n in by_party.items() if role not in shape.columns},
+            rounds=keyed.cost.rounds - bare.cost.rounds,
+            key_seconds=keyed.cost.seconds["keys"],
+            seconds=keyed.cost.seconds["encrypting splits"],
+        )
+
+
+# --- rows, counted under secure sums ---
+
+
+def _lossless(estimator: Any, shape: Shape, network: Network) -> Forecast:
+    if len(set(shape.columns.values())) > 1:
+        raise DataError("parties of a forest over rows have the same columns: give each the same number")
+    clients, f = len(shape.columns), max(shape.columns.values())
+    trials = _trials(estimator, shape, COUNTED_ROWS, COUNTED_TREES)
+    profile = Profile.carried(trials[1].profile, trials[-1].profile, shape.rows, estimator.max_depth)
+    trees = int(estimator.n_estimators)
+    work = _Work.of(estimator, shape, profile, shape.rows, trees)
+
+    def byte_work(w: _Work) -> list[float]:
+        return [clients * f, clients * w.cells, clients * w.S, clients * w.depth]
+
+    def time_work(w: _Work) -> list[float]:
+        return [clients * f, w.n * f, w.R * w.tried, clients * w.cells, clients * w.depth]
+
+    own = shape.rows / clients
+    drawn = drawn_rows(estimator, shape.rows) / clients
+    memory = dict.fromkeys(shape.columns, int(own * f * 5 + own * 8 + 5 * trees * drawn))
+    return _forecast(trials, work, byte_work, time_work, memory, network, rounds_per_level=1)
+
+
+# --- laws ---
+
+
+def _trials(estimator: Any, shape: Shape, rows: Sequence[int], trees: Sequence[int]) -> list[_Trial]:
+    """Trials of two numbers of rows and of trees each, the largest last."""
+    n_trees = int(estimator.n_estimators)
+    _Trial.run(estimator, shape, min(shape.rows, 100), 1)  # compiles and loads what there is to load
+    return [_Trial.run(estimator, shape, min(shape.rows, n), min(n_trees, t)) for n in rows for t in trees]
+
+
+def _planned(plain: Any, shape: Shape, estimator: Any) -> tuple[Profile, int, int]:
+    """The shape of the planned trees, from trials without protection; rows and trees."""
+    trees = int(estimator.n_estimators)
+    small, large = (
+        Profile.of(
+            fit_made_up(
+                clone(plain).set_params(n_estimators=min(trees, SHAPE_TREES), verbose=0, random_state=0),
+                shape,
+                min(shape.rows, rows),
+            ),
+            min(shape.rows, rows),
+        )
+        for rows in SHAPE_ROWS
+    )
+    return Profile.carried(small, large, shape.rows, estimator.max_depth), shape.rows, trees
+
+
+def _forecast(
+    trials: Sequence[_Trial],
+    work: _Work,
+    byte_work: Any,
+    time_work: Any,
+    memory: Mapping[str, int],
+    network: Network,
+    *,
+    rounds_per_level: int,
+) -> Forecast:
+    """Fit both laws to the trials, and apply them to the planned work."""
+    last = trials[-1]
+    total = _law([byte_work(t.work) for t in trials], [t.n_bytes for t in trials], byte_work(work))
+    seconds = _law([time_work(t.work) for t in trials], [t.cost.total_seconds for t in trials], time_work(work))
+    shares = {party: n / last.n_bytes for party, n in last.cost.bytes_by_party.items()}
+    by_party = {party: int(share * total) for party, share in shares.items()}
+    rounds = last.cost.rounds + rounds_per_level * (work.depth - last.work.depth)
+    return Forecast(
+        rounds=rounds,
+        bytes_by_party=by_party,
+        memory_by_party=dict(memory),
+        compute_seconds=seconds,
+        network_seconds=network.seconds(rounds, max(by_party.values())),
+        details={"splits": work.S, "depth": float(work.depth), "rows in splits": work.R},
+    )
+
+
+def _law(work: Sequence[Sequence[float]], paid: Sequence[float], planned: Sequence[float]) -> float:
+    """What planned work costs at the prices, none negative, that explain best, relatively, what was paid for others."""
+    known, target = np.array(work, float), np.array(paid, float)
+    scale = np.maximum(known.max(axis=0), 1e-300)
+    found: NDArray[np.float64]
+    found, _ = nnls((known / scale) / target[:, None], np.ones(len(target)))
+    return float(found / scale @ np.array(planned, float))
