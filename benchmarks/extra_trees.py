@@ -81,7 +81,7 @@ def main() -> None:
             "# Federated extra-trees: time of a fit",
             "",
             "Written by `python benchmarks/extra_trees.py --out docs/results/extra-trees.md`, which says how. Accuracy "
-            "and epsilon: [fet-accuracy](fet-accuracy.md) and [privacy-accuracy](privacy-accuracy.md).",
+            "and epsilon: [fet-accuracy](fet-accuracy.md) and `woodlot reproduce privacy-accuracy`.",
             "",
             f"{options.rows:,} rows, {options.columns} columns, {options.clients} clients, secure sums, declared "
             "ranges unless the forest says otherwise; beside scikit-learn's extra-trees of as many trees and levels.",
