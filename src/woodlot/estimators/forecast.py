@@ -26,8 +26,7 @@ from woodlot.estimators.forecast_parts import (
     fit_made_up,
     made_up_rows,
 )
-from woodlot.estimators.forecast_protected import LOSSLESS, forecast_protected
-from woodlot.estimators.revocable import RevocableForest
+from woodlot.estimators.forecast_protected import PROTECTED, forecast_protected
 from woodlot.exceptions import DataError
 from woodlot.protocols.vertical.plan import DEFAULT_MEMORY
 
@@ -61,7 +60,7 @@ def forecast(estimator: Any, shape: Shape, network: Network | None = None) -> Fo
     Forecast
     """
     network = network or Network()
-    protected = isinstance(estimator, RevocableForest | LOSSLESS[0] | LOSSLESS[1])
+    protected = isinstance(estimator, PROTECTED)
     if not protected and not (hasattr(estimator, "labels") and estimator.max_leaf_nodes is None):
         raise DataError(
             "a forecast is made for FederatedForest estimators without max_leaf_nodes, RevocableForest and "

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log2
-from typing import Any
+from math import ceil, log2
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from woodlot.protocols.vertical.plan import BLIND_BINS
 from woodlot.runtime.audit import Cost
 
 LOSSLESS = (HorizontalForestClassifier, HorizontalForestRegressor)
+PROTECTED = (RevocableForest, *LOSSLESS)
+"""Estimators that always protect; others do so where their labels are encrypted."""
 SHAPE_ROWS, SHAPE_TREES = (8_000, 32_000), 12
 """Trials without protection, which tell the shape of the trees."""
 KEYED_ROWS, KEYED_TREES = (250, 1_000), (1, 4)
@@ -40,6 +42,7 @@ KEYED_DEPTH, SPLIT_TREES = 3, (2, 12)
 """Of the forests whose splits are encrypted to see what a split costs."""
 SIMULATED_TREES = (3, 12)
 COUNTED_ROWS, COUNTED_TREES = (4_000, 16_000), (3, 12)
+_Levels: TypeAlias = NDArray[np.float64]
 _TARGET_BITS = 30
 """About what the numbers of a target have beyond those of a weight."""
 _CUT_BYTES = 12
@@ -61,7 +64,7 @@ class _Work:
     cuts : float
         Bytes of all sums of all splits that encrypted labels are added for.
     cells : float
-        Words of all cells that rows are counted in.
+        Bytes of all cells that rows are counted in.
     """
 
     n: int
@@ -75,24 +78,11 @@ class _Work:
 
     @classmethod
     def of(cls, estimator: Any, shape: Shape, profile: Profile, rows: int, trees: int) -> _Work:
-        lossless = isinstance(estimator, LOSSLESS)
-        f = max(shape.columns.values()) if lossless else sum(shape.columns.values())
-        drawn = drawn_rows(estimator, rows)
-        tried = candidates(estimator.max_features, f)
+        f = max(shape.columns.values()) if isinstance(estimator, LOSSLESS) else sum(shape.columns.values())
+        drawn, tried, bins = drawn_rows(estimator, rows), candidates(estimator.max_features, f), _bins(estimator)
         nodes = np.maximum(1.0, np.concatenate([[1.0], 2 * profile.splits[:-1]]))[: profile.depth]
         size = np.maximum(2.0, profile.share * drawn / np.maximum(profile.splits, 1e-9))
-        bits = np.ceil(np.log2(size * rows / drawn) + 1)
-        numbers = 1 if shape.classes == 0 else shape.classes - 1
-        target = _TARGET_BITS if shape.classes == 0 else 0
-        bins = _bins(estimator)
-        met = np.maximum(0.0, bins * (1 - np.exp(-size / bins)) - 1)
-        sums = _CUT_BYTES + numbers * (bits + target) / 4
-        left = bins * (1 - 0.5 / f) ** np.arange(profile.depth)
-        word = 63 - ceil(log2(max(2, len(shape.columns))))
-        per_word = np.array([max(1, floor(word / b)) for b in bits])
-        words = left * tried * max(2, shape.classes) / per_word
-        if target:
-            words = left * tried * (1 / per_word + 1 / np.maximum(1, word // (bits + target)))
+        bits = np.ceil(np.log2(size * rows / drawn) + 1)  # of a node's weight
         return cls(
             n=rows,
             trees=trees,
@@ -100,9 +90,30 @@ class _Work:
             S=float(profile.splits.sum()) * trees,
             R=float(profile.share.sum()) * drawn * trees,
             tried=tried,
-            cuts=float((nodes * met * sums).sum()) * tried * trees,
-            cells=8 * float((nodes * words).sum()) * trees,
+            cuts=trees * tried * float((nodes * _cut_bytes(shape, bins, size, bits)).sum()),
+            cells=trees * tried * float((nodes * _cell_bytes(shape, bins, f, bits)).sum()),
         )
+
+
+def _cut_bytes(shape: Shape, bins: int, size: _Levels, bits: _Levels) -> _Levels:
+    """Bytes of the sums of one column at a node of each level: as many cuts as its rows meet bins."""
+    cuts = np.maximum(0.0, bins * (1 - np.exp(-size / bins)) - 1)
+    sums = bits + _TARGET_BITS if shape.classes == 0 else (shape.classes - 1) * bits
+    return np.asarray(cuts * (_CUT_BYTES + sums / 4))
+
+
+def _cell_bytes(shape: Shape, bins: int, f: int, bits: _Levels) -> _Levels:
+    """Bytes of the counts of one column at a node of each level: every split above leaves half of a column's codes."""
+    word = 63 - ceil(log2(max(2, len(shape.columns))))
+    codes = bins * (1 - 0.5 / f) ** np.arange(len(bits))
+    if shape.classes == 0:
+        return np.asarray(8 * codes * (1 / _per_word(word, bits) + 1 / _per_word(word, bits + _TARGET_BITS)))
+    return np.asarray(8 * codes * shape.classes / _per_word(word, bits))
+
+
+def _per_word(word: int, bits: _Levels) -> _Levels:
+    """How many numbers of so many bits fit a word."""
+    return np.maximum(1.0, np.floor(word / bits))
 
 
 def _bins(estimator: Any) -> int:
