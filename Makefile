@@ -15,7 +15,7 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: test-faults test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
+.PHONY: fuzz audit reliability test-faults test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, 
 test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py
 	.venv-flower/bin/pytest tests/engines/test_flower.py
+
+fuzz: .venv-fuzz/stamp ## everything that is read, under a fuzzer (FUZZ_SECONDS=60 each), and every message in every state
+	.venv-fuzz/bin/python scripts/fuzz.py
+	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest tests/states
 
 screenshots: $(VENV)/browser.stamp chromium ## pictures of the dashboard, into docs/images
 	$(BIN)/python scripts/screenshots.py
@@ -64,7 +68,7 @@ docs: $(VENV)/docs.stamp ## docs/who-sees-what.md from the messages, and the sit
 	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products
-	rm -rf $(VENV) .venv-nvflare .venv-flower build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
+	rm -rf $(VENV) .venv-nvflare .venv-flower .venv-fuzz build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
 	find . -path ./.git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -type d -prune -exec rm -rf {} +
 
 # --- set-up ---
@@ -110,4 +114,10 @@ $(VENV)/docs.stamp: $(VENV)/run.stamp
 	@echo "Installing Woodlot and $* into .venv-$* (once; a minute or two) ..." >&2
 	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
 	@PIP_CONSTRAINT= .venv-$*/bin/python -m pip install -qq --editable '.[$*]' 'pytest>=8' 'psutil>=5'
+	@touch $@
+
+.venv-fuzz/stamp: pyproject.toml constraints.txt
+	@echo "Installing Woodlot and a fuzzer into .venv-fuzz (once; a minute or two) ..." >&2
+	@test -x .venv-fuzz/bin/python || $(PYTHON) -m venv .venv-fuzz
+	@.venv-fuzz/bin/python -m pip install -qq --editable '.[dev]' 'atheris>=3.0'
 	@touch $@

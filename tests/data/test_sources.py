@@ -12,6 +12,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -223,6 +224,26 @@ class TestCsv:
             written(tmp_path, content).read()
         assert "people.csv" in str(caught.value)
         assert "Oslo" not in "".join(traceback.format_exception(caught.value))
+
+    @pytest.mark.parametrize("name", ["a\0b", "a\0"])
+    def test_a_name_with_what_is_no_character_is_refused(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(DataError, match="whose name holds what is no character; rename it"):
+            written(tmp_path, f"id,a,{name}\n1,2,3\n").read()
+
+    @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks up open files as Linux shows them")
+    def test_no_file_stays_open(self, tmp_path: Path) -> None:
+        for content in ("id,a\n1,2\n", "id,a\n1,2,3\n", 'id,a\n1,"2\n'):
+            with contextlib.suppress(DataError):
+                written(tmp_path, content).read()
+
+        def is_open() -> bool:
+            links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+            return any(os.path.realpath(link).startswith(str(tmp_path)) for link in links)
+
+        until = time.monotonic() + 60
+        while is_open():  # Arrow's threads, which read ahead, may need another moment
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
     def test_a_fault_far_down_in_the_file_is_found(self, tmp_path: Path) -> None:
         rows = "".join(f"{i},1\n" for i in range(300_000))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from wire_search import captured
 from woodlot.data.tables import read_table
@@ -237,6 +238,45 @@ def test_a_budget_that_is_spent_meanwhile_stops_the_forest_in_the_middle() -> No
         grow(ordered, handlers | {"client-0": Meanwhile()})
     assert client._step == 1  # as after the second level
     assert sum(spend.count for spend in purse.spends()) == ordered.queries(3)
+
+
+def test_an_order_that_cannot_be_answered_costs_nothing() -> None:
+    """A coordinator must not be able to use up a budget by questions that are then refused."""
+    ordered = plan(privacy=GlobalDP(query_epsilon=1.0), n_estimators=1, max_depth=2)
+    handlers = clients(ordered, 3)
+    refused = 0
+
+    class Pestering:
+        def __init__(self, client: ExtraTreesClient) -> None:
+            self._client = client
+
+        def handle(self, message: Message) -> Message:
+            nonlocal refused
+            order = getattr(message, "order", None)
+            if order is not None:
+                before = self._client._own.purse.spends()
+                fewer = structs.replace(order, round=order.round + 100, clients=order.clients[:2])
+                others = structs.replace(order, clients=(*order.clients[:-1], "stranger"))
+                for wrong in (fewer, others):
+                    with pytest.raises((RemoteProtocolError, PolicyError)):
+                        self._client.handle(structs.replace(message, order=wrong))
+                    refused += 1
+                assert self._client._own.purse.spends() == before
+            reply = self._client.handle(message)
+            if order is not None:
+                with pytest.raises(RemoteProtocolError):  # the same round once more, which would draw other noise
+                    self._client.handle(message)
+            return reply
+
+    undisturbed = [len(spends) for spends in spent_after(ordered, clients(ordered, 3))]
+    grow(ordered, {name: Pestering(client) for name, client in handlers.items()})
+    assert refused > 6
+    assert [len(spends) for spends in spent(handlers)] == undisturbed
+
+
+def spent_after(ordered: ExtraTreesPlan, handlers: dict[str, Any]) -> list[Any]:
+    grow(ordered, handlers)
+    return spent(handlers)
 
 
 def test_a_repeated_question_gets_the_same_noise() -> None:

@@ -226,7 +226,13 @@ class TestUnreadable:
 
     @pytest.mark.parametrize(
         ("content", "words"),
-        [(b"a = = 1", "is not TOML: .*line 1"), (b"a = 1\na = 2\n", "is not TOML"), (b'a = "\xff"', "is not UTF-8")],
+        [
+            (b"a = = 1", "is not TOML: .*line 1"),
+            (b"a = 1\na = 2\n", "is not TOML"),
+            (b'a = "\xff"', "is not UTF-8"),
+            (b"a = " + b"9" * 5000, "is not TOML"),
+            (b"a = " + b"[" * 5000, "is not TOML"),
+        ],
     )
     def test_not_toml(self, tmp_path: Path, content: bytes, words: str) -> None:
         (tmp_path / "x.toml").write_bytes(content)

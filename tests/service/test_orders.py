@@ -141,6 +141,7 @@ def test_an_order_must_make_sense(federation: Federation) -> None:
     wrong: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         (align, {"job": "0" * 31}, "job"),
         (align, {"job": "../" + "0" * 29}, "job"),
+        (align, {"job": "0" * 32 + "\n"}, "job"),
         (align, {"parties": ["bank", "bank"]}, "sealed part for each"),
         (align, {"parties": ["bank"]}, "sealed part for each"),
         (align, {"parties": []}, "parties"),
@@ -153,6 +154,7 @@ def test_an_order_must_make_sense(federation: Federation) -> None:
         (train, {"join": "outer"}, "join must be 'inner'"),
         (train, {"plan": {**train["plan"], "task": "poetry"}}, "task"),
         (predict, {"model": "/etc/passwd"}, "model"),
+        (predict, {"model": "0" * 32 + "\n"}, "model"),
         (predict, {"score_at": "post"}, "'post', who is not among its parties"),
         (predict, {"deliver_to": "post"}, "'post', who is not among its parties"),
         (predict, {"wire": "everything"}, "wire"),

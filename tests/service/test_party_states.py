@@ -94,7 +94,14 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         return st.dictionaries(_values(arguments[0]), _values(arguments[1]), max_size=3)
     hints = get_type_hints(hint, include_extras=True)
-    return st.builds(hint, **{name: _values(hints[name]) for name in hint.__struct_fields__})
+
+    def build(**fields: Any) -> Any:
+        try:
+            return hint(**fields)
+        except ValueError:  # then neither does the message go together
+            return None
+
+    return st.builds(build, **{name: _values(hints[name]) for name in hint.__struct_fields__})
 
 
 def _arrays(spec: ArraySpec) -> st.SearchStrategy[Any]:

@@ -152,6 +152,9 @@ def test_members_sign_and_the_authority_vouches(tmp_path: Path) -> None:
     assert (verdict.signer, verdict.requester) == ("coordinator 'coordinator'", "user 'alice'")
     with pytest.raises(ReceiptError, match="it takes a coordinator"):
         make_receipt(statement(), request, user).verify(issuer)
+    for moment in ("yesterday", "2026-01-01", "", "2026-01-01T00:00:00"):
+        with pytest.raises(ReceiptError, match="not signed at a time"):
+            make_receipt(statement(created=moment), request, coordinator).verify(issuer)
     stranger = Federation(tmp_path, Authority.create(tmp_path / "other", "elsewhere", days=300))
     with pytest.raises(ReceiptError):
         receipt.verify(stranger.ca)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import signal
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from woodlot.service.member import MemberRole
+
+
+_PR_SET_DUMPABLE = 4
 
 
 class _JsonLines(logging.Formatter):
@@ -29,11 +33,23 @@ class _JsonLines(logging.Formatter):
 
 
 def start_logging(form: str, level: str) -> None:
-    """Log to standard error: lines for people or JSON for machines."""
+    """Log to standard error: lines for people or JSON for machines. A long-running command begins with this."""
+    leave_no_dump()
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(_JsonLines() if form == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def leave_no_dump() -> None:
+    """Whatever ends this process, no image of its memory is written: keys and rows of tables are in it."""
+    try:
+        import resource
+    except ImportError:  # only where there are such limits
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":  # where a program takes the dump in place of a file, the limit does not count
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def serve(service: AbstractContextManager[Any]) -> None:

@@ -31,7 +31,7 @@ class Prepared:
     half: Any
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Blinded:
     """What the helper opens, and the coin that only the coordinator knows."""
 

@@ -52,7 +52,7 @@ _HELPER_BYTES = TABLE_BYTES + PRODUCT_BYTES
 _BLOCK = 512  # comparisons that are worked on at a time, for the sake of memory
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dealt:
     """The coordinator's part, one line per comparison.
 

@@ -77,7 +77,7 @@ def unpack(packed: int, count: int) -> list[int]:
     return [packed >> SLOT_BITS * place & mask for place in reversed(range(count))]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Halves:
     """One side of comparisons that are not decided yet: what the dealer's part needs of it.
 

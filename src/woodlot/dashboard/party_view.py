@@ -19,11 +19,12 @@ from woodlot.exceptions import DataError, ModelFileError
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import load_own_linear
 from woodlot.protocols.linear.model import PartyLinear
-from woodlot.protocols.part_files import HEADER, format_of
+from woodlot.protocols.part_files import HEADER, STUMBLES, format_of
 from woodlot.protocols.vertical.files import StoredTrees, load_own_part
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.config import PartyConfig
 from woodlot.service.identity import Identity
+from woodlot.service.party_store import read_alignment
 from woodlot.service.privacy_accounts import privacy_accounts
 
 
@@ -119,7 +120,7 @@ class PartyView(StateView):
     def _read_part(self, folder: Path, stamp: int) -> PartyForest | PartyLinear:
         try:
             forest = json.loads((folder / HEADER).read_bytes())["forest"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, *STUMBLES) as error:
             raise ModelFileError(f"{folder} cannot be read as part of a model: {error}") from None
         if format_of(folder) == LINEAR_FORMAT:
             return load_own_linear(folder, self.name, forest)
@@ -143,13 +144,11 @@ class PartyView(StateView):
 
     def alignment(self, job: str) -> tuple[str, NDArray[np.int64]]:
         """The table that a job has aligned, and the party's own row of each common row."""
-        folder = self.folder / "alignments" / Path(job).name
         try:
-            facts = json.loads((folder / "facts.json").read_bytes())
-            rows: NDArray[np.int64] = np.load(folder / "rows.npy", allow_pickle=False)
-        except (OSError, ValueError):
+            facts, rows = read_alignment(self.folder, job)
+        except DataError:
             raise DataError(f"{self.name} keeps no alignment {job!r}") from None
-        return facts["table"], rows
+        return facts.table, rows
 
     def answers(self) -> list[Path]:
         """Answers that were delivered here."""

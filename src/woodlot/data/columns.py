@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NumericColumn:
     """Numbers; the precision is scikit-learn's, so that exported forests predict the same.
 
@@ -33,7 +33,7 @@ class NumericColumn:
         return NumericColumn(self.values[rows])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn:
     """Values without an order.
 
@@ -58,6 +58,13 @@ class CategoryColumn:
 
 
 Column: TypeAlias = NumericColumn | CategoryColumn
+
+
+def check_names(names: Sequence[str], what: str) -> None:
+    """Refuse names of columns that could not be written down: those with a NUL, or with half a character."""
+    for name in names:
+        if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise DataError(f"{what} has the column {name!r}, whose name holds what is no character; rename it")
 
 
 def numeric_column(

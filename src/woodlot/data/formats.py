@@ -95,16 +95,16 @@ def read_csv(path: Path, id: str, choose: Choose, check: Callable[[Any], None], 
 
     in_turn = csv.ReadOptions(use_threads=False)  # or Arrow would not know the number of a row
     try:
-        with _text(path) as stream, csv.open_csv(stream, in_turn, **options()) as reader:
+        with csv.open_csv(_text(path), in_turn, **options()) as reader:
             names = reader.schema.names
         used = choose(names)
         cells = options(include_columns=used, column_types=dict.fromkeys(used, pa.string()))
-        with _text(path) as stream, csv.open_csv(stream, in_turn, **cells) as reader:
+        with csv.open_csv(_text(path), in_turn, **cells) as reader:
             types = _types_of_cells(reader, used, id)
         check(pa.schema(types))
         known = options(include_columns=used, column_types=types)
-        with _text(path) as stream:
-            table = _stored_csv(stream, known, spool) if spool else _empty_is_missing(csv.read_csv(stream, **known))
+        text = _text(path)
+        table = _stored_csv(text, known, spool) if spool else _empty_is_missing(csv.read_csv(text, **known))
     except pa.ArrowInvalid as error:
         fault = _fault_of_csv(str(error))
     else:
@@ -129,6 +129,11 @@ def _fault_of_csv(words: str) -> str:
 
 
 def _text(path: Path) -> Any:
+    """The text of a file; it is closed when nobody uses it any more, and not before.
+
+    Arrow reads ahead in threads of its own, also for a reader that is closed: in a file that is closed under them they
+    would read on from whatever has the same number next.
+    """
     return pa.input_stream(str(path), compression="gzip" if path.suffix.lower() == ".gz" else None)
 
 

@@ -33,7 +33,7 @@ IdKind = Literal["whole numbers", "text", "nothing"]
 _NUMBER_BYTES = 10
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CanonicalIds:
     """The ids of one column: none missing, none twice.
 

@@ -158,6 +158,9 @@ class TableSource:
 
     def _used(self, names: Sequence[str]) -> list[str]:
         """The columns to read, id first, out of those that there are."""
+        from woodlot.data.columns import check_names
+
+        check_names(names, str(self))
         if repeated := _repeated(names):
             raise DataError(f"{self} has {_quoted(repeated)} more than once; rename or drop all but one of each")
         for name, setting in [(self.id, "id"), *((name, "columns") for name in self.columns or ())]:

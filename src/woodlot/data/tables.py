@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from woodlot.data.arrays import array_columns
 from woodlot.data.arrow import arrow_columns, is_pandas_frame, pandas_columns
-from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category_column
+from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category_column, check_names
 from woodlot.exceptions import DataError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Columns of equal length, in memory, that nobody changes.
 
@@ -41,10 +41,14 @@ class Table:
     def __post_init__(self) -> None:
         if len(self.names) != len(self.columns):
             raise DataError(f"{len(self.names)} names were given for {len(self.columns)} columns.")
+        check_names(self.names, "the table")
         _refuse_duplicates(self.names, "the table")
         for name, column in zip(self.names, self.columns, strict=True):
             if len(column) != self.n_rows:
                 raise DataError(f"Column {name!r} has {len(column)} rows instead of {self.n_rows}.")
+
+    def __repr__(self) -> str:
+        return f"Table({len(self.names)} columns, {self.n_rows:,} rows)"
 
     def column(self, name: str) -> Column:
         """Return the column of this name."""
@@ -140,6 +144,8 @@ def read_table(data: Any, *, what: str = "X", skip: str | None = None) -> Table:
 def _arrow_table(data: Any, what: str) -> Any:
     import pyarrow as pa
 
+    if isinstance(data, pa.Table):  # the interface would cut a name where it holds a NUL
+        return data
     try:
         return pa.table(data)
     except pa.ArrowException as error:

@@ -29,7 +29,7 @@ from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import load_linear
 from woodlot.protocols.linear.model import FittedLinear
 from woodlot.protocols.messages.jobs import ModelPart
-from woodlot.protocols.part_files import coordinators_folder, format_of
+from woodlot.protocols.part_files import STUMBLES, coordinators_folder, format_of
 from woodlot.protocols.vertical.files import StoredForest, load_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.protocols.vertical.plan import ForestPlan
@@ -71,7 +71,7 @@ def load(folder: str | os.PathLike[str]) -> AnyForest | FederatedLinearRegressio
     if format_of(coordinators_folder(folder)) == LINEAR_FORMAT:
         try:
             return _restore_linear(folder)
-        except (KeyError, TypeError, ValueError) as error:
+        except STUMBLES as error:
             raise ModelFileError(f"{folder} holds a model that this Woodlot cannot restore: {error!r}") from None
     stored = load_parts(folder)
     name = str(stored.extra.get("estimator"))
@@ -81,7 +81,7 @@ def load(folder: str | os.PathLike[str]) -> AnyForest | FederatedLinearRegressio
         if name in HORIZONTAL:
             return restore_whole(HORIZONTAL[name], stored)
         return _restore(ESTIMATORS[name], stored)
-    except (KeyError, TypeError, ValueError) as error:
+    except STUMBLES as error:
         raise ModelFileError(f"{folder} holds a model that this Woodlot cannot restore: {error!r}") from None
 
 
@@ -98,7 +98,7 @@ def from_settings(settings: Mapping[str, Any]) -> AnyForest:
         raise ModelFileError(f"this Woodlot knows no estimator {settings.get('estimator')!r}")
     try:
         return kind(**from_json(settings["params"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except STUMBLES as error:
         raise ModelFileError(f"the settings are not those of a {kind.__name__}: {error!r}") from None
 
 

@@ -8,7 +8,7 @@ parties whom the coordinator told different things have different keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -124,7 +124,7 @@ class Agreed:
     """
 
     transcript: bytes
-    exchanged: dict[str, bytes]
+    exchanged: dict[str, bytes] = field(repr=False)
 
 
 class Agreement:

@@ -25,6 +25,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.archives import ArrayFile
 from woodlot.data.whole_files import replace_folder
 from woodlot.exceptions import ModelFileError
 
@@ -37,6 +38,9 @@ VERSION = 1
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 Packed = tuple[Header, Arrays]
+
+STUMBLES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
+"""What code raises that is given well-formed values of the wrong sort."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -142,35 +146,24 @@ class PartFile:
         self._path = folder / ARRAYS
         with self._readable():
             digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
-        if self.header.get("arrays_sha256") != digest:
-            raise ModelFileError(f"{self._path} has been changed: its digest does not match")
+            if self.header.get("arrays_sha256") != digest:
+                raise ModelFileError(f"{self._path} has been changed: its digest does not match")
+            self._arrays = ArrayFile(self._path)
 
-    def names(self) -> list[str]:
+    def names(self) -> tuple[str, ...]:
         """Names of the arrays."""
-        with self._readable(), zipfile.ZipFile(self._path) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
+        return self._arrays.names
 
     def read(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
         """An array, or its items from ``first`` to before ``last``: what stands behind them is not even unpacked."""
-        with self._readable(), zipfile.ZipFile(self._path) as archive, archive.open(f"{name}.npy") as file:
-            if first == 0 and last is None:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-            if np.lib.format.read_magic(file) != (1, 0):
-                raise ValueError(f"{name} is of an unknown version")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            if len(shape) != 1 or dtype.hasobject:
-                raise ValueError(f"{name} is not a row of numbers")
-            length = shape[0] if last is None else last
-            if not 0 <= first <= length <= shape[0]:
-                raise ValueError(f"{name} has no items {first} to {length}")
-            file.seek(first * dtype.itemsize, os.SEEK_CUR)
-            return np.frombuffer(file.read((length - first) * dtype.itemsize), dtype).copy()
+        with self._readable():
+            return self._arrays.read(name, first, last)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
             yield
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, OSError) as error:
+        except (ValueError, OSError) as error:
             raise ModelFileError(f"{self._path} cannot be read: {error}") from None
 
 
@@ -187,10 +180,12 @@ def _read_header(path: Path, kind: str) -> Header:
     header.pop("sha256", None)
     try:
         unchanged = text == _signed(header)
-    except ValueError:  # NaN and infinity, which are no JSON
+    except (ValueError, RecursionError):  # NaN and infinity, which are no JSON, and lists in lists in lists
         unchanged = False
     if not unchanged:
         raise ModelFileError(f"{path} has been changed: its digest does not match")
+    if not all(isinstance(header.get(field), str) for field in ("forest", "role")):
+        raise ModelFileError(f"{path} does not say whose part of which model it is")
     return header
 
 
@@ -204,7 +199,7 @@ def guarded(
     """What ``unpack`` makes of a part; what it stumbles over is a damaged file."""
     try:
         return unpack(*packed, *context, **more)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except STUMBLES as error:
         raise ModelFileError(f"{folder} is not a sound part of a forest: {error}") from None
 
 

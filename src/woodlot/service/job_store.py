@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.archives import read_arrays
 from woodlot.data.whole_files import replace_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
@@ -26,6 +27,7 @@ from woodlot.protocols.part_files import format_of
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
+from woodlot.service.orders import JOB_ID
 
 UNFINISHED = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
@@ -250,7 +252,7 @@ class JobStore:
     def receipt(self, job: str) -> str | None:
         """The receipt of a revocation, None if there is none."""
         path = self.folder / "receipts" / job / "receipt.json"
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        return path.read_text(encoding="utf-8") if JOB_ID.fullmatch(job) and path.is_file() else None
 
     def models(self) -> list[ModelFacts]:
         """All models that are in use, the youngest first."""
@@ -262,7 +264,7 @@ class JobStore:
     def model_facts(self, model: str) -> ModelFacts:
         """What is known of a model."""
         path = self._model(model) / "facts.json"
-        if not path.is_file():
+        if not JOB_ID.fullmatch(model) or not path.is_file():  # nor is a path that leads elsewhere a model
             raise DataError(f"there is no model {model!r} here; `woodlot models list` shows those there are")
         return msgspec.json.decode(path.read_bytes(), type=ModelFacts)
 
@@ -294,9 +296,8 @@ class JobStore:
         """The files of the coordinator's part, the out-of-bag answers, and the residuals."""
         root = self._model(model) / "forest" / "coordinator"
         files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-        with np.load(self._model(model) / "out_of_bag.npz", allow_pickle=False) as arrays:
-            outputs = arrays["outputs"]
-            return files, outputs if len(outputs) else None, arrays["residuals"]
+        outputs, residuals = _stored(self._model(model) / "out_of_bag.npz", "outputs", "residuals")
+        return files, outputs if len(outputs) else None, residuals
 
     def model_part(self, model: str) -> ModelPart:
         """The coordinator's part of a model with all that is known of it, as its user gets it."""
@@ -352,8 +353,7 @@ class JobStore:
         path = self.folder / "rebuilding" / model / "rows.npz"
         if not path.is_file():
             raise DataError(f"the rows of the nodes of model {model} are not recorded here; train it anew")
-        with np.load(path, allow_pickle=False) as arrays:
-            return Rebuilding(arrays["rows"], arrays["start"])
+        return Rebuilding(*_stored(path, "rows", "start"))
 
     # --- answers ---
 
@@ -371,8 +371,8 @@ class JobStore:
         folder = self.folder / "answers" / job
         if not folder.is_dir():
             raise DataError(f"job {job} has no answers here")
-        with np.load(folder / "answers.npz", allow_pickle=False) as arrays:
-            return arrays["outputs"], arrays["uncertain"], json.loads((folder / "notes.json").read_text())
+        outputs, uncertain = _stored(folder / "answers.npz", "outputs", "uncertain")
+        return outputs, uncertain, json.loads((folder / "notes.json").read_text())
 
     def _replace(self, target: Path, fill: Callable[[Path], None]) -> None:
         """Write a folder at once or not at all."""
@@ -387,6 +387,15 @@ class JobStore:
                 shutil.rmtree(folder)
         except OSError as error:
             raise JournalError(f"{folder} cannot be erased ({error}); let this user write there") from error
+
+
+def _stored(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Arrays that this store has written."""
+    try:
+        arrays = read_arrays(path)
+        return [arrays[name] for name in names]
+    except (OSError, ValueError, KeyError) as error:
+        raise JournalError(f"{path} is not as it was written ({error}); restore the state folder") from None
 
 
 def _facts(data: bytes) -> JobFacts:

@@ -36,7 +36,8 @@ JOB_ID = re.compile(r"[0-9a-f]{32}")
 _POINT = 65  # bytes of an uncompressed point of P-256
 _NONCE = bytes(12)  # every sealed part has a key of its own
 
-JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{JOB_ID.pattern}$")]
+# \Z, not $: that would let a line end through behind the digits
+JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^{JOB_ID.pattern}\Z")]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -281,7 +282,7 @@ class RevokeRevocableOrder(RevocableOrder, frozen=True, kw_only=True, tag="revok
     leaver: str
     task: Task
     level: Literal[1, 2, 3] = 1
-    keys: Annotated[str, msgspec.Meta(pattern=f"^({JOB_ID.pattern})?$")] = ""
+    keys: Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})?\Z")] = ""
 
     @property
     def keyring(self) -> str:
@@ -374,7 +375,7 @@ class MemberOrder(Order, frozen=True, kw_only=True):
     model: JobId
     helper: str
     key_service: str
-    keys: Annotated[str, msgspec.Meta(pattern=f"^({JOB_ID.pattern})?$")] = ""
+    keys: Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})?\Z")] = ""
 
     @property
     def keyring(self) -> str:

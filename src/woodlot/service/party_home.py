@@ -89,7 +89,7 @@ class PartyHome:
     tables: dict[str, TableSource]
     policy: Policy
     store: PartyStore
-    shared_secret: bytes | None
+    shared_secret: bytes | None = field(repr=False)
     end_job: Callable[[str], None]
     till: Callable[[str], Till]
     n_jobs: int
@@ -119,7 +119,7 @@ def verify_party(trust: Trust, name: str, certificate: bytes, purpose: str, data
         raise RemoteProtocolError(f"what {peer.name!r} has signed was passed on as from {name!r}")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TakenOrder(Generic[O]):
     """An order that the party has checked, and its table.
 

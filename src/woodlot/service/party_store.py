@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.archives import parse_array
 from woodlot.data.sources import LoadedTable, read_private
 from woodlot.data.whole_files import write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
@@ -23,6 +24,7 @@ from woodlot.protocols.linear.files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.model import PartyLinear
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
 from woodlot.protocols.vertical.model import PartyForest
+from woodlot.service.orders import JOB_ID
 from woodlot.service.policy import PredictionBudget
 
 P = TypeVar("P")
@@ -150,24 +152,19 @@ class PartyStore:
 
     def keep_alignment(self, job: str, parties: Sequence[str], table: LoadedTable, rows: NDArray[np.int64]) -> None:
         """Store which rows are the common ones."""
-        facts = {"parties": list(parties), "table": table.name, "digest": table.digest}
+        facts = AlignmentFacts(tuple(parties), table.name, table.digest)
         with _on_disk("the alignment"):
             folder = self.folder / "alignments" / job
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(folder / "rows.npy", lambda file: np.save(file, rows, allow_pickle=False))
-            write_whole(folder / "facts.json", lambda file: file.write(json.dumps(facts).encode()))
+            write_whole(folder / "facts.json", lambda file: file.write(msgspec.json.encode(facts)))
 
     def alignment(self, job: str, parties: Sequence[str], table: LoadedTable) -> NDArray[np.int64]:
         """The common rows that were found before, unless the table has changed since."""
-        folder = self.folder / "alignments" / job
-        try:
-            facts = json.loads((folder / "facts.json").read_bytes())
-            rows: NDArray[np.int64] = np.load(folder / "rows.npy", allow_pickle=False)
-        except (OSError, ValueError):
-            raise DataError("it does not know this alignment; align again") from None
-        if not set(parties) <= set(facts["parties"]):
+        facts, rows = read_alignment(self.folder, job)
+        if not set(parties) <= set(facts.parties):
             raise DataError("the alignment was made without some of these parties; align again")
-        if facts["table"] != table.name or facts["digest"] != table.digest:
+        if facts.table != table.name or facts.digest != table.digest:
             raise DataError("its table has changed since it was aligned, or is another one; align again")
         return rows
 
@@ -196,6 +193,29 @@ class PartyStore:
             folder = self.folder / "answers"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
+
+
+class AlignmentFacts(msgspec.Struct, frozen=True):
+    """Who took part in an alignment, and which table was aligned."""
+
+    parties: tuple[str, ...]
+    table: str
+    digest: str
+
+
+def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.int64]]:
+    """What a party's state folder holds of an alignment; DataError where it is not there, or damaged."""
+    folder = state / "alignments" / job
+    try:
+        if not JOB_ID.fullmatch(job):
+            raise ValueError("not the name of a job")
+        facts = msgspec.json.decode((folder / "facts.json").read_bytes(), type=AlignmentFacts)
+        rows = parse_array((folder / "rows.npy").read_bytes())
+        if rows.dtype != np.int64 or rows.ndim != 1:
+            raise ValueError("not numbers of rows")
+    except (OSError, ValueError):
+        raise DataError("it does not know this alignment; align again") from None
+    return facts, rows
 
 
 @contextmanager

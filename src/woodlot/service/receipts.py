@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
@@ -40,7 +40,7 @@ CLOCK_SECONDS = 300.0
 MAX_BYTES = 64 * 2**20
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -255,7 +255,7 @@ def _verify(signed: Signed, purpose: str, data: bytes, what: str) -> str:
         return certificates.fingerprint(member)
     except InvalidSignature:
         raise ReceiptError(f"the signature under {what} is not of this key: something in it was changed") from None
-    except (ValueError, TypeError, IdentityError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, IdentityError) as error:
         raise ReceiptError(f"the signature under {what} cannot be read: {error}") from None
 
 
@@ -307,7 +307,7 @@ def check_request(request: Request, party: str, level: int, model: str, now: dat
         slack = timedelta(seconds=CLOCK_SECONDS)
         if not begins - slack <= (now or datetime.now(UTC)) < ends:
             raise PolicyError(f"the request is not valid now: it was made at {asked.created} for {asked.expires}")
-    except (ReceiptError, ValueError, TypeError) as error:
+    except (ReceiptError, ValueError, TypeError, OverflowError) as error:
         raise PolicyError(f"the request is not taken: {error}") from None
     if request.purpose != REQUEST or (asked.party, asked.level) != (party, level):
         raise PolicyError(f"the request is for {asked.party!r} at level {asked.level}, not for {party!r} at {level}")
@@ -405,7 +405,7 @@ class Receipt:
         _check_numbers(statement)
         if authority is None:
             return Verdict(f"key {signer}", f"key {requester}", False)
-        when = datetime.fromisoformat(statement.created)
+        when = _time(statement.created)
         return Verdict(
             _vouched(file.signed, authority, when, ("coordinator",), "the receipt"),
             _vouched(self.request.signed, authority, when, ("user", "party"), "the request"),
@@ -443,7 +443,7 @@ def _check_asked(request: Request, statement: Statement) -> None:
     try:
         asked = json.loads(request.data)
         named = (asked.get("party") or asked.get("leaver"), asked["level"], asked["model"])
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise ReceiptError(f"the request in the receipt cannot be read: {error!r}") from None
     if named != (statement.party, statement.level, statement.model):
         raise ReceiptError("the request in the receipt asks for something else than what the receipt states")
@@ -460,6 +460,17 @@ def _check_numbers(s: Statement) -> None:
         raise ReceiptError("at level 2 a new epoch of keys begins, and the receipt has none")
     if s.epoch_after <= s.epoch_before or len({tree.tree for tree in s.trees}) != len(s.trees):
         raise ReceiptError("the epochs or trees are not in order")
+
+
+def _time(text: str) -> datetime:
+    """A time as `now` writes it."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        when = datetime.min
+    if when.tzinfo is None:
+        raise ReceiptError(f"the receipt was not signed at a time, but at {text[:40]!r}")
+    return when
 
 
 def _vouched(signed: Signed, authority: bytes, when: datetime, roles: tuple[str, ...], what: str) -> str:

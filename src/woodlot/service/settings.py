@@ -122,7 +122,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text; save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(f"{path} is not TOML for a person to read: lists in lists in lists") from None
+    except ValueError as error:  # TOMLDecodeError among them, and numbers of thousands of digits
         raise ConfigError(f"{path} is not TOML: {error}") from error
 
 

@@ -28,7 +28,7 @@ ENCODING_BYTES = 64
 and its codes on the way to where they stay."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NumericCoding:
     """What the fine codes of a numeric column mean.
 
@@ -43,7 +43,7 @@ class NumericCoding:
     high: NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CategoryCoding:
     """What the codes of a categorical column mean: positions in `categories`, which are ascending."""
 
@@ -53,7 +53,7 @@ class CategoryCoding:
 Coding: TypeAlias = NumericCoding | CategoryCoding
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EncodedTable:
     """The codes of p columns and n rows, with what the split kernels must know about them.
 

@@ -71,7 +71,7 @@ def join_structures(parts: Sequence[Structure]) -> Structure:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Splits:
     """The questions asked at some nodes: those of one party, or of all for the complete model.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -152,8 +152,8 @@ class JobKeys:
     name: str
     leader: str
     transcript: bytes
-    exchanged: dict[str, bytes]
-    shared_secret: bytes | None
+    exchanged: dict[str, bytes] = field(repr=False)
+    shared_secret: bytes | None = field(repr=False)
 
     def seal(self, receiver: str, purpose: str, data: bytes) -> bytes:
         """Encrypt a message for one other party; one message for each purpose."""

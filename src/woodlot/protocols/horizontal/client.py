@@ -113,7 +113,7 @@ class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return max(1, min(n_features, int(wanted)))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Holdings:
     """What a client brings to a job: its data, its secrets and its purse.
 

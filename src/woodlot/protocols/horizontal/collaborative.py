@@ -333,6 +333,7 @@ class CollaborativeClient(HorizontalClient):
             )
         if not 0 <= message.fraction_bits <= _MOST_BITS:
             raise RemoteProtocolError(f"FillLeaves asks for {message.fraction_bits} bits after the point")
+        self._sums.check(message.order, fresh=self._epsilon is not None)  # before any noise is paid for
         tally = self.tally(trees, message.average, message.min_rows, message.fraction_bits)[cells]
         if self._epsilon is not None:
             tally = self._noisy(message, tally, trees.structure.n_trees)

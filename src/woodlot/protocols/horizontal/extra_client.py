@@ -179,20 +179,21 @@ class ExtraTreesClient(HorizontalClient):
     def _on_CountOutside(self, message: msg.CountOutside) -> Message:
         if isinstance(self._ordered.privacy, GlobalDP):
             raise RemoteProtocolError("CountOutside asks about rows, which are under differential privacy here")
-        self._check_length(message.order, len(self._outside))
+        self._check_order(message.order, len(self._outside))
         return self._sums.answer(message.order, self._outside)
 
     def _on_ProposeThresholds(self, message: msg.ProposeThresholds) -> msg.ThresholdsProposed:
         plan = self._ordered
         if plan.ranges != "proposals":
             raise RemoteProtocolError("proposals of thresholds were not ordered")
-        frontier = self._next_frontier(message)
-        if len(message.feature) != len(frontier) * message.width:
+        n_open = self._check_level(message)
+        if len(message.feature) != n_open * message.width:
             raise RemoteProtocolError("ProposeThresholds does not fit the open nodes")
         if len(message.feature) and not -1 <= int(message.feature.min()) <= int(message.feature.max()) < len(
             self._sizes
         ):
             raise RemoteProtocolError("ProposeThresholds asks for a column that does not exist")
+        frontier = self._next_frontier(message)
         low, high = self._rows.ranges(frontier, message.feature, message.width)
         few = np.repeat(frontier.end - frontier.start < plan.min_proposal_rows, message.width)
         # of one row, or of rows that are all alike, any proposal would be their value
@@ -213,23 +214,24 @@ class ExtraTreesClient(HorizontalClient):
     def _on_CountRows(self, message: msg.CountRows) -> Message:
         if not self._tally.rows_are_exact:
             raise RemoteProtocolError("CountRows asks about rows, which are under differential privacy here")
-        self._check_length(message.order, self._tally.node_cells)
+        self._check_order(message.order, self._tally.node_cells)
         everything = np.zeros(self.table.n_rows, np.int64)
         counts = self._count_at(everything, 1, message.fraction_bits)
         query = pack(b"rows", message.fraction_bits.to_bytes(2, "big", signed=True))
         return self._sums.answer(message.order, self._told(counts, query).ravel())
 
     def _on_CountSplits(self, message: msg.CountSplits) -> Message:
-        frontier = self._next_frontier(message)
+        n_open = self._check_level(message)
         width, cells = message.width, self._tally.cells
         if width != self._width or len(message.feature) % width:
             raise RemoteProtocolError("CountSplits asks for other candidates than were ordered")
         nodes = len(message.feature) // width
-        if not 0 <= message.first <= message.first + nodes <= len(frontier) or nodes == 0:
+        if not 0 <= message.first <= message.first + nodes <= n_open or nodes == 0:
             raise RemoteProtocolError("CountSplits asks about nodes that are not open")
-        self._check_length(message.order, nodes * width * cells)
-        part = frontier.take(slice(message.first, message.first + nodes))
         questions = self._questions(message.feature, message.threshold, message.missing_left, message.sets)
+        self._check_order(message.order, nodes * width * cells)
+        frontier = self._next_frontier(message)
+        part = frontier.take(slice(message.first, message.first + nodes))
         counts = self._count_splits(part, questions, width, message.fraction_bits)
         queries = width * len(np.unique(part.tree))
         told = self._told(counts.reshape(-1, counts.shape[-1]), digest_of(message), queries)
@@ -244,7 +246,7 @@ class ExtraTreesClient(HorizontalClient):
         structure, plan = trees.structure, self._ordered
         if not 0 <= message.first_tree <= message.first_tree + structure.n_trees <= plan.n_estimators:
             raise RemoteProtocolError("CountLeaves has more trees than were ordered")
-        self._check_length(message.order, structure.n_leaves * self._tally.node_cells)
+        self._check_order(message.order, structure.n_leaves * self._tally.node_cells)
         columns = [prediction_column(column) for column in self._columns]
         ends = trees.leaves_of(columns, self.table.n_rows, self.n_jobs)
         counts = np.zeros((structure.n_leaves, self._tally.node_cells), np.int64)
@@ -371,33 +373,46 @@ class ExtraTreesClient(HorizontalClient):
             self._node_rows = NodeRows(self._values, self._ordered.n_estimators, self.n_jobs)
         return self._node_rows
 
-    def _next_frontier(self, message: msg.LevelMessage) -> Frontier:
-        """The open nodes that a message is about; kept only when it has been answered."""
+    def _check_level(self, message: msg.LevelMessage) -> int:
+        """How many nodes are open at the level that a message is about, if it fits what came before."""
         told = len(message.fate) + len(message.is_open) + len(message.split_feature)
         if message.width != self._width:
             raise RemoteProtocolError("a level has other candidates than were ordered")
         if self._frontier is not None and message.step == self._step:
             if told:
                 raise RemoteProtocolError("what has become of a level was told before")
-            return self._frontier
+            return len(self._frontier)
         if message.step != self._step + 1:
             raise RemoteProtocolError(f"level {message.step} is not due after {self._step}")
         if self._frontier is None:
             if len(message.fate) or len(message.split_feature):
                 raise RemoteProtocolError("the first level splits nothing")
-            after = self._rows.roots
+            n_after = self._ordered.n_estimators
         else:
             fate = message.fate
             if len(fate) != len(self._frontier) or (len(fate) and int(fate.max()) > SPLITS):
                 raise RemoteProtocolError("a level does not say what has become of each open node")
-            questions = self._questions(
-                message.split_feature, message.split_threshold, message.split_missing_left, message.split_sets
-            )
+            self._split_questions(message)
             if len(message.split_feature) != int((fate == SPLITS).sum()) or (message.split_feature < 0).any():
                 raise RemoteProtocolError("a level has not one question for each split")
-            after = self._rows.advance(self._frontier, fate, questions)
-        if len(message.is_open) != len(after):
+            n_after = int(fate.sum(dtype=np.int64))  # a node that waits stays one, and one that is split becomes two
+        if len(message.is_open) != n_after:
             raise RemoteProtocolError("a level does not say which nodes are open")
+        return int(message.is_open.astype(np.bool_).sum())
+
+    def _split_questions(self, message: msg.LevelMessage) -> Questions:
+        return self._questions(
+            message.split_feature, message.split_threshold, message.split_missing_left, message.split_sets
+        )
+
+    def _next_frontier(self, message: msg.LevelMessage) -> Frontier:
+        """The open nodes that a checked message is about; kept only when it has been answered."""
+        if self._frontier is None:
+            after = self._rows.roots
+        elif message.step == self._step:
+            return self._frontier
+        else:
+            after = self._rows.advance(self._frontier, message.fate, self._split_questions(message))
         return after.take(message.is_open.astype(np.bool_))
 
     def _commit(self, message: msg.LevelMessage, frontier: Frontier) -> None:
@@ -421,7 +436,8 @@ class ExtraTreesClient(HorizontalClient):
         except ValueError as error:
             raise RemoteProtocolError(f"the coordinator sent questions that are not sound: {error}") from None
 
-    @staticmethod
-    def _check_length(order: secure_sum.SumOrder, length: int) -> None:
+    def _check_order(self, order: secure_sum.SumOrder, length: int) -> None:
+        """Refuse an order that cannot be answered, before anything is moved, drawn or paid for."""
         if order.length != length:
             raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {length}")
+        self._sums.check(order, fresh=self._ordered.privacy is not None)

@@ -61,7 +61,7 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     key_bits: int = DEFAULT_BITS
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Columns:
     """How a party's table becomes a matrix: the training's columns and categories, and what stands for missing values.
 
@@ -160,7 +160,7 @@ def _one_hot(name: str, categories: Sequence[str], column: CategoryColumn) -> Ma
     return np.asarray(np.eye(len(categories) + 1)[codes][:, :-1])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartyLinear:
     """What a party keeps: its columns and its weights."""
 

@@ -200,6 +200,8 @@ class LinearParty:
 
     def _on_FinishLinear(self, message: msg.FinishLinear) -> Message:
         columns = self._opened()
+        if len(self._weights) != columns.n_columns:
+            raise RemoteProtocolError("FinishLinear is not due before the first Descend")
         self.state = State.fitted
         self._matrix = np.empty((self.table.n_rows, 0))
         self._model = PartyLinear(columns, self._weights)

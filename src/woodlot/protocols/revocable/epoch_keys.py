@@ -55,6 +55,9 @@ class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     public: dict[str, bytes] = {}
     revoked: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"EpochKeys(epoch={self.epoch}, secret)"
+
     def read_group(self) -> Group:
         """The group that ciphertexts of this epoch live in."""
         return read_group(self.group, self.setting)

@@ -165,6 +165,29 @@ class SumClient:
         self.state = State.started
         return msg.SumsStarted(transcript=transcript)
 
+    def check(self, order: msg.SumOrder, *, fresh: bool = False) -> None:
+        """Refuse an order that could not be answered, before anything is counted, drawn or paid for.
+
+        Parameters
+        ----------
+        order : SumOrder
+            From the request.
+        fresh : bool
+            Whether the numbers would be others a second time, so that an order cannot be repeated.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            As for `answer`.
+
+        """
+        self._due("sum").check(order.round, order.clients, fresh=fresh)
+
+    def _due(self, what: str) -> PlainMasker:
+        if self._masker is None:
+            raise RemoteProtocolError(f"no {what} is due while sums are {self.state} here")
+        return self._masker
+
     def answer(self, order: msg.SumOrder, values: NDArray[Any]) -> msg.MaskedVector | msg.PlainVector:
         """Return the reply to a request: the numbers, masked for this order; the same order and numbers repeat it.
 
@@ -183,9 +206,7 @@ class SumClient:
             If a number is beyond the bound.
 
         """
-        if self._masker is None:
-            raise RemoteProtocolError(f"no sum is due while sums are {self.state} here")
-        vector = self._masker.mask(order.round, pack(order, values), order.clients)
+        vector = self._due("sum").mask(order.round, pack(order, values), order.clients)
         if self._mode == "plain":
             return msg.PlainVector(round=order.round, values=vector)
         return msg.MaskedVector(round=order.round, values=vector)
@@ -201,6 +222,4 @@ class SumClient:
             As for `answer`.
 
         """
-        if self._masker is None:
-            raise RemoteProtocolError(f"no masked answer is due while sums are {self.state} here")
-        return self._masker.mask(round_id, numbers, clients)
+        return self._due("masked answer").mask(round_id, numbers, clients)

@@ -103,6 +103,20 @@ class PlainMasker:
             self._clients = clients
         return result
 
+    def check(self, round_id: bytes | int, survivors: Iterable[str], *, fresh: bool) -> None:
+        """Refuse a round that could not be masked, before its numbers are made; with `fresh` also one used before.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            As for `mask`.
+
+        """
+        if round_id not in self._masked:
+            self._check_clients(tuple(sorted(survivors)))
+        elif fresh:
+            raise RemoteProtocolError("this round was used before; repeat the sum under a new round")
+
     def _check_clients(self, clients: tuple[str, ...]) -> None:
         if len(set(clients)) < len(clients) or self.name not in clients or not set(clients) <= set(self._clients):
             raise RemoteProtocolError("the clients of a round are this one and some of those of the round before it")

@@ -115,15 +115,16 @@ class Answers:
         if rows.stop > self._n_rows or leaves.stop > structure.n_leaves:
             raise RemoteProtocolError("AskSealed names rows or leaves that do not exist")
         asked = (message.first_row, message.n_rows, message.shuffled, message.seed)
+        possible = self._possible[1]
         if self._possible[0] != asked:  # the other blocks of leaves of the same rows need not start anew
             columns = [column[rows] for column in self._shuffled(message.shuffled, message.seed)]
-            reply = self._predictor.answer("leaves", columns, message.n_rows, None, self._n_jobs)
-            self._possible = (asked, reply)
-        possible = self._possible[1]
+            possible = self._predictor.answer("leaves", columns, message.n_rows, None, self._n_jobs)
         if not isinstance(possible, wire.ReachableLeaves):
             raise LocalProtocolError("sealed answers are made from possible leaves")
         splits_all = len(self._forest.splits.node) == int((structure.right >= 0).sum())
-        return sealer.seal(message, np.ascontiguousarray(possible.words[:, leaves]), splits_all)
+        sealed = sealer.seal(message, np.ascontiguousarray(possible.words[:, leaves]), splits_all)
+        self._possible = (asked, possible)
+        return sealed
 
     def sides(self, message: msg.AskNodes) -> msg.Sides:
         """The classical method: one node per row and tree."""

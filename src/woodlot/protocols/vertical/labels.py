@@ -24,7 +24,7 @@ TARGET_BITS = 52
 """|sum of weight * target| stays below 2**53: exact in float64."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassCode:
     """Permutation of class numbers: ``coded[k]`` stands for class k."""
 
@@ -42,7 +42,7 @@ class ClassCode:
         return np.argsort(self.coded)[codes]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TargetCode:
     """Affine map of targets to fixed point: ``(y - centre) * scale``, scale perhaps negative."""
 

@@ -66,7 +66,7 @@ class CoordinatorForest:
         return np.asarray((mean / total if total > 0 else mean)[place], dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartyForest:
     """What a party keeps: the structure, and the questions on its own columns."""
 

@@ -16,7 +16,7 @@ REGRESSION_WEIGHT_BITS = 24
 RESIDUAL_QUANTILES = 201
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Target:
     """Labels in clear, which never leave their holder.
 

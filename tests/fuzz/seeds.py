@@ -1,0 +1,201 @@
+"""Real objects of every kind that is fuzzed, small: where the fuzzer starts from, and what the short form damages."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+from cryptography.hazmat.primitives.asymmetric import ec
+from small_jobs import PLAN
+
+import woodlot as wl
+from model_parts import DEALING, FRAME, Y, classifier
+from woodlot.engines.signed_order import SignedOrder
+from woodlot.protocols.messages.base import Message
+from woodlot.runtime import codec
+from woodlot.runtime.frames import Kind, Label, split
+from woodlot.service.authority import Authority
+from woodlot.service.certificates import key_bytes
+from woodlot.service.identity import Identity, install, request
+from woodlot.service.orders import AlignOrder, Part, PredictOrder, TrainOrder, common_fields, sign_order
+from woodlot.service.receipts import MemberKey, Request, Statement, make_receipt, signature_of
+
+
+def save_models(root: Path) -> None:
+    """One small model of every format, below a folder."""
+    small: dict[str, Any] = {"n_estimators": 2, "random_state": 0}
+    numbers = FRAME[["bank_age", "shop_visits"]].fillna(0.0).to_numpy()
+    y = (numbers[:, 0] > 0).astype(int)
+    classifier(n_estimators=2, max_depth=2).fit(FRAME, Y).save(root / "forest")
+    wl.FederatedLogisticRegression(parties=DEALING).fit(FRAME, Y).save(root / "linear")
+    rows = {"parties": 3, **small}
+    wl.FederatedExtraTreesClassifier(max_depth=2, **rows).fit(numbers, y).save(root / "rows")
+    revocable = wl.RevocableForestClassifier(parties=DEALING, max_depth=2, encryption="simulated", **small)
+    revocable.fit(FRAME.fillna({"shop_visits": 0.0}), Y).save(root / "revocable")
+
+
+class Federation:
+    """An authority, a party, a coordinator and a user, and things that they have signed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.authority = Authority.create(root / "authority", "fuzz", days=30)
+        self.ca = (root / "authority" / "ca.pem").read_bytes()
+        self.requests = {}
+        for role, name in (("party", "bank"), ("coordinator", "coordinator"), ("user", "alice")):
+            asked = request(root / name, role, name)
+            self.requests[name] = (root / name / "request.pem").read_bytes()
+            (root / f"{name}.pem").write_bytes(self.authority.sign(asked, days=20))
+            install(root / name, root / f"{name}.pem")
+        self._identities = {name: Identity.load(root / name) for name in self.requests}
+
+    def identity(self, name: str) -> Identity:
+        return self._identities[name]
+
+    def orders(self) -> list[bytes]:
+        """Orders of some kinds, and a line of text for engines."""
+        alice, bank = self.identity("alice"), self.identity("bank")
+
+        def fields() -> dict[str, Any]:
+            return common_fields({"bank": Part(table="t", label="y")}, {"bank": bank.certificate})
+
+        made = [
+            AlignOrder(**fields()),
+            TrainOrder(**fields(), holder="bank", plan=PLAN, settings="{}"),
+            PredictOrder(**fields(), model="0" * 32),
+        ]
+        return [*(sign_order(order, alice)[0] for order in made), SignedOrder.by(alice, made[0]).encode().encode()]
+
+    def receipt(self) -> bytes:
+        """A receipt of a revocation."""
+        data = b'{"leaver": "shop", "level": 1, "model": "m"}'
+        alice = self.identity("alice")
+        signed = signature_of(alice.certificate, alice.sign(data, "revocation request"))
+        digest = "0" * 64
+        statement: dict[str, Any] = {
+            "party": "shop", "level": 1, "model": "m", "created": "2026-01-01T00:00:00+00:00",
+            "parties_before": ("bank", "shop"), "parties_after": ("bank",),
+            "before": {"bank": digest, "shop": digest}, "after": {"bank": digest},
+            "epoch_before": 0, "epoch_after": 1, "keys_before": 0, "keys_after": 0,
+            "trees": ({"tree": 0, "removed": 2, "regrown": 1},), "nodes_before": 9, "nodes_after": 8,
+            "cost": {"rounds": 1, "bytes": 2, "seconds": 0.5, "nodes_searched": 3},
+            "scores": {"measure": "R2", "rows": "held out", "before": 0.5, "after": 0.4},
+            "notified": ("bank",), "revoked_key": "",
+        }  # fmt: skip
+        asked = Request(data=data, purpose="revocation request", signed=signed)
+        made = make_receipt(msgspec.convert(statement, Statement), asked, MemberKey(self.identity("coordinator")))
+        return made.to_json().encode()
+
+    def documents(self) -> list[bytes]:
+        """Certificates, requests, lists and keys."""
+        folder = self.authority.folder
+        found = [(folder / name).read_bytes() for name in ("ca.pem", "revoked.pem")]
+        found += [*self.requests.values(), *((self.root / f"{name}.pem").read_bytes() for name in self.requests)]
+        return [*found, (self.root / "bank" / "key.pem").read_bytes()]
+
+
+def messages() -> list[bytes]:
+    """Every message of a training and a prediction over two parties."""
+    seen: dict[type[Message], bytes] = {}
+
+    def listen(data: bytes) -> None:
+        seen.setdefault(type(codec.decode(data)), data)
+
+    codec.listeners.append(listen)
+    try:
+        model = classifier(n_estimators=20, max_depth=3, oob_score=True).fit(FRAME, Y)
+        for method in ("one-round", "classical"):
+            model.predict(FRAME, method=method)
+    finally:
+        codec.listeners.remove(listen)
+    return list(seen.values())
+
+
+def connections(encoded: list[bytes]) -> list[bytes]:
+    """The same messages in frames, plain and compressed, each behind its length."""
+    found = []
+    for number, data in enumerate(encoded):
+        label = Label(Kind.request, "0" * 31 + "1", number)
+        for compress in (False, True):
+            frames = list(split(label, data, frame_limit=4096, compress=compress))
+            found.append(b"".join(struct.pack("<H", len(frame)) + frame for frame in frames))
+    return found
+
+
+def table_files() -> list[bytes]:
+    """A table of numbers, text and missing values in every format; the first byte names the format."""
+    table = pa.table({
+        "id": ["a1", "a2", "a3", "a4"],
+        "x": [1.5, None, -2.0, 1e300],
+        "town": pa.array(["Oslo", None, "Li\"ma", "Uster"]).dictionary_encode(),
+        "n": pa.array([1, 2, None, 4], pa.int16()),
+        "flag": [True, False, None, True],
+    })  # fmt: skip
+    csv = io.BytesIO()
+    pa.csv.write_csv(table.set_column(2, "town", table["town"].cast(pa.string())), csv)
+    parquet, feather, stream = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    pa.parquet.write_table(table, parquet)
+    pa.feather.write_feather(table, feather, compression="uncompressed")
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    files = [csv, io.BytesIO(gzip.compress(csv.getvalue(), mtime=0)), parquet, feather]
+    found = [bytes([kind | disk]) + file.getvalue() for kind, file in enumerate(files) for disk in (0, 0x80)]
+    return [*found, bytes([3]) + stream.getvalue()]
+
+
+def settings_files() -> list[bytes]:
+    """Settings of every role."""
+    return [
+        b'listen = "0.0.0.0:7443"\nstate = "s"\nmessage_limit = "1 GiB"\nwait_for_parties = "1 h"\n',
+        b'coordinator = "host:7443"\nmemory = "2 GB"\ncluster = "tcp://host:8786"\n[alignment]\nsecret_file = "s"\n'
+        b'[tables.t]\npath = "t.csv"\nid = "id"\ncolumns = ["a", "b"]\n[tables.q]\nsql = "SELECT 1"\n'
+        b'url = "sqlite:///d"\nid = "id"\ncolumns = "*"\n[policy]\ntrain = ["alice"]\npredictions_per_day = 5\n'
+        b"[privacy]\nepsilon = 1.5\ndelta = 1e-6\n",
+        b'coordinator = "host:7443"\nallow_same_host = true\n[policy]\ntrain = ["*"]\n',
+        b'coordinator = "host:7443"\n[job]\ny = "bank.late"\ntask = "classification"\n'
+        b'tables = {bank = "a", shop = "b"}\n'
+        b"[forest]\nn_estimators = 10\n[align]\nmethod = 'psi'\n",
+    ]
+
+
+def seeds(target: str) -> Iterator[bytes]:
+    """What a target starts from."""
+    import targets
+
+    federation = targets.federation
+    if target in ("codec", "frames"):
+        encoded = messages()
+        yield from encoded if target == "codec" else connections(encoded)
+    elif target in ("models", "forests", "archives"):
+        for number, part in enumerate(targets.parts(targets.saved_models())):
+            if target == "models":
+                yield bytes([number]) + part.pack()
+            elif target == "archives":
+                yield part.arrays
+            else:
+                yield bytes([number]) + np.random.default_rng(number).bytes(24)
+        if target == "archives":
+            plain = io.BytesIO()
+            np.save(plain, np.arange(6).reshape(2, 3))
+            yield plain.getvalue()
+    elif target == "receipts":
+        yield federation().receipt()
+    elif target == "orders":
+        yield from federation().orders()
+    elif target == "certificates":
+        yield from federation().documents()
+        yield key_bytes(ec.generate_private_key(ec.SECP384R1()))
+    elif target == "configuration":
+        yield from settings_files()
+    else:
+        yield from table_files()
