@@ -200,8 +200,8 @@ def report(minutes: float, memory: Memory, jobs: Jobs, held: Held, scorings: int
     for name, (first, third, last, rise) in rises.items():
         print(f"| {name} | {first:.0f} | {third:.0f} | {last:.0f} | {rise:+.1f} |")
     grown = [name for name, (*_, rise) in rises.items() if rise > FLAT_MB]
-    verdict = f"{', '.join(grown)} grew by more than {FLAT_MB:g} MB" if grown else "no process has grown"
-    print(f"\n{verdict.capitalize()}; {held.lost + jobs.lost} lost.")
+    verdict = f"Grown by more than {FLAT_MB:g} MB: {', '.join(grown)}" if grown else "No process has grown"
+    print(f"\n{verdict}; {held.lost + jobs.lost} lost.")
     worst = max(rise for *_, rise in rises.values())
     record(f"minutes of soak: prediction requests at {held.per_second:.0f} per second", held.asked,
            "all are answered, as by an ordinary prediction, bit for bit", held.lost)  # fmt: skip

@@ -31,6 +31,7 @@ from woodlot.runtime.journal_records import COLUMNS, END, START, Entry, Record, 
 __all__ = ["Entry", "JobJournal", "Journal", "Record"]
 
 R = TypeVar("R")
+_IDLE_READERS = 4  # each keeps up to two megabytes of what it has read
 _PART = 1 << 20  # a body is stored in parts of this size, so that no copy of a large one is ever made
 
 
@@ -157,7 +158,7 @@ class Journal:
                 with suppress(Error):
                     connection.execute("ROLLBACK")
                 with self._idle_lock:
-                    if self._closed:
+                    if self._closed or len(self._idle) >= _IDLE_READERS:
                         connection.close()
                     else:
                         self._idle.append(connection)

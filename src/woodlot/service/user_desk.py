@@ -16,7 +16,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.revocable_keys import AskKeys
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
-from woodlot.runtime.drivers.grpc_wire import call_later
+from woodlot.runtime.drivers.grpc_wire import limit_wait
 from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.coordinator_scores import CLOSED
@@ -90,7 +90,7 @@ class UserDesk:
             return self._status(request.job)
         news = live.watch(request.seen)
         if not news.done():
-            call_later(min(max(request.wait, 0.0), MAX_WAIT), lambda: live.tell(news))
+            limit_wait(news, min(max(request.wait, 0.0), MAX_WAIT), lambda: live.tell(news))
         return _then(news, lambda: msg.JobStatus(facts=news.result()))
 
     # --- online scoring ---

@@ -238,8 +238,8 @@ class Message(msgspec.Struct, metaclass=_MessageMeta, frozen=True, forbid_unknow
 
     discloses: ClassVar[Disclosure]
     repeatable: ClassVar[bool] = False
-    """Whether a party answers it from what it had when the job was opened, and changes nothing: its bytes, and those of
-    the answer, are then not kept in journals, and a job that is rebuilt after a crash goes without it."""
+    """Whether a party gives the same answer however often it is asked, and no later answer depends on it: its bytes,
+    and those of the answer, are then not kept in journals, and a job that is rebuilt after a crash goes without it."""
 
     def __post_init__(self) -> None:
         cls = type(self)

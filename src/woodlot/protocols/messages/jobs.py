@@ -140,6 +140,7 @@ class LeaveNotice(Message):
     """Tells a party that it has left a forest: the user's signed order is the proof."""
 
     discloses: ClassVar = Disclosure(*TO_PARTY, "who has had it leave which forest, and how", "clear")
+    repeatable: ClassVar[bool] = True
     order: bytes
     signature: bytes
     certificate: bytes
@@ -155,6 +156,7 @@ class ForgetJob(Message):
     """Tells a party that a job has ended, so that it can let go of its work space."""
 
     discloses: ClassVar = Disclosure(*TO_PARTY, "that a job has ended", "clear")
+    repeatable: ClassVar[bool] = True
     job: str
 
 

@@ -173,10 +173,15 @@ def spawn(work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, event_loop())
 
 
-def call_later(seconds: float, call: Callable[[], object]) -> None:
-    """Have something quick done in the event loop, in some seconds; from any thread."""
+def limit_wait(future: Future[Any], seconds: float, on_late: Callable[[], object]) -> None:
+    """Call something quick, in the event loop, unless a future is done in some seconds; from any thread."""
     loop = event_loop()
-    loop.call_soon_threadsafe(loop.call_later, seconds, call)
+
+    def begin() -> None:
+        timer = loop.call_later(seconds, on_late)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(timer.cancel))
+
+    loop.call_soon_threadsafe(begin)
 
 
 def client_channel(address: str, credentials: Credentials, *, frame_limit: int = FRAME_LIMIT) -> grpc.aio.Channel:
