@@ -83,6 +83,8 @@ class FrameProxy:
         step: it may take its time, kill, and start again.
     courier : callable
         Makes what passes frames on, for each direction of each new connection.
+    n_ended : int
+        How many connections have ended.
 
     """
 
@@ -91,6 +93,7 @@ class FrameProxy:
         self._target = target
         self._server: Any = None
         self.port = 0
+        self.n_ended = 0
         self.on_message: Callable[[Seen], None] | None = None
         self.courier: Callable[[Send], Courier] = Courier
 
@@ -132,6 +135,14 @@ class FrameProxy:
         certificate = x509.load_pem_x509_certificate(context.auth_context()["x509_pem_cert"][0])
         (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         member = str(name.value)
+        try:
+            code, words = await self._connect(method, member, context)
+        finally:  # also where gRPC cancels this, since the member has gone
+            self.n_ended += 1
+        await context.abort(code, words)
+
+    async def _connect(self, method: str, member: str, context: Any) -> tuple[grpc.StatusCode, str]:
+        """Pass on what both sides send, until one of them ends; returns what the member is to be told."""
         code, words = grpc.StatusCode.UNAVAILABLE, "the other side has gone"
         async with client_channel(self._target(), self._credentials(member)) as channel:
             call = channel.stream_stream(f"/{SERVICE}/{method}")()
@@ -157,7 +168,7 @@ class FrameProxy:
                 pass
             finally:
                 call.cancel()
-        await context.abort(code, words)
+        return code, words
 
     async def _carry(self, member: str, read: Callable[[], Awaitable[Any]], courier: Courier) -> None:
         while (data := await read()) is not grpc.aio.EOF:

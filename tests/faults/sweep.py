@@ -94,6 +94,7 @@ class FaultStage(Stage[U]):
         self._snapshots: list[tuple[str, list[tuple[int, bytes]]]] = []
         self._coordinator_deaths = 0
         self._made: dict[str, str] = {}
+        self._waking: list[threading.Thread] = []
         super().__init__(running, user, pool, train_order, outcome_of)
 
     # --- runs ---
@@ -109,16 +110,35 @@ class FaultStage(Stage[U]):
         steps: dict[Step, None] = {}
 
         def note(seen: Seen) -> None:
-            if seen.job == order.job:
-                steps[Step(seen.member, seen.kind, seen.number)] = None
+            steps[Step(seen.member, seen.kind, seen.number)] = None
 
-        self.proxy.on_message = note
+        self.run_watched(order, note)
+        return list(steps)
+
+    def run_watched(self, order: AnyOrder, on_message: Callable[[Seen], None]) -> None:
+        """Run a job, and call for each of its messages; what the call raises is raised when the job is done."""
+        with self.watched(order.job, on_message):
+            self.run(order)
+
+    @contextmanager
+    def watched(self, job: str, on_message: Callable[[Seen], None]) -> Iterator[None]:
+        """Call for each message of a job meanwhile."""
+        wrong: list[BaseException] = []
+
+        def call(seen: Seen) -> None:
+            if seen.job == job:
+                try:
+                    on_message(seen)
+                except BaseException as error:  # noqa: BLE001 - it must not get lost in a thread of the proxy's
+                    wrong.append(error)
+
+        self.proxy.on_message = call
         try:
-            _, facts = self.run(order)
+            yield
         finally:
             self.proxy.on_message = None
-        assert facts.state == "done"
-        return list(steps)
+            if wrong:
+                raise wrong[0]
 
     def run_with(self, order: AnyOrder, faults: dict[Step, Fault], noted: Counter[str]) -> None:
         """Run a job in which things happen; all of them do, and none loses anything that was recorded."""
@@ -126,19 +146,18 @@ class FaultStage(Stage[U]):
         self._snapshots.clear()
 
         def act(seen: Seen) -> None:
-            if seen.job == order.job:
-                with self._turn:
-                    fault = due.pop(Step(seen.member, seen.kind, seen.number), None)
-                    if fault is not None:
-                        noted[f"{fault.how} of {kind_of(fault)}"] += 1
-                        self.inflict(fault, order.job)
+            with self._turn:
+                fault = due.pop(Step(seen.member, seen.kind, seen.number), None)
+                if fault is not None:
+                    noted[f"{fault.how} of {kind_of(fault)}"] += 1
+                    self.inflict(fault, order.job)
 
-        self.proxy.on_message = act
         try:
-            _, facts = self.run(order)
+            self.run_watched(order, act)
         finally:
-            self.proxy.on_message = None
-        assert facts.state == "done"
+            for thread in self._waking:  # nobody is left frozen
+                thread.join()
+            self._waking.clear()
         assert not due
         self.check_journals(order.job)
         for name, before in self._snapshots:
@@ -148,8 +167,8 @@ class FaultStage(Stage[U]):
         """Have it happen, now."""
         if fault.how == "SIGSTOP":
             self.running.freeze(fault.victim)
-            threading.Timer(STANDSTILL, self._thaw, [self.running.pid(fault.victim)]).start()
-        elif fault.how == "long SIGSTOP":
+            self._wake(threading.Timer(STANDSTILL, self._thaw, [self.running.pid(fault.victim)]))
+        elif fault.how == "SIGSTOP until missed":
             self._freeze_until_missed(fault.victim)
         else:
             victims = self.everybody if fault.how == "kill -9 at once" else [fault.victim]
@@ -169,18 +188,20 @@ class FaultStage(Stage[U]):
 
     def _freeze_until_missed(self, victim: str) -> None:
         """Others take it for dead, and it does not know."""
-        log = COORDINATOR if victim != COORDINATOR else self.parties[0]
-        begin = len(self.running.log(log))
-        words = f"party {victim!r} is disconnected" if victim != COORDINATOR else "not connected to the coordinator"
+        ended, pid = self.proxy.n_ended, self.running.pid(victim)
 
         def wake() -> None:
             try:
-                wait_until(lambda: words in self.running.log(log)[begin:], f"{victim} to be missed")
+                wait_until(lambda: self.proxy.n_ended > ended, f"{victim} to be missed")
             finally:
-                self.running.thaw(victim)
+                self._thaw(pid)
 
         self.running.freeze(victim)
-        threading.Thread(target=wake).start()
+        self._wake(threading.Thread(target=wake))
+
+    def _wake(self, thread: threading.Thread) -> None:
+        self._waking.append(thread)
+        thread.start()
 
     def recorded(self, name: str, job: str) -> list[tuple[int, bytes]]:
         """What a service's journal has of a job: one link for each record."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,21 @@ def cases(victims: dict[str, list[str]]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "victim"), cases(OVER_COLUMNS))
 def test_over_columns(columns: Columns, name: str, victim: str, tally: Tally) -> None:
     die_at_operations(columns, named(vertical_jobs.PROTOCOLS, name), victim, tally)
+
+
+@pytest.mark.parametrize("victim", ["bank", "shop"])
+def test_deaths_while_a_former_model_is_erased(columns: Columns, victim: str, tally: Tally) -> None:
+    """One that stays and the leaver: both are told when the job has ended, and told again when they have died of it."""
+
+    def erased(stage: Columns, job: str) -> bool:
+        former = stage.user.client.receipt(job).statement.model
+        state = stage.running.world.root / victim / "state"
+        places = [state / "models" / former, state / "alignments" / former]
+        wait_until(lambda: not any(place.exists() for place in places), f"{victim} to erase")
+        return True
+
+    protocol = replace(named(vertical_jobs.PROTOCOLS, "revoke, level 1"), outcome=erased)
+    die_at_operations(columns, protocol, victim, tally, most=4)
 
 
 @pytest.mark.parametrize(("name", "victim"), cases(OVER_ROWS))

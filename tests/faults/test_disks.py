@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import row_jobs
 import vertical_jobs
+from frame_proxy import Seen
 from processes import wait_until
 from row_jobs import clinics
 from small_disk import small_disk
@@ -26,23 +27,21 @@ from woodlot.runtime.journal import Entry, Journal
 
 pytestmark = pytest.mark.faults
 
-TEAR_EVERY = 8
+TEAR_EVERY = 16
 """Bytes between two places at which the journal is torn; around the beginning of each page it is torn at every byte."""
 
 STOPPED = "the job stops and says why, goes on when resumed; same result bit for bit; nothing paid twice"
 
 
-def at_step(stage: FaultStage[Any], job: str, steps: set[Step], act: Any) -> None:
-    """Have something happen when a message has left its sender and has not arrived, at the first of some steps."""
-    left = set(steps)
+def at_step(step: Step, act: Callable[[], None]) -> Callable[[Seen], None]:
+    """Have something happen once, when a message has left its sender and has not arrived."""
+    left = [act]
 
-    def on_message(seen: Any) -> None:
-        step = Step(seen.member, seen.kind, seen.number)
-        if seen.job == job and step in left:
-            left.clear()
-            act()
+    def on_message(seen: Seen) -> None:
+        if step == (seen.member, seen.kind, seen.number) and left:
+            left.pop()()
 
-    stage.proxy.on_message = on_message
+    return on_message
 
 
 def middles(stage: FaultStage[Any], order: Any, member: str, kind: Kind, count: int) -> list[Step]:
@@ -75,14 +74,11 @@ def test_disks_that_fill_up_and_that_come_back_read_only(
         for place in places:
             with tally.checking(STOPPED, name) as noted:
                 order = protocol.order(stage)
-                at_step(stage, order.job, {place}, disk.fill)
                 noted["full disk"] += 1
-                client.submit(order)
-                try:
+                with stage.watched(order.job, at_step(place, disk.fill)):
+                    client.submit(order)
                     assert client.follow(order.job).state == "stopped"
-                finally:
-                    stage.proxy.on_message = None
-                    disk.clear()
+                disk.clear()
                 client.resume(order.job)
                 assert client.finish(order.job).state == "done"
                 assert protocol.outcome(stage, order.job) == expected
@@ -100,17 +96,13 @@ def test_disks_that_fill_up_and_that_come_back_read_only(
                 else:
                     stage.running.restart(victim)
                 wait_until(lambda: stage.running.has_died(victim), f"{victim} to give up")
-                assert "Error" in stage.running.log(victim)[begin:]
+                assert "Read-only file system" in stage.running.log(victim)[begin:]
                 assert "Traceback" not in stage.running.log(victim)[begin:]
                 disk.remount("rw")
                 stage.running.restart(victim)
 
-            at_step(stage, order.job, {places[1]}, come_back_read_only)
             noted["read-only disk after a restart"] += 1
-            try:
-                stage.run(order)
-            finally:
-                stage.proxy.on_message = None
+            stage.run_watched(order, at_step(places[1], come_back_read_only))
             assert protocol.outcome(stage, order.job) == expected
 
 
@@ -142,12 +134,8 @@ def test_a_party_dies_while_it_records_its_reply(private: row_jobs.Rows, name: s
                 tear(journal, rng.randrange(begin, end))
                 stage.running.restart("bern")
 
-            at_step(stage, order.job, {place}, torn)
             noted["torn end of a party's journal"] += 1
-            try:
-                stage.run(order)
-            finally:
-                stage.proxy.on_message = None
+            stage.run_watched(order, at_step(place, torn))
             assert protocol.outcome(stage, order.job) == expected
             stage.check_journals(order.job)
 
@@ -172,12 +160,8 @@ def test_a_coordinator_loses_the_end_of_its_journal(private: row_jobs.Rows, tall
                 for name in stage.everybody:
                     stage.running.restart(name)
 
-            at_step(stage, order.job, {place}, torn)
             noted["torn end of the coordinator's journal"] += 1
-            try:
-                stage.run(order)
-            finally:
-                stage.proxy.on_message = None
+            stage.run_watched(order, at_step(place, torn))
             assert protocol.outcome(stage, order.job) == expected
             stage.check_journals(order.job)
 

@@ -196,10 +196,6 @@ class Processes:
         """Stop a service where it is: it keeps its connections, and says nothing."""
         os.kill(self._running[name], signal.SIGSTOP)
 
-    def thaw(self, name: str) -> None:
-        """Let a frozen service go on."""
-        os.kill(self._running[name], signal.SIGCONT)
-
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._running.pop(name)
         os.kill(pid, number)

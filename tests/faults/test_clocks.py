@@ -1,0 +1,199 @@
+"""Clocks that jump, everything restarted in any order, and processes that stand still until they are missed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import clock_shift
+import pytest
+import row_jobs
+import vertical_jobs
+from processes import wait_until
+from row_jobs import Rows, clinics
+from small_jobs import COORDINATOR
+from sweep import PROVED, Fault, FaultStage, Protocol, Step, named
+from tally import Tally
+from vertical_jobs import Columns, companies
+
+from woodlot.exceptions import IdentityError
+
+pytestmark = pytest.mark.faults
+
+HOUR, DAY = 3600, 86400
+
+
+@pytest.fixture(scope="module")
+def columns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Columns]:
+    with companies(tmp_path_factory.mktemp("clocks"), with_keys=False) as made, jumping(made):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
+    with clinics(tmp_path_factory.mktemp("clocks")) as made, jumping(made):
+        yield made
+
+
+@contextmanager
+def jumping(stage: FaultStage[Any]) -> Iterator[None]:
+    """Everybody is started again with a clock that can jump."""
+    for name in stage.everybody:
+        set_clock(stage, name, 0)
+        file = str(stage.running.world.root / name / "clock")
+        stage.running.scripts[name] = (clock_shift.__file__, {clock_shift.SETTING: file})
+        stage.running.kill(name)
+    for name in stage.everybody:
+        stage.running.restart(name)
+    yield
+
+
+def set_clock(stage: FaultStage[Any], name: str, seconds: int) -> None:
+    (stage.running.world.root / name / "clock").write_text(str(seconds))
+
+
+def play(stage: FaultStage[Any], order: Any, actions: dict[Step, Callable[[], None]]) -> None:
+    """Run a job in which something happens at steps of it."""
+    due = dict(actions)
+
+    def on_message(seen: Any) -> None:
+        if act := due.pop(Step(seen.member, seen.kind, seen.number), None):
+            act()
+
+    stage.run_watched(order, on_message)
+    assert not due
+    stage.check_journals(order.job)
+
+
+def tried(stage: FaultStage[Any], protocol: Protocol) -> tuple[list[Step], Any]:
+    """The steps of a protocol, and its outcome."""
+    first = protocol.order(stage)
+    return stage.steps(first), protocol.outcome(stage, first.job)
+
+
+JUMPS = [
+    ("columns", "train", "bank"),
+    ("columns", "predict", "shop"),
+    ("columns", "revoke, level 3", COORDINATOR),
+    ("rows", "horizontal rounds, noisy sums", "bern"),
+    ("rows", "horizontal rounds, noisy sums", COORDINATOR),
+    ("rows", "predict over rows", "bern"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "victim"), JUMPS)
+def test_clocks_that_jump(kind: str, name: str, victim: str, tally: Tally, request: pytest.FixtureRequest) -> None:
+    """By minutes and by days, forth and back; and a restart while the clock is off as far as certificates allow."""
+    stage: Any = request.getfixturevalue(kind)
+    protocol = named((vertical_jobs if kind == "columns" else row_jobs).PROTOCOLS, name)
+    steps, expected = tried(stage, protocol)
+    for off in (-240, 3 * DAY):  # certificates are valid from five minutes before they were made, for ten days
+        with tally.checking(PROVED, name) as noted:
+
+            def restart() -> None:
+                stage.running.kill(victim)
+                stage.running.restart(victim)
+
+            quarter = len(steps) // 4
+            jump, back = (lambda off=off: set_clock(stage, victim, off)), (lambda: set_clock(stage, victim, 0))
+            order = protocol.order(stage)
+            noted["clock jump"] += 2
+            try:
+                play(stage, order, {steps[quarter]: jump, steps[2 * quarter]: restart, steps[3 * quarter]: back})
+            finally:
+                back()
+            assert protocol.outcome(stage, order.job) == expected
+
+
+@pytest.mark.parametrize("off", [-HOUR, 30 * DAY], ids=["before certificates are valid", "after they have expired"])
+def test_a_coordinator_whose_clock_makes_everybody_a_stranger(columns: Columns, off: int, tally: Tally) -> None:
+    """It sends everybody away, and the job waits until the clock is right again."""
+    stage = columns
+    steps, expected = tried(stage, named(vertical_jobs.PROTOCOLS, "train"))
+    log, begin = stage.running.log, len(stage.running.log(COORDINATOR))
+
+    def wrong() -> None:
+        set_clock(stage, COORDINATOR, off)
+        wait_until(lambda: "is disconnected" in log(COORDINATOR)[begin:], "somebody to be sent away")
+        set_clock(stage, COORDINATOR, 0)
+
+    due, client = [wrong], stage.user.client
+    place = steps[len(steps) // 2]
+
+    def on_message(seen: Any) -> None:
+        if due and place == (seen.member, seen.kind, seen.number):
+            due.pop()()
+
+    def is_done() -> bool:
+        try:
+            return client.job(order.job).state == "done"
+        except IdentityError:  # the user is a stranger as well
+            return False
+
+    with tally.checking(PROVED, "train") as noted:
+        order = stage.train_order()
+        noted["clock jump"] += 2
+        try:
+            with stage.watched(order.job, on_message):
+                client.submit(order)
+                wait_until(is_done, "the job", pause=0.2)
+        finally:
+            set_clock(stage, COORDINATOR, 0)
+        assert not due
+        assert (stage.outcome_of(order.job), stage.user.client.job(order.job).score) == expected
+
+
+# --- restarts in any order ---
+
+
+def test_everything_restarted_in_any_order(columns: Columns, tally: Tally) -> None:
+    """All orders of four services; ended cleanly or not, in another order than they are started in."""
+    stage, rng = columns, random.Random(2)
+    steps, expected = tried(stage, named(vertical_jobs.PROTOCOLS, "train"))
+    orders = list(itertools.permutations(stage.everybody))
+    for number in range(0, len(orders), 3):
+        with tally.checking(PROVED, "train") as noted:
+            actions = {}
+            for turn, starting in enumerate(orders[number : number + 3]):
+
+                def restart(starting: tuple[str, ...] = starting, clean: bool = turn == 1) -> None:
+                    for name in rng.sample(starting, len(starting)):
+                        (stage.running.stop if clean else stage.running.kill)(name)
+                    for name in starting:
+                        stage.running.restart(name)
+
+                actions[steps[len(steps) * (turn + 1) // 4]] = restart
+                noted["restart of everything in some order"] += 1
+            order = stage.train_order()
+            play(stage, order, actions)
+            assert (stage.outcome_of(order.job), stage.user.client.job(order.job).score) == expected
+
+
+# --- standstills until they are missed ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "victim"),
+    [
+        ("columns", "train", "shop"),
+        ("columns", "train", COORDINATOR),
+        ("columns", "predict sealed", "club"),
+        ("rows", "horizontal rounds, collaborative", "chur"),
+        ("rows", "horizontal rounds, noisy sums", "bern"),
+    ],
+)
+def test_a_process_stands_still_until_it_is_missed(
+    kind: str, name: str, victim: str, tally: Tally, request: pytest.FixtureRequest
+) -> None:
+    """When it wakes it has lost its place: its connection is gone, and perhaps another request of its job waits."""
+    stage: Any = request.getfixturevalue(kind)
+    protocol = named((vertical_jobs if kind == "columns" else row_jobs).PROTOCOLS, name)
+    steps, expected = tried(stage, protocol)
+    with tally.checking(PROVED, name) as noted:
+        order = protocol.order(stage)
+        place = next(step for step in steps[len(steps) // 2 :] if victim in (step.member, COORDINATOR))
+        stage.run_with(order, {place: Fault("SIGSTOP until missed", victim)}, noted)
+        assert protocol.outcome(stage, order.job) == expected
