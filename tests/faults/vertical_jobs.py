@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
-from processes import small_tables
+from processes import three_companies
 from small_jobs import COORDINATOR, PLAN, train_order, user_of
 from sweep import FaultStage, Protocol, behind_proxy
 from world import World
@@ -50,17 +48,6 @@ LINE = LinearPlan(
 ROW = {"bank.age": [0.1], "bank.income": [0.2], "shop.visits": [0.3], "shop.basket": [0.4], "club.years": [0.5],
        "club.dues": [0.6]}  # fmt: skip
 SHORT = (512, "test")
-
-
-def three_companies() -> dict[str, dict[str, pa.Table]]:
-    """Two companies that share most of their customers, and a third that knows those of the first."""
-    tables = small_tables()
-    rng = np.random.default_rng(3)
-    ids = tables["bank"]["customers"]["id"]
-    tables["club"] = {
-        "customers": pa.table({"id": ids, "years": rng.normal(size=len(ids)), "dues": rng.random(len(ids))})
-    }
-    return tables
 
 
 @contextmanager

@@ -68,6 +68,17 @@ def small_tables(n: int = 60, seed: int = 0) -> dict[str, dict[str, pa.Table]]:
     return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(shop)}}
 
 
+def three_companies() -> dict[str, dict[str, pa.Table]]:
+    """The two, and a third that knows the customers of the first."""
+    tables = small_tables()
+    rng = np.random.default_rng(3)
+    ids = tables["bank"]["customers"]["id"]
+    tables["club"] = {
+        "customers": pa.table({"id": ids, "years": rng.normal(size=len(ids)), "dues": rng.random(len(ids))})
+    }
+    return tables
+
+
 def records_in(path: Path, job: str) -> int:
     """How many messages of a job a journal has, looked up from outside; the mark of its end does not count."""
     if not path.exists():

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from kill_stage import Stage, kill_through
-from processes import Processes, processes, small_tables, wait_until
+from processes import Processes, processes, three_companies, wait_until
 from small_jobs import COORDINATOR, user_of
 from typer.testing import CliRunner
 from world import World
@@ -39,16 +39,6 @@ POLICY = {
 SHORT = Encryption(512, "test")
 PARAMS: dict[str, Any] = {"n_estimators": 4, "max_depth": 3, "random_state": 2, "encryption": SHORT}
 LABELS = Labels("bank", "late", None)
-
-
-def three_companies() -> dict[str, dict[str, pa.Table]]:
-    tables = small_tables()
-    rng = np.random.default_rng(3)
-    ids = tables["bank"]["customers"]["id"]
-    tables["club"] = {
-        "customers": pa.table({"id": ids, "years": rng.normal(size=len(ids)), "dues": rng.random(len(ids))})
-    }
-    return tables
 
 
 @pytest.fixture(scope="module")

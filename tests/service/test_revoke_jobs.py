@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
 from kill_stage import Stage, kill_through
-from processes import processes, small_tables
+from processes import processes, small_tables, three_companies
 from small_jobs import COORDINATOR, PLAN, model_of, train_order, user_of
 from typer.testing import CliRunner
 from world import World, running
@@ -31,16 +30,6 @@ from woodlot.service.receipts import REQUEST_SECONDS, Receipt
 
 TRIO = ("bank", "shop", "club")
 LABELS = Labels("bank", "late", None)
-
-
-def three_companies() -> dict[str, dict[str, pa.Table]]:
-    tables = small_tables()
-    rng = np.random.default_rng(3)
-    ids = tables["bank"]["customers"]["id"]
-    tables["club"] = {
-        "customers": pa.table({"id": ids, "years": rng.normal(size=len(ids)), "dues": rng.random(len(ids))})
-    }
-    return tables
 
 
 @pytest.fixture(scope="module")
