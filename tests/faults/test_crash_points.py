@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,16 +52,26 @@ def restarted(stage: FaultStage[Any], victim: str, number: int) -> Path:
 
 
 def die_at_operations(
-    stage: FaultStage[Any], protocol: Protocol, victim: str, tally: Tally, most: int = MOST_POINTS
+    stage: FaultStage[Any],
+    protocol: Protocol,
+    victim: str,
+    tally: Tally,
+    *,
+    most: int = MOST_POINTS,
+    afterwards: Callable[[Any, str], Any] = lambda stage, job: None,
 ) -> None:
-    """Run a job again and again; each time its victim dies before another of its operations on files."""
+    """Run a job again and again; each time its victim dies before another of its operations on files.
+
+    What it does ``afterwards`` counts as well, which is a wait for that.
+    """
     order = protocol.order(stage)
     counted = restarted(stage, victim, 0)
     at_start = len(operations(counted))
     stage.run(order)
+    afterwards(stage, order.job)
+    done = operations(counted)
     expected = protocol.outcome(stage, order.job)
     # Files that are only opened are in folders that do not count yet; what comes after decides.
-    done = operations(counted)
     points = [n for n, line in enumerate(done, 1) if n > at_start and not line.startswith("open ")]
     assert points
     for number in points[:: -(-len(points) // most)]:
@@ -119,15 +129,14 @@ def test_over_columns(columns: Columns, name: str, victim: str, tally: Tally) ->
 def test_deaths_while_a_former_model_is_erased(columns: Columns, victim: str, tally: Tally) -> None:
     """One that stays and the leaver: both are told when the job has ended, and told again when they have died of it."""
 
-    def erased(stage: Columns, job: str) -> bool:
+    def erased(stage: Columns, job: str) -> None:
         former = stage.user.client.receipt(job).statement.model
         state = stage.running.world.root / victim / "state"
         places = [state / "models" / former, state / "alignments" / former]
         wait_until(lambda: not any(place.exists() for place in places), f"{victim} to erase")
-        return True
 
     protocol = replace(named(vertical_jobs.PROTOCOLS, "revoke, level 1"), outcome=erased)
-    die_at_operations(columns, protocol, victim, tally, most=4)
+    die_at_operations(columns, protocol, victim, tally, most=4, afterwards=erased)
 
 
 @pytest.mark.parametrize(("name", "victim"), cases(OVER_ROWS))
