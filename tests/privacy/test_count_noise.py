@@ -34,6 +34,14 @@ def test_noise_is_geometric_on_both_sides() -> None:
     assert stats.chisquare(np.append(seen, 20_000 - seen.sum()), expected).pvalue > 1e-6
 
 
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 9.0])
+def test_deviation_is_that_of_the_distribution(epsilon: float) -> None:
+    values = np.arange(-2_000, 2_001)
+    chances = np.exp(-np.abs(values) * epsilon)
+    chances /= chances.sum()
+    assert CountNoise(epsilon).deviation == pytest.approx(math.sqrt((chances * values**2).sum()), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("neighbours", "max_weight", "scale"), [("add-remove", 1, 10), ("replace", 1, 20), ("add-remove", 3, 30)]
 )

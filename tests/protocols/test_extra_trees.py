@@ -192,6 +192,15 @@ def test_noise_is_charged_for_every_query(leaves_only: bool) -> None:
     assert claim_of(total, 3).plain_epsilon == pytest.approx(2.0)
 
 
+def test_noise_alone_does_not_grow_trees() -> None:
+    """An empty node has noise in every count: were that taken for rows, all trees would have 2^11 leaves."""
+    names = tuple(sorted((*CLASSES, *(f"unseen {k}" for k in range(27)))))
+    ordered = plan(privacy=GlobalDP(query_epsilon=1.0), max_depth=11, n_estimators=4, classes=names)
+    forest, _ = grow(ordered, clients(ordered, 3))
+    assert forest.structure.n_trees == 4
+    assert forest.structure.n_leaves < 4 * 50
+
+
 def test_private_quantiles_are_charged() -> None:
     ordered = plan(ranges="private-quantiles", quantile_epsilon=2.0, privacy=LocalDP())
     handlers = clients(ordered, 3)

@@ -90,6 +90,12 @@ class CountNoise:
         self.epsilon = float(self._mechanism.map(change))
         self._epsilon_of_a_cell = float(self._mechanism.map(max_weight))
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on one count."""
+        q = math.exp(-1 / self.scale)
+        return math.sqrt(2 * q) / (1 - q)
+
     def spend(self, queries: int = 1) -> Spend:
         """What so many queries cost a row, cell by cell, which composes better than query by query."""
         return Spend(self._epsilon_of_a_cell, self._cells * queries)

@@ -14,11 +14,13 @@
 
 A level has one round more for each 2^24 numbers of its answer. A node that no candidate can split is asked again with
 other columns, beside the nodes of later levels. Stopping uses what has been released and nothing else: the depth, and
-sums over all clients, of which counts of classes are estimates under differential privacy.
+sums over all clients, of which counts of classes are estimates under differential privacy. Under GlobalDP a node is a
+leaf where its rows, or a second class in it, cannot be told from noise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.settings import GlobalDP
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan, agree, count_outside, find_axes
 from woodlot.protocols.horizontal.extra_tally import Raw, Tally, tally_of
@@ -78,6 +81,9 @@ def extra_trees(plan: ExtraTreesPlan, clients: Sequence[str]) -> Rounds:
 
 # --- growing ---
 
+SEEN = 2.0
+"""Standard deviations of the noise above which a number is taken for more than noise."""
+
 Grown = tuple[WholeTrees, NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -89,6 +95,7 @@ class _Growth:
         self.schema = schema
         self.session = session
         self.tally: Tally = tally_of(plan.privacy, schema.classes)
+        self._noise = _noise_of_a_count(plan, schema, len(session.clients))
         seed = derive_seed(plan.seed, "order")
         self.trees = GrowingTrees(axes, plan.n_estimators, seed, keeps_facts=plan.ranges != "proposals")
         self.width = plan.width(len(schema.names))
@@ -148,9 +155,15 @@ class _Growth:
         may: NDArray[np.bool_] = depth < plan.settings(len(self.schema.names)).max_depth
         known = depth > 0 if not self.tally.rows_are_exact else np.ones(len(depth), np.bool_)
         n, amounts = self.tally.amounts(self._total)
+        seen = 0.0
+        if self._noise:
+            # Counts below 0 stand for 0 elsewhere. Here that would make rows out of noise, of which an empty node has
+            # as much as any other: trees would grow to their full depth everywhere.
+            n, seen = self._total.sum(axis=1).astype(np.float64), SEEN * self._noise
+            may &= ~known | (n > seen * math.sqrt(self.tally.node_cells))
         may &= ~known | ((n >= plan.min_samples_split) & (n >= 2 * plan.min_samples_leaf))
         if self.schema.classes:
-            may &= ~known | ((amounts > 0).sum(axis=1) > 1)
+            may &= ~known | ((amounts > seen).sum(axis=1) > 1)
         return may
 
     def _close(self, is_open: NDArray[np.bool_]) -> Drawn:
@@ -306,6 +319,14 @@ def _no_fate() -> dict[str, Any]:
         "split_missing_left": nothing,
         "split_sets": nothing,
     }
+
+
+def _noise_of_a_count(plan: ExtraTreesPlan, schema: Schema, n_clients: int) -> float:
+    """Standard deviation of the noise of all clients on one count; 0 without noise."""
+    if not isinstance(plan.privacy, GlobalDP):
+        return 0.0
+    epsilon = plan.privacy.epsilon_of_a_query(plan.queries(len(schema.names)))
+    return CountNoise(epsilon, neighbours=plan.privacy.neighbours).deviation * math.sqrt(n_clients)
 
 
 def _fraction_bits(schema: Schema) -> int:
