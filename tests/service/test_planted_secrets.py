@@ -1,0 +1,226 @@
+"""Secrets are planted in a federation, which then works and fails; nothing that it leaves behind may hold them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from world import World, running
+
+import woodlot as wl
+from wire_search import disguised, floats, search, texts
+from woodlot.crypto.paillier import PrivateKey
+from woodlot.crypto.streams import SecretStream
+from woodlot.data.tables import read_table
+from woodlot.exceptions import WoodlotError
+from woodlot.privacy.derivation import SECRET_BYTES
+from woodlot.protocols.agreement import Agreed
+from woodlot.protocols.align.keys import JobKeys
+from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.messages.revocable_keys import PublicGroup
+from woodlot.protocols.revocable.epoch_keys import EpochKeys
+from woodlot.protocols.vertical.labels import ClassCode, TargetCode
+from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.protocols.vertical.target import Target
+from woodlot.service.identity import Identity
+from woodlot.service.party import Party
+
+ALIGNMENT_SECRET = "tell-nobody-that-the-owl-flies-at-noon"  # noqa: S105 - planted
+IDS = [f"patient-{9_400_017 * k % 99_999_989:08d}" for k in range(1, 41)]
+COLUMNS = {"bank": ["overdraft_on_tuesdays", "weight_of_shoes"], "shop": ["bottles_of_absinthe"]}
+TARGET = "days_until_divorce"
+
+
+def planted_tables() -> dict[str, dict[str, pa.Table]]:
+    rng = np.random.default_rng(11)
+    bank = {"id": IDS, **{name: rng.uniform(1e3, 1e5, len(IDS)) for name in COLUMNS["bank"]}}
+    bank[TARGET] = bank[COLUMNS["bank"][0]] * 1.7 + rng.uniform(1e3, 2e3, len(IDS))
+    shop = {"id": IDS[::-1], **{name: rng.uniform(1e-3, 1e-2, len(IDS)) for name in COLUMNS["shop"]}}
+    return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(shop)}}
+
+
+@dataclass
+class Left:
+    """What a federation has left behind: log lines at every level, errors that a user got, and everybody's files."""
+
+    world: World
+    log: str
+    errors: list[str] = field(default_factory=list)
+
+    def secrets(self, *, of_files: bool = False) -> dict[str, list[bytes]]:
+        """All that was planted; of the party's own files, what even they need not hold."""
+        root, tables = self.world.root, planted_tables()
+        owners = ("bank", "shop", "coordinator", "alice")
+        keys = [load_pem_private_key((root / name / "identity" / "key.pem").read_bytes(), None) for name in owners]
+        numbers = [key.private_numbers().private_value for key in keys if isinstance(key, EllipticCurvePrivateKey)]
+        assert len(numbers) == len(owners)
+        hidden = {
+            "keys": list(disguised(number.to_bytes(32, "big") for number in numbers)),
+            "alignment secret": list(disguised([ALIGNMENT_SECRET.encode()])),
+            "party secrets": [(root / name / "state" / "secret").read_bytes().strip() for name in ("bank", "shop")],
+        }
+        if of_files:
+            return hidden
+        values = [tables[party]["customers"][name].to_numpy() for party, names in COLUMNS.items() for name in names]
+        return hidden | {
+            "ids": list(texts(IDS)),
+            "names of columns": list(texts([*COLUMNS["bank"], *COLUMNS["shop"], TARGET])),
+            "values": list(floats(np.concatenate(values))),
+            "labels": list(floats(tables["bank"]["customers"][TARGET].to_numpy())),
+        }
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+    root = tmp_path_factory.mktemp("planted")
+    before = os.umask(0)  # as wide as it can be: what is private must say so itself
+    lines = _Lines()
+    logging.getLogger().addHandler(lines)
+    level = logging.getLogger().level
+    logging.getLogger().setLevel(logging.DEBUG)
+    try:
+        world = World(root, planted_tables())
+        for party in COLUMNS:
+            secret = root / party / "alignment.secret"
+            secret.touch(0o600)
+            secret.write_text(ALIGNMENT_SECRET)
+            world.settings[party]["alignment"] = {"secret_file": str(secret)}
+        made = Left(world, "")
+        with running(world):
+            where = (world.address, root / "alice" / "identity")
+            with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as federation:
+                model = wl.FederatedForestRegressor(3, max_depth=4, random_state=0).fit(federation, f"bank.{TARGET}")
+                model.predict(federation)
+                for wrong in (f"shop.{TARGET}", "bank.no_such_column", "nobody.x"):
+                    made.errors.append(
+                        _error(lambda wrong=wrong: wl.FederatedForestRegressor(2).fit(federation, wrong))
+                    )
+            (root / "shop" / "customers.parquet").write_bytes(b"PAR1 damaged")
+            with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as federation:
+                made.errors.append(_error(lambda: model.predict(federation)))
+        made.log = "\n".join(lines.found)
+        yield made
+    finally:
+        os.umask(before)
+        logging.getLogger().removeHandler(lines)
+        logging.getLogger().setLevel(level)
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(logging.Formatter("%(name)s %(message)s"))
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(self.format(record))  # with the traceback, where there is one
+
+
+def _error(fails: Any) -> str:
+    with pytest.raises(WoodlotError) as caught:
+        fails()
+    return "".join(traceback.format_exception(caught.value))
+
+
+def test_no_log_line_of_any_level_holds_a_secret(left: Left) -> None:
+    assert "woodlot" in left.log
+    secrets = left.secrets()
+    names = secrets.pop("names of columns")
+    assert search(secrets, [("log", left.log.encode())]) == {}
+    # A party's own log may name its own columns, for its operator; the coordinator and the driver know none.
+    others = "\n".join(line for line in left.log.splitlines() if "service.party" not in line)
+    assert search({"names of columns": names}, [("log", others.encode())]) == {}
+
+
+def test_no_error_that_reaches_a_user_tells_more_than_the_user_has_said(left: Left) -> None:
+    secrets = left.secrets()
+    said = {name.encode() for name in (TARGET, "no_such_column")}
+    secrets["names of columns"] = [name for name in secrets["names of columns"] if name not in said]
+    assert search(secrets, [("error", error.encode()) for error in left.errors]) == {}
+
+
+def test_nothing_of_the_coordinators_state_holds_a_partys_secret(left: Left) -> None:
+    """Labels are in it as the model's answers: leaves answer with means of targets, one row's where it is alone."""
+    state = left.world.root / "coordinator" / "state"
+    files = [(path.name, path.read_bytes()) for path in state.rglob("*") if path.is_file()]
+    assert len(files) > 4
+    secrets = left.secrets()
+    del secrets["labels"]
+    assert search(secrets, files) == {}
+
+
+def test_a_partys_state_holds_neither_its_key_nor_anothers_rows(left: Left) -> None:
+    for party, other in (("bank", "shop"), ("shop", "bank")):
+        state = left.world.root / party / "state"
+        files = [
+            (path.name, path.read_bytes()) for path in state.rglob("*") if path.is_file() and path.name != "secret"
+        ]
+        foreign = {"names of columns": list(texts(COLUMNS[other])), **left.secrets(of_files=True)}
+        assert search(foreign, files) == {}
+
+
+def test_what_is_private_is_its_owners_alone_whatever_the_umask(left: Left) -> None:
+    private = {"key.pem", "ca-key.pem", "secret", "alignment.secret"}
+    found = set()
+    for path in left.world.root.rglob("*"):
+        open_to_others = stat.S_IMODE(path.stat().st_mode) & 0o077
+        if path.name in private or ".sqlite" in path.name:
+            found.add(path.name)
+            assert not open_to_others, f"{path} is open to others"
+        if path.name in ("state", "identity"):
+            assert not open_to_others, f"{path} is open to others"
+    assert private <= found
+    assert {"journal.sqlite", "jobs.sqlite"} <= found
+
+
+def test_no_repr_shows_a_secret(left: Left) -> None:
+    """What a debugger, a traceback with locals or a careless log line would print."""
+    owl, root = ALIGNMENT_SECRET.encode(), left.world.root
+    rows = planted_tables()["bank"]["customers"].drop(["id"])
+    table, target = read_table(rows), Target.of_values(rows[TARGET].to_numpy())
+    group = PublicGroup(modulus=b"m", generator=b"g", epoch=1)
+    identity = Identity.load(root / "bank" / "identity")
+    party = Party(left.world.party_config("bank"))
+    things: list[Any] = [
+        identity, identity.credentials, target, table, table.columns[0], party, vars(party),
+        party._sessions, party._sessions._open_job("0" * 32), vars(party._sessions._open_job("0" * 32)),
+        JobKeys("bank", "bank", b"t", {"shop": owl}, owl), Agreed(b"t", {"shop": owl}),
+        Holdings(name="x", table=table, target=target, entropy=lambda p: owl, lasting=lambda p: owl, shared_secret=owl),
+        EpochKeys(epoch=1, group=group, setting="test", helper="h", key_service="k", peers={"h": owl}, secret=owl),
+        ClassCode.draw(3, bytes(SECRET_BYTES)), TargetCode.draw(target.values, 40.0, owl),
+        VerticalParty("bank", table, target=target, secret=owl),
+    ]  # fmt: skip
+    try:
+        shown = "\n".join(map(repr, things)) + "\n" + "\n".join(map(str, things))
+    finally:
+        party.close()
+    assert search(left.secrets(), [("repr", shown.encode())]) == {}
+
+
+def test_a_private_key_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woodlot.crypto.paillier.SMALLEST_BITS", 256)
+    key = PrivateKey.generate(256, SecretStream(bytes(32)))
+    numbers = {str(int(value)) for value in vars(key).values() if str(value).isdigit()}
+    assert not any(number in repr(key) for number in numbers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads limits as Linux has them")
+def test_a_service_leaves_no_core_dump() -> None:
+    code = (
+        "import ctypes, resource; from woodlot.cli._service import start_logging; start_logging('text', 'info'); "
+        "print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(0, 0) 0"

@@ -1,0 +1,216 @@
+"""Whoever should not be there knocks at a real coordinator: over real sockets, with real certificates."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from members import Federation, self_signed
+from processes import small_tables
+from world import World
+
+from woodlot.exceptions import (
+    DataError,
+    IdentityError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+    WoodlotError,
+)
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import vertical
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.revocable_keys import AskKeys
+from woodlot.runtime.drivers.grpc_wire import grpc
+from woodlot.service.authority import Authority
+from woodlot.service.certificates import COORDINATOR_HOST, Subject
+from woodlot.service.client import Client
+from woodlot.service.orders import AlignOrder, Part, sign_order
+
+PATIENCE = 60.0
+PAST = datetime.now(UTC) - timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A coordinator that listens, and a party that has joined."""
+    made = World(tmp_path_factory.mktemp("world"), small_tables())
+    for user in ("fired", "carol"):
+        made.member("user", user)
+    made.coordinator_settings["revocations"] = str(made.root / "authority" / "revoked.pem")
+    made.authority.revoke("fired")
+    try:
+        made.start_coordinator()
+        made.start_party("bank")
+        assert made.parties["bank"].wait_connected(PATIENCE)
+        yield made
+    finally:
+        made.close()
+
+
+def context(folder: Path | None, ca: Path, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=str(ca))
+    made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    made.set_alpn_protocols(["h2"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that is what is tried
+        made.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        made.maximum_version = newest
+    if folder is not None:
+        made.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return made
+
+
+def knock(world: World, made: ssl.SSLContext) -> str:
+    """What happens after a handshake: the coordinator's first bytes, or how it hung up."""
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", world.port), PATIENCE) as connection,
+            made.wrap_socket(connection, server_hostname=COORDINATOR_HOST) as secured,
+        ):
+            secured.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            heard = secured.recv(1000)
+            return f"heard {secured.version()}" if heard else "closed"
+    except OSError as error:
+        return f"refused: {error}"
+
+
+def test_members_are_heard_and_only_under_tls_1_3(world: World) -> None:
+    assert knock(world, context(world.root / "alice" / "identity", ca_of(world))) == "heard TLSv1.3"
+
+
+def ca_of(world: World) -> Path:
+    return world.root / "authority" / "ca.pem"
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1])
+def test_older_versions_of_tls_are_refused_even_with_a_good_certificate(world: World, newest: ssl.TLSVersion) -> None:
+    said = knock(world, context(world.root / "alice" / "identity", ca_of(world), newest))
+    assert said.startswith(("refused", "closed"))
+
+
+def test_weak_ciphers_are_refused(world: World) -> None:
+    made = context(world.root / "alice" / "identity", ca_of(world), ssl.TLSVersion.TLSv1_2)
+    made.set_ciphers("AES128-SHA:AES256-SHA:@SECLEVEL=0")
+    assert knock(world, made).startswith(("refused", "closed"))
+
+
+def test_strangers_hear_nothing(world: World, tmp_path: Path) -> None:
+    """No certificate, a self-signed one, another authority's, an expired one, and a certificate without its key."""
+    federation = Federation(tmp_path, world.authority)
+    ca = ca_of(world)
+    elsewhere = Federation(tmp_path / "e", Authority.create(tmp_path / "e" / "authority", "test", days=60))
+    foreign = elsewhere.join("party", "bank")
+    strangers = {
+        "nothing": None,
+        "self-signed": self_signed(tmp_path / "self", Subject("party", "bank"), ca.read_bytes()),
+        "foreign": foreign,
+        "expired": federation.forge(tmp_path / "expired", Subject("party", "bank"), ends=PAST),
+    }
+    for name, folder in strangers.items():
+        assert knock(world, context(folder, ca)).startswith(("refused", "closed")), name
+    stolen = tmp_path / "stolen"  # what everybody may see of a party, with another key
+    shutil.copytree(foreign, stolen)
+    shutil.copy(world.root / "bank" / "identity" / "certificate.pem", stolen / "certificate.pem")
+    with pytest.raises(ssl.SSLError, match="KEY_VALUES_MISMATCH"):
+        context(stolen, ca)
+    assert world.coordinator is not None
+    assert set(world.coordinator.hub.connected()) == {"bank"}  # the true one is not pushed out
+
+
+def call(world: World, folder: Path, method: str) -> tuple[grpc.StatusCode, str]:
+    """How the coordinator ends a call of somebody whose certificate its authority has signed."""
+    shown = [(folder / name).read_bytes() for name in ("ca.pem", "key.pem", "certificate.pem")]
+    name = [("grpc.ssl_target_name_override", COORDINATOR_HOST)]
+    with grpc.secure_channel(f"127.0.0.1:{world.port}", grpc.ssl_channel_credentials(*shown), name) as channel:
+        try:
+            list(channel.stream_stream(f"/woodlot.Coordinator/{method}")(iter([]), timeout=PATIENCE))
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+    return grpc.StatusCode.OK, ""
+
+
+@pytest.mark.parametrize(
+    ("member", "method", "words"),
+    [
+        ("alice", "Party", "role 'user', and 'party' is needed"),
+        ("bank", "User", "role 'party', and 'user' is needed"),
+        ("coordinator", "Party", "role 'coordinator', and 'party' is needed"),
+        ("coordinator", "User", "role 'coordinator', and 'user' is needed"),
+        ("fired", "User", "is revoked"),
+    ],
+)
+def test_the_wrong_role_and_the_revoked_are_refused_by_name(world: World, member: str, method: str, words: str) -> None:
+    code, details = call(world, world.root / member / "identity", method)
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert words in details
+
+
+def test_an_unknown_method_is_not_there(world: World) -> None:
+    assert call(world, world.root / "bank" / "identity", "Admin")[0] is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.fixture(scope="module")
+def job(world: World) -> str:
+    """A job of alice's, cancelled at once: it is there to be asked for."""
+    with Client(world.address, world.root / "alice" / "identity") as alice:
+        order = AlignOrder(**alice.order_fields({"bank": Part(table="customers")}))
+        alice.submit(order)
+        alice.cancel(order.job)
+    return order.job
+
+
+def test_another_users_jobs_are_as_unknown_as_those_that_never_were(world: World, job: str) -> None:
+    questions: list[tuple[Message, type[Message]]] = []
+    for name in (job, "f" * 32, "../jobs.sqlite", f"{job}\n", ""):
+        questions += [
+            (msg.AskJob(job=name, seen=0, wait=0.0), msg.JobStatus),
+            (msg.CancelJob(job=name), msg.JobStatus),
+            (msg.ResumeJob(job=name), msg.JobStatus),
+            (msg.AskPredictions(job=name), msg.Predictions),
+            (msg.AskReceipt(job=name), msg.ReceiptText),
+            (msg.AskAudit(job=name), msg.AuditReport),
+        ]
+    with Client(world.address, world.root / "bob" / "identity") as bob:
+        for question, kind in questions:
+            with pytest.raises(DataError, match="you have no job"):
+                bob.ask(question, kind)
+        for name in (job, "../../authority", "..", f"../models/{job}", ""):
+            for question, kind in ((msg.AskModel(model=name), msg.ModelPart), (AskKeys(model=name), Message)):
+                with pytest.raises(DataError, match="there is no model"):
+                    bob.ask(question, kind)
+        assert bob.ask(msg.ListJobs(), msg.JobList).jobs == ()
+
+
+def test_what_is_between_coordinator_and_party_is_not_for_users(world: World) -> None:
+    """A user cannot speak to a party in the coordinator's place, nor ask for what a party keeps."""
+    with Client(world.address, world.root / "bob" / "identity") as bob:
+        for stray in (vertical.RevealSplits(), vertical.OpenTraining(max_bins=None), msg.ForgetJob(job="0" * 32)):
+            with pytest.raises(LocalProtocolError, match="does not take"):
+                bob.ask(stray, Message)
+
+
+def test_an_order_is_its_signers_and_nobody_elses(world: World) -> None:
+    with Client(world.address, world.root / "alice" / "identity") as alice:
+        order = AlignOrder(**alice.order_fields({"bank": Part(table="customers")}))
+        data, signature = sign_order(order, alice.identity)
+    with Client(world.address, world.root / "bob" / "identity") as bob:
+        for stolen in (signature, bytes(64), b""):
+            with pytest.raises((PolicyError, IdentityError, RemoteProtocolError)):
+                bob.ask(msg.SubmitJob(order=data, signature=stolen), msg.JobStatus)
+    assert world.coordinator is not None
+    assert world.coordinator.store.job(order.job) is None
+
+
+def test_a_user_without_permission_is_refused_by_the_party_itself(world: World) -> None:
+    """The coordinator takes her order, as anybody's; the party's own policy refuses her."""
+    with Client(world.address, world.root / "carol" / "identity") as carol:
+        order = AlignOrder(**carol.order_fields({"bank": Part(table="customers")}))
+        with pytest.raises(WoodlotError, match=r"may not|policy"):
+            carol.finish(carol.submit(order).job)
