@@ -24,10 +24,10 @@ demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to
 	@$(BIN)/woodlot demo
 
 test: $(VENV)/dev.stamp ## all tests but those in a browser, on two cores
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/browser
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/browser $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
-	$(if $(shell command -v timeout),timeout --kill-after=30 $(BROWSER_SECONDS)) $(BIN)/pytest tests/browser \
+	$(if $(shell command -v timeout),timeout --kill-after=30 $(BROWSER_SECONDS)) $(BIN)/pytest tests/browser $(PYTEST_ARGS) \
 		|| { status=$$?; test $$status != 124 || echo "Not done after $(BROWSER_SECONDS) s; ended." >&2; exit $$status; }
 
 test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, lines, disks, clocks; about a quarter of an hour
