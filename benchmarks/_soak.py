@@ -101,7 +101,7 @@ class Jobs:
     def _train(self) -> bool:
         client = self.user.client
         job = client.finish(client.submit(train_order(self.user, 1)).job).job
-        forest = next(model.forest for model in client.models() if model.model == job)
+        forest = client.find_model(job).forest
         before, self._forest = self._forest, forest
         return before in ("", forest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,11 +19,13 @@ from world import POLICY, World
 
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
+from woodlot.data.sources import TableSource
 from woodlot.federation import Labels
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import TrainOrder
+from woodlot.service.party_home import HeldTables
 
 PARTIES = tuple(f"p{k}" for k in range(8))
 N_ROWS, QUEUED, SEEDS = 80, 20, 2
@@ -89,6 +92,21 @@ def test_many_requests_at_once_are_all_answered_as_by_a_prediction(world: World,
     assert 0 < facts.rounds < 300  # some went together
     journals = [world.root / party / "state" / "journal.sqlite" for party in PARTIES]
     wait_until(lambda: all(has_ended(path, scoring.job) for path in journals), "all parties to let go of it")
+
+
+def test_jobs_share_a_table_while_it_is_held_and_its_file_is_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(tables()["p1"]["customers"], path)
+    source, held = TableSource("t", id="id", path=path), HeldTables()
+    first = held.read(source, None)
+    assert held.read(source, None) is first
+    pq.write_table(tables()["p2"]["customers"], path)
+    changed = held.read(source, None)
+    assert changed.columns == ("x2",)
+    assert changed.digest != first.digest
+    again = weakref.ref(changed)
+    del changed
+    assert again() is None
 
 
 def has_ended(path: Path, job: str) -> bool:

@@ -25,6 +25,8 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.vertical import Decisions
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.codec import encode
+from woodlot.runtime.journal import JobJournal
+from woodlot.service import coordinator_scores
 from woodlot.service.certificates import REVOKED
 from woodlot.service.client import JobFailed
 from woodlot.service.job_store import ENDED
@@ -124,7 +126,8 @@ def test_a_scoring_is_its_users_and_ends_when_it_is_closed(world: World, user: C
         scoring.predict([70_001])
     parties = world.parties.values()
     wait_until(lambda: all(party.has_ended(scoring.job) for party in parties), "the parties to let go of it")
-    assert not any(scoring.job in party._sessions._sessions for party in parties)
+    held = lambda: any(scoring.job in party._sessions._sessions for party in parties)  # noqa: E731
+    wait_until(lambda: not held(), "their memory to be free of it")
 
     cancelled = user.scoring(model)
     user.client.cancel(cancelled.job)
@@ -147,6 +150,32 @@ def test_ids_that_cannot_be(scoring: Scoring, ids: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         scoring.predict(ids)
     assert scoring.predict([70_001]).shape == (1,)
+
+
+def test_the_coordinator_sees_no_ids(world: World, scoring: Scoring, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world.coordinator is not None
+    hub, asked, sent = world.coordinator.hub, [], []
+    serve, journal = hub._serve_user, JobJournal.append
+
+    def record(self: JobJournal, entries: Any, also: Any = None) -> None:
+        sent.extend(entry.kind for entry in entries)
+        journal(self, entries, also)
+
+    monkeypatch.setattr(hub, "_serve_user", lambda peer, data: (asked.append(data), serve(peer, data))[1])
+    monkeypatch.setattr(JobJournal, "append", record)
+    scoring.predict([70_001, 70_002])
+    assert "ScoreBatch" in sent
+    assert len(asked) == 1
+    for form in (b"70001", (70_001).to_bytes(4, "big"), (70_001).to_bytes(4, "little")):
+        assert form not in asked[0]
+    assert number_id(70_001)[-4:] == (70_001).to_bytes(4, "big")  # as it would be in clear
+
+
+def test_one_that_nobody_asks_ends(user: ConnectedFederation, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scoring = user.scoring(model)
+    scoring.predict([70_001])
+    monkeypatch.setattr(coordinator_scores, "IDLE_SECONDS", 0.0)
+    wait_until(lambda: user.client.job(scoring.job).state == "done", "housekeeping to end it")
 
 
 def test_what_cannot_be_opened(world: World, user: ConnectedFederation, model: str) -> None:

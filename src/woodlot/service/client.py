@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -123,13 +123,20 @@ class Client:
 
     def follow(self, job: str, on_facts: Callable[[msg.JobFacts], None] | None = None) -> msg.JobFacts:
         """Wait until a job does not move any more; ``on_facts`` is told of all news."""
+        for facts in self._news(job):
+            if on_facts is not None:
+                on_facts(facts)
+            if facts.state in ENDED:
+                break
+        return facts
+
+    def _news(self, job: str) -> Iterator[msg.JobFacts]:
+        """How a job stands, now and whenever that changes."""
         seen = 0
         while True:
             facts = self.ask(msg.AskJob(job=job, seen=seen, wait=_WAIT), msg.JobStatus).facts
-            if on_facts is not None and facts.version != seen:
-                on_facts(facts)
-            if facts.state in ENDED:
-                return facts
+            if facts.version != seen or facts.state in ENDED:
+                yield facts
             seen = facts.version
 
     def finish(self, job: str, on_facts: Callable[[msg.JobFacts], None] | None = None) -> msg.JobFacts:
@@ -142,14 +149,12 @@ class Client:
 
     def await_phase(self, job: str, phase: str) -> msg.JobFacts:
         """Wait for a job to come to a phase in which it stays; raise `JobFailed` if it ends before."""
-        seen = 0
-        while True:
-            facts = self.ask(msg.AskJob(job=job, seen=seen, wait=_WAIT), msg.JobStatus).facts
+        for facts in self._news(job):
             if facts.phase == phase and facts.state == "running":
-                return facts
+                break
             if facts.state in ENDED:
                 raise JobFailed(f"job {job} is {facts.state}{': ' if facts.error else ''}{facts.error}")
-            seen = facts.version
+        return facts
 
     def job(self, job: str) -> msg.JobFacts:
         """How a job stands."""
@@ -189,10 +194,9 @@ class Client:
 
     def find_model(self, name: str) -> msg.ModelFacts:
         """A model by its id, by the beginning of its id, or by the name that its user gave it (the youngest such)."""
-        models = self.models()
-        found = [m for m in models if name in (m.model, m.name)] or [m for m in models if m.model.startswith(name)]
-        if not found:
-            raise DataError(f"there is no model {name!r}; `woodlot models list` shows those there are")
+        found = self.ask(msg.FindModel(name=name), msg.ModelList).models
+        if len(found) != 1:
+            raise RemoteProtocolError(f"the coordinator answered with {len(found)} models")
         return found[0]
 
     def model(self, model: str) -> msg.ModelPart:

@@ -261,11 +261,24 @@ class JobStore:
         facts = [model for model in found if not model.replaced_by]
         return sorted(facts, key=lambda model: -model.created)
 
+    def find_model(self, name: str) -> ModelFacts:
+        """The model of this id or name, the youngest of several; or whose id begins so."""
+        if JOB_ID.fullmatch(name):  # no other need be looked at
+            facts = self.model_facts(name)
+            if not facts.replaced_by:
+                return facts
+        models = self.models()
+        found = [m for m in models if name and name in (m.model, m.name)]
+        found = found or [m for m in models if name and m.model.startswith(name)]
+        if not found:
+            raise _no_model(name)
+        return found[0]
+
     def model_facts(self, model: str) -> ModelFacts:
         """What is known of a model."""
         path = self._model(model) / "facts.json"
         if not JOB_ID.fullmatch(model) or not path.is_file():  # nor is a path that leads elsewhere a model
-            raise DataError(f"there is no model {model!r} here; `woodlot models list` shows those there are")
+            raise _no_model(model)
         return msgspec.json.decode(path.read_bytes(), type=ModelFacts)
 
     def forest(self, model: str) -> StoredForest:
@@ -396,6 +409,10 @@ def _stored(path: Path, *names: str) -> list[NDArray[Any]]:
         return [arrays[name] for name in names]
     except (OSError, ValueError, KeyError) as error:
         raise JournalError(f"{path} is not as it was written ({error}); restore the state folder") from None
+
+
+def _no_model(name: str) -> DataError:
+    return DataError(f"there is no model {name!r} here; `woodlot models list` shows those there are")
 
 
 def _facts(data: bytes) -> JobFacts:

@@ -93,19 +93,6 @@ class UserDesk:
             limit_wait(news, min(max(request.wait, 0.0), MAX_WAIT), lambda: live.tell(news))
         return _then(news, lambda: msg.JobStatus(facts=news.result()))
 
-    # --- online scoring ---
-
-    def _on_AskScore(self, user: Peer, request: scores.AskScore) -> Future[Message]:
-        return self._coordinator.scorings.ask(user.name, request)
-
-    def _on_CloseScoring(self, user: Peer, request: scores.CloseScoring) -> Message:
-        self._own(user, request.job)
-        if not self._coordinator.scorings.end(request.job, {"state": "done"}):
-            raise DataError(CLOSED)
-        return self._status(request.job)
-
-    # --- more of jobs ---
-
     def _on_ListJobs(self, user: Peer, request: msg.ListJobs) -> Message:
         stored = self._coordinator.store.of_user(user.name, MAX_JOBS)
         live = self._coordinator.live
@@ -171,6 +158,17 @@ class UserDesk:
         records, head = journal.head
         return msg.AuditReport(rows=rows, records=records, head=head, problem=problem)
 
+    # --- online scoring ---
+
+    def _on_AskScore(self, user: Peer, request: scores.AskScore) -> Future[Message]:
+        return self._coordinator.scorings.ask(user.name, request)
+
+    def _on_CloseScoring(self, user: Peer, request: scores.CloseScoring) -> Message:
+        self._own(user, request.job)
+        if not self._coordinator.scorings.end(request.job, {"state": "done"}):
+            raise DataError(CLOSED)
+        return self._status(request.job)
+
     # --- the federation and its models ---
 
     def _on_AskFederation(self, user: Peer, request: msg.AskFederation) -> Message:
@@ -184,6 +182,9 @@ class UserDesk:
 
     def _on_ListModels(self, user: Peer, request: msg.ListModels) -> Message:
         return msg.ModelList(models=tuple(self._coordinator.store.models()))
+
+    def _on_FindModel(self, user: Peer, request: msg.FindModel) -> Message:
+        return msg.ModelList(models=(self._coordinator.store.find_model(request.name),))
 
     def _on_AskModel(self, user: Peer, request: msg.AskModel) -> Message:
         facts = self._coordinator.store.model_facts(request.model)

@@ -305,6 +305,13 @@ class ListModels(Message):
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at the models", "clear")
 
 
+class FindModel(Message):
+    """Asks for one model, by its id, by the beginning of its id, or by its name."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, "which model the user looks for", "clear")
+    name: str
+
+
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the coordinator tells of a model.
 
