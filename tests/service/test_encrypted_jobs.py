@@ -40,7 +40,7 @@ def test_the_forest_is_that_of_shared_labels(bench: Bench, recorded: Play) -> No
     shared = play(bench, order(bench, SHARED))
     assert forest_id_of(recorded.outcome.forest) == forest_id_of(shared.outcome.forest)
     assert recorded.outcome.digests == shared.outcome.digests  # every party's part as well
-    assert recorded.outcome.oob_score == shared.outcome.oob_score
+    assert recorded.outcome.oob.score == shared.outcome.oob.score
 
 
 @pytest.mark.parametrize("party", PARTIES)

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from woodlot.exceptions import (
     WoodlotError,
 )
 from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Progress
+from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -37,7 +37,7 @@ from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
-from woodlot.service.live import LiveJob
+from woodlot.service.live import LiveJob, Watch
 from woodlot.service.orders import (
     AnyOrder,
     RevokeOrder,
@@ -56,8 +56,6 @@ JOURNAL = "journal.sqlite"
 SCORE = "score"
 """The kind of a job that stays open; see `woodlot.service.coordinator_scores`."""
 HOUSEKEEPING_SECONDS = 5.0
-PROGRESS_SECONDS = 0.5
-"""How often the progress of a running job is written to disk, at most."""
 _GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just been there
 
 
@@ -298,7 +296,7 @@ class Coordinator:
         opening = msg.OpenJob(order=stored.order, signature=stored.signature, certificate=stored.certificate)
         self.store.update(live.change(state="running", started=live.facts.started or time.time()))
         ledger = Ledger()
-        watch = _Watch(live, ledger, self.store)
+        watch = Watch(live, ledger, self.store)
         patience: float = self.config.wait_for_parties
         if isinstance(order, ScoreOrder):
             patience = min(patience, PATIENCE_SECONDS)
@@ -323,7 +321,7 @@ class Coordinator:
                 )
                 if isinstance(outcome, Scorer):
                     stack.pop_all()
-                    self._keep_open(job, live, Scoring(live.facts.user, outcome, driver, ledger))
+                    self._keep_open(job, live, Scoring(live.facts.user, outcome, driver, ledger, self.scorings.pool))
                     return None
             return self._keep(order, live, outcome, ledger)
         except Cancelled:
@@ -406,33 +404,3 @@ class Coordinator:
                 except (PolicyError, RemoteProtocolError) as error:  # it was told, whatever it makes of it
                     logger.warning("%s does not take the notice that it has left a model: %s", leaver, error)
         self.store.told(job, tuple(party for party in untold if party not in reachable))
-
-
-class _Watch:
-    """Turns what a run tells of itself into facts for its user."""
-
-    def __init__(self, live: LiveJob, ledger: Ledger, store: JobStore) -> None:
-        self._live = live
-        self._ledger = ledger
-        self._store = store
-        self._stored = 0.0
-
-    def progress(self, progress: Progress) -> None:
-        cost = self._ledger.cost()
-        self._live.change(
-            done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
-            bytes_by_party=cost.bytes_by_party, network_seconds=cost.network_seconds,
-        )  # fmt: skip
-        now = time.monotonic()
-        if now - self._stored >= PROGRESS_SECONDS:  # for the dashboard, which looks at the disk only
-            self._stored = now
-            with suppress(JournalError):  # what only others look at must not stop the job
-                self._store.update(self._live.facts)
-
-    def phase(self, phase: str) -> None:
-        self._live.change(phase=phase, done=0, total=0, note="")
-
-    def waiting(self, parties: tuple[str, ...]) -> None:
-        if parties:
-            logger.info("job %s waits for %s", self._live.facts.job, ", ".join(parties))
-        self._live.change(waiting_for=parties)

@@ -69,6 +69,8 @@ class Scoring:
         Asks the parties; it is closed with the scoring.
     ledger : Ledger
         Counts rounds.
+    pool : ThreadPoolExecutor
+        Where it works.
 
     Attributes
     ----------
@@ -79,8 +81,9 @@ class Scoring:
 
     on_end: Callable[[dict[str, Any]], None]
 
-    def __init__(self, user: str, scorer: Scorer, driver: Driver, ledger: Ledger) -> None:
+    def __init__(self, user: str, scorer: Scorer, driver: Driver, ledger: Ledger, pool: ThreadPoolExecutor) -> None:
         self.user = user
+        self._pool = pool
         self._scorer = scorer
         self._driver = driver
         self._ledger = ledger
@@ -97,7 +100,7 @@ class Scoring:
         """Whether it has not been asked for long."""
         return time.monotonic() - self._used > IDLE_SECONDS
 
-    def ask(self, request: msg.AskScore, pool: ThreadPoolExecutor) -> Future[Message]:
+    def ask(self, request: msg.AskScore) -> Future[Message]:
         """The answer to a request, in its time."""
         missing = [party for party in self._scorer.asked if party not in request.sealed]
         if missing:
@@ -113,7 +116,7 @@ class Scoring:
             begins = not self._at_work
             self._at_work = True
         if begins:
-            pool.submit(self._work)
+            self._pool.submit(self._work)
         return asked.answer
 
     def close(self, ended: dict[str, Any]) -> None:
@@ -130,23 +133,26 @@ class Scoring:
             self.on_end(ended | {"rounds": cost.rounds, "bytes_by_party": cost.bytes_by_party, "n_rows": self._n_rows})
 
     def _work(self) -> None:
-        """Ask batch after batch, until nobody waits."""
-        while batch := self._next():
-            began = time.monotonic()
-            try:
-                self._batch += 1
-                scorer = self._scorer.score(self._batch, [asked.request for asked in batch])
-                scored = run(scorer, self._driver, ledger=self._ledger)
-            except Exception as error:  # noqa: BLE001 - whoever waits must get an answer, whatever went wrong
-                # the driver goes on after a refusal only
-                told = error if isinstance(error, DataError | PolicyError | LocalProtocolError) else self._fail(error)
-                for asked in batch:
-                    asked.answer.set_exception(told)
-                continue
+        """Ask one batch, and take a place behind the other scorings for the next, until nobody waits."""
+        batch = self._next()
+        if not batch:
+            return
+        began = time.monotonic()
+        try:
+            self._batch += 1
+            scorer = self._scorer.score(self._batch, [asked.request for asked in batch])
+            scored = run(scorer, self._driver, ledger=self._ledger)
+        except Exception as error:  # noqa: BLE001 - whoever waits must get an answer, whatever went wrong
+            # the driver goes on after a refusal only
+            told = error if isinstance(error, DataError | PolicyError | LocalProtocolError) else self._fail(error)
+            for asked in batch:
+                asked.answer.set_exception(told)
+        else:
             for asked, (outputs, uncertain) in zip(batch, scored, strict=True):
                 self._n_rows += asked.request.n_rows
                 asked.answer.set_result(msg.Score(outputs=outputs, uncertain=pack(uncertain)))
-            time.sleep(max(0.0, min(GATHER_SECONDS, GATHER_SECONDS + began - time.monotonic())))
+            time.sleep(max(0.0, GATHER_SECONDS + began - time.monotonic()))
+        self._pool.submit(self._work)
 
     def _fail(self, error: Exception) -> DataError:
         """End it, and say so."""
@@ -191,7 +197,7 @@ class Scorings:
         scoring = self._open.get(request.job)
         if scoring is None or scoring.user != user:
             raise DataError(CLOSED)
-        return scoring.ask(request, self.pool)
+        return scoring.ask(request)
 
     def end(self, job: str, ended: dict[str, Any]) -> bool:
         """End a scoring; False if it is not open."""

@@ -1,14 +1,26 @@
-"""A job that is queued or running now, as those who wait for news of it see it."""
+"""A job that is queued or running now: what it tells of itself, and those who wait for news of it."""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from woodlot.exceptions import JournalError
+from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.runtime.audit import Ledger
+from woodlot.service.job_store import JobStore
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 0.5
+"""How often the progress of a running job is written to disk, at most."""
 
 
 class LiveJob:
@@ -62,3 +74,33 @@ class LiveJob:
             watching, self._watching = self._watching, set()
         for news in watching:
             news.set_result(self.facts)
+
+
+class Watch:
+    """Turns what a run tells of itself into facts for its user."""
+
+    def __init__(self, live: LiveJob, ledger: Ledger, store: JobStore) -> None:
+        self._live = live
+        self._ledger = ledger
+        self._store = store
+        self._stored = 0.0
+
+    def progress(self, progress: Progress) -> None:
+        cost = self._ledger.cost()
+        self._live.change(
+            done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
+            bytes_by_party=cost.bytes_by_party, network_seconds=cost.network_seconds,
+        )  # fmt: skip
+        now = time.monotonic()
+        if now - self._stored >= PROGRESS_SECONDS:  # for the dashboard, which looks at the disk only
+            self._stored = now
+            with suppress(JournalError):  # what only others look at must not stop the job
+                self._store.update(self._live.facts)
+
+    def phase(self, phase: str) -> None:
+        self._live.change(phase=phase, done=0, total=0, note="")
+
+    def waiting(self, parties: tuple[str, ...]) -> None:
+        if parties:
+            logger.info("job %s waits for %s", self._live.facts.job, ", ".join(parties))
+        self._live.change(waiting_for=parties)
