@@ -84,6 +84,14 @@ def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> N
     assert len(list((tmp_path / "models").iterdir())) == 2
 
 
+def test_what_was_ready_and_never_came_to_its_place_is_not_in_the_way(tmp_path: Path) -> None:
+    set_up(tmp_path)
+    (tmp_path / "models" / "x").rename(tmp_path / "models" / ".x.new")
+    replace_folder(tmp_path / "models" / "x", lambda folder: [(folder / name).write_text("new") for name in NEW])
+    assert found(tmp_path)[0] == NEW
+    assert len(list((tmp_path / "models").iterdir())) == 2
+
+
 def test_only_the_owner_reads_and_other_files_are_nobodys_business(tmp_path: Path) -> None:
     set_up(tmp_path)
     assert (tmp_path / "models" / "x").stat().st_mode & 0o777 == 0o700

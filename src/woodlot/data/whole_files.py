@@ -59,17 +59,19 @@ def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
 
     """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    staging = _beside(target)
+    staging, former = _beside(target), _beside(target)  # both now: a disk that is full must not stop what is ready
+    ready = target.with_name(f".{target.name}.new")
     try:
         fill(staging)
         _sync_all(staging)
-        ready = target.with_name(f".{target.name}.new")
+        if ready.exists():
+            ready.rename(former / ready.name)
         staging.rename(ready)
     except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
+        for begun in (staging, former):
+            shutil.rmtree(begun, ignore_errors=True)
         raise
-    _sync(target.parent)
-    _put_in_place(ready, target)
+    _put_in_place(ready, target, former)
 
 
 def finish_writing(root: Path) -> None:
@@ -86,7 +88,8 @@ def finish_writing(root: Path) -> None:
             path = Path(folder, name)
             if ready := _READY.fullmatch(name):
                 names.remove(name)
-                _put_in_place(path, path.with_name(ready[1]))
+                target = path.with_name(ready[1])
+                _put_in_place(path, target, _beside(target))
             elif _BEGUN.fullmatch(name):
                 names.remove(name)
                 shutil.rmtree(path)
@@ -95,15 +98,13 @@ def finish_writing(root: Path) -> None:
                 Path(folder, name).unlink()
 
 
-def _put_in_place(ready: Path, target: Path) -> None:
-    former = None
+def _put_in_place(ready: Path, target: Path, former: Path) -> None:
+    _sync(target.parent)
     if target.exists():
-        former = _beside(target)
         target.rename(former / target.name)
     ready.rename(target)
     _sync(target.parent)
-    if former is not None:
-        shutil.rmtree(former, ignore_errors=True)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def _beside(target: Path) -> Path:
