@@ -33,6 +33,7 @@ test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about
 test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, lines, disks, clocks; about a quarter of an hour
 	@rm -f build/reliability/faults.jsonl
 	$(BIN)/pytest -m faults -n 2 --dist loadfile tests/faults
+	$(BIN)/python tests/faults/tally.py
 
 test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py

@@ -1,18 +1,20 @@
 """Counts faults that were injected, and what became of the runs they hit: one line of JSON for each kind.
 
-The lines go to ``build/reliability/faults.jsonl``, from which ``scripts/reliability.py`` makes its table.
+The lines go to ``build/reliability/faults.jsonl``. Run as a program, this makes docs/results/faults.md of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ACCOUNT = Path(__file__).resolve().parents[2] / "build" / "reliability" / "faults.jsonl"
+ROOT = Path(__file__).resolve().parents[2]
+ACCOUNT = ROOT / "build" / "reliability" / "faults.jsonl"
+TABLE = ROOT / "docs" / "results" / "faults.md"
 
 
 class Tally:
@@ -56,3 +58,39 @@ class Tally:
             os.write(handle, text.encode())
         finally:
             os.close(handle)
+
+
+def table() -> str:
+    """The account as Markdown: one row for each kind of fault, whatever the protocol."""
+    count: Counter[tuple[str, str]] = Counter()
+    lost: Counter[tuple[str, str]] = Counter()
+    protocols: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for line in map(json.loads, ACCOUNT.read_text().splitlines()):
+        key = line["what"], line["proved"]
+        count[key] += line["count"]
+        lost[key] += line["lost"]
+        protocols[key].add(line["protocol"])
+    kinds = sorted(set().union(*protocols.values()))
+    rows = [
+        f"| {what} | {number:,} | {len(protocols[what, proved])} | {proved} | {lost[what, proved]} |"
+        for (what, proved), number in sorted(count.items())
+    ]
+    return "\n".join(
+        [
+            "# Faults",
+            "",
+            "Made by `make test-faults`: real processes over TLS, each fault at a chosen step of a run.",
+            f"{count.total():,} faults were injected; {lost.total():,} of them lost something.",
+            "",
+            "| fault | injected | in so many protocols | what is checked after each | lost |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            f"The protocols: {'; '.join(kinds)}.",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table())

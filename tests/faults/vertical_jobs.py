@@ -38,7 +38,7 @@ POLICY = {
     "labels": "coordinator",
     "protocols": [
         "align", "train", "predict", "revoke", "train-linear", "predict-linear", "train-revocable", "revoke-revocable",
-        "keys", "predict-encrypted",
+        "keys", "predict-encrypted", "score",
     ],
 }  # fmt: skip
 LINE = LinearPlan(
