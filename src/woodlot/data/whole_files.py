@@ -59,19 +59,20 @@ def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
 
     """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    staging, former = _beside(target), _beside(target)  # both now: a disk that is full must not stop what is ready
+    begun = _beside(target)
     ready = target.with_name(f".{target.name}.new")
     try:
+        staging = begun / "new"
+        staging.mkdir(mode=0o700)
         fill(staging)
         _sync_all(staging)
         if ready.exists():
-            ready.rename(former / ready.name)
+            ready.rename(begun / ready.name)
         staging.rename(ready)
     except BaseException:
-        for begun in (staging, former):
-            shutil.rmtree(begun, ignore_errors=True)
+        shutil.rmtree(begun, ignore_errors=True)
         raise
-    _put_in_place(ready, target, former)
+    _put_in_place(ready, target, begun)
 
 
 def finish_writing(root: Path) -> None:
@@ -98,13 +99,14 @@ def finish_writing(root: Path) -> None:
                 Path(folder, name).unlink()
 
 
-def _put_in_place(ready: Path, target: Path, former: Path) -> None:
+def _put_in_place(ready: Path, target: Path, begun: Path) -> None:
+    """Give a folder that is complete its name; what had that name before is erased, by way of one that was begun."""
     _sync(target.parent)
     if target.exists():
-        target.rename(former / target.name)
+        target.rename(begun / target.name)  # needs no room: a full disk must not stop what is ready
     ready.rename(target)
     _sync(target.parent)
-    shutil.rmtree(former, ignore_errors=True)
+    shutil.rmtree(begun, ignore_errors=True)
 
 
 def _beside(target: Path) -> Path:
