@@ -12,9 +12,10 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -27,11 +28,15 @@ from tally import Tally
 from world import World
 
 from woodlot.connected import ConnectedFederation
+from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.frames import Kind
 from woodlot.runtime.journal import Journal
 from woodlot.service.orders import AnyOrder
 
 FAULTS_IN_A_RUN = 4
+PATIENCE = 600.0
+"""Seconds that users and jobs wait for a process that is being started again, on a busy machine."""
 STANDSTILL = 0.4
 """Seconds of a short SIGSTOP, which nobody misses. A long one lasts until its victim is missed."""
 PROVED = "resumed by itself; same result bit for bit; every recorded message kept; nothing paid twice"
@@ -98,6 +103,20 @@ class FaultStage(Stage[U]):
         super().__init__(running, user, pool, train_order, outcome_of)
 
     # --- runs ---
+
+    def begin(self, order: AnyOrder) -> tuple[str, Future[JobFacts]]:
+        """Order a job, and wait for it in a thread: for longer than a user would, since the machine may be busy."""
+        self._insist(lambda: self.user.client.submit(order))
+        return order.job, self._pool.submit(self._insist, lambda: self.user.client.finish(order.job))
+
+    def _insist(self, ask: Callable[[], JobFacts]) -> JobFacts:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask()
+            except CoordinatorAwayError:
+                if time.monotonic() > until:
+                    raise
 
     def once(self, what: str, make: Callable[[Any], AnyOrder]) -> str:
         """A job that others build on, run when it is first needed."""
@@ -256,6 +275,7 @@ def sweep(stage: FaultStage[Any], protocol: Protocol, tally: Tally, seed: int = 
 def behind_proxy(world: World) -> Iterator[tuple[Processes, FrameProxy]]:
     """The services of a world, whose members reach the coordinator through a frame proxy."""
     proxy = FrameProxy(world.root, lambda: world.address)
+    world.coordinator_settings["wait_for_parties"] = PATIENCE
     proxy.start()
     try:
         for settings in world.settings.values():

@@ -13,8 +13,9 @@ from woodlot.protocols.messages.jobs import ModelFacts
 from woodlot.service import job_store
 from woodlot.service.job_store import JobStore
 
+MODEL, NEXT = "1" * 32, "2" * 32
 FACTS = ModelFacts(
-    model="m", name="", user="alice", created=0.0, forest="f", parties=("bank", "shop"), holder="bank", n_rows=3,
+    model=MODEL, name="", user="alice", created=0.0, forest="f", parties=("bank", "shop"), holder="bank", n_rows=3,
     n_trees=1, n_nodes=1, splits={}, classes=(), complete=True, unwilling=(), oob_score=None, settings="{}",
     disclosure="[]", cost="{}",
 )  # fmt: skip
@@ -27,16 +28,16 @@ def test_a_model_is_replaced_after_its_keys_are_erased(tmp_path: Path, monkeypat
         raise OSError("no room")
 
     with closing(JobStore(tmp_path)) as store:
-        folder = tmp_path / "models" / "m"
+        folder = tmp_path / "models" / MODEL
         folder.mkdir(parents=True)
         (folder / "facts.json").write_bytes(msgspec.json.encode(FACTS))
-        store.keep_keys("m", b"a share of a strong key")
+        store.keep_keys(MODEL, b"a share of a strong key")
         with monkeypatch.context() as patch:
             patch.setattr(job_store, "replace_folder", gives_way)
             with pytest.raises(JournalError, match="no room"):
-                store.retire_model("m", "n")
-        assert store.keys("m") is None
-        assert store.model_facts("m") == FACTS  # so that the revocation that goes on finds it, and ends this
-        store.retire_model("m", "n")
-        assert store.model_facts("m").replaced_by == "n"
+                store.retire_model(MODEL, NEXT)
+        assert store.keys(MODEL) is None
+        assert store.model_facts(MODEL) == FACTS  # so that the revocation that goes on finds it, and ends this
+        store.retire_model(MODEL, NEXT)
+        assert store.model_facts(MODEL).replaced_by == NEXT
         assert store.models() == []
