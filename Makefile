@@ -114,7 +114,7 @@ $(VENV)/docs.stamp: $(VENV)/run.stamp
 .venv-nvflare/stamp .venv-flower/stamp: .venv-%/stamp: pyproject.toml
 	@echo "Installing Woodlot and $* into .venv-$* (once; a minute or two) ..." >&2
 	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
-	@PIP_CONSTRAINT= .venv-$*/bin/python -m pip install -qq --editable '.[$*]' 'pytest>=8' 'psutil>=5'
+	@PIP_CONSTRAINT= .venv-$*/bin/python -m pip install -qq --editable '.[$*]' 'pytest>=8' 'hypothesis>=6.100' 'psutil>=5'
 	@touch $@
 
 .venv-fuzz/stamp: pyproject.toml constraints.txt
