@@ -155,8 +155,9 @@ def test_the_revoked_lose_their_connection(tmp_path: Path) -> None:
         facts = stage.alice.client.follow(job)
         assert facts.state == "stopped"
         assert "party 'shop' was not connected" in facts.error
-        assert re.search(r"party 'shop' \(serial [0-9a-f]+\) is revoked", stage.running.log(COORDINATOR))
-        assert "refuse each other" in stage.running.log("shop")
+        refused = re.compile(r"party 'shop' \(serial [0-9a-f]+\) is revoked")
+        wait_until(lambda: refused.search(stage.running.log(COORDINATOR)), "the coordinator to refuse shop")
+        wait_until(lambda: "refuse each other" in stage.running.log("shop"), "shop to be told")
         with user_of(stage.world) as alice, pytest.raises(IdentityError, match=r"party 'shop' .* is revoked"):
             train_order(alice)  # nothing is sealed to it any more
         assert stage.connected("bank")

@@ -65,7 +65,6 @@ def serve(service: AbstractContextManager[Any]) -> None:
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
-    gc.collect()
     gc.freeze()  # what is there from the start is not looked through again
     with service:
         while not told.wait(TIDY_SECONDS):
