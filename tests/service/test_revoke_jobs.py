@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from kill_stage import Stage, kill_through
 from processes import processes, small_tables, three_companies
@@ -79,6 +81,25 @@ def test_exactly_as_if_the_leaver_had_never_been(world: World, user: ConnectedFe
     assert told.exit_code == 0, told.output
     assert json.loads(told.output)["signer"] == "coordinator 'coordinator'"
     assert json.loads(told.output)["requester"] == "user 'alice'"
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_who_has_split_no_node_can_leave_too(world: World, user: ConnectedFederation, level: int) -> None:
+    """Then no tree is grown anew, and the parties keep what they had."""
+    path = world.root / "shop" / "customers.parquet"
+    whole = pq.read_table(path)
+    constant = pa.array(np.ones(len(whole)))
+    pq.write_table(whole.set_column(1, "visits", constant).set_column(2, "basket", constant), path)
+    try:
+        model = fit(user)
+        before = user.client.find_model(str(model.forest_.model))
+        assert before.splits["shop"] == 0
+        model.revoke("shop", level=level)
+        after = user.client.find_model(str(model.forest_.model))
+        assert after.parties == ("bank", "club")
+        assert level == 3 or after.splits == {"bank": before.splits["bank"], "club": before.splits["club"]}
+    finally:
+        pq.write_table(whole, path)
 
 
 def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation, tmp_path: Path) -> None:

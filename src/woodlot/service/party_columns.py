@@ -28,7 +28,6 @@ from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.block import ColumnBlock
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
-from woodlot.protocols.vertical.party import State as ForestState
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
@@ -211,7 +210,7 @@ class ColumnsWork:
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
         forest = self._training()
-        if forest.state != ForestState.trained:
+        if forest.state not in forest.grown_in:
             raise RemoteProtocolError("KeepModel is not due before the forest has grown")
         part = forget_values(forest.grown_forest())
         digest = self.home.store.keep_model(self.job, message.forest, part)

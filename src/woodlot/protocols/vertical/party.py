@@ -103,6 +103,8 @@ class VerticalParty:
     """
 
     takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
+    grown_in: ClassVar[frozenset[State]] = frozenset({State.trained})
+    """In which states `grown_forest` is all of the party's part."""
 
     def __init__(
         self,

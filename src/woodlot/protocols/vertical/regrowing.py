@@ -45,6 +45,7 @@ class RegrowingParty(VerticalParty):
     """
 
     takes = REGROWING_TAKES
+    grown_in = frozenset({State.started, State.trained})
 
     def __init__(self, name: str, table: Any, *, former: PartyForest, **options: Any) -> None:
         super().__init__(name, table, **options)
