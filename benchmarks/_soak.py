@@ -208,7 +208,7 @@ def report(minutes: float, memory: Memory, jobs: Jobs, held: Held, scorings: int
     record(f"soak of {minutes:g} minutes: jobs of {len(jobs.ended)} kinds beside them", jobs.ended.total(),
            "all end as they should", jobs.lost)  # fmt: skip
     record(f"soak of {minutes:g} minutes: samples of the memory of 9 processes", len(memory.samples),
-           f"the largest rise in the last two thirds is {worst:.1f} MB of {FLAT_MB:g} that are allowed", len(grown))  # fmt: skip
+           f"the largest rise is {worst:.1f} MB in two thirds; {FLAT_MB:g} are allowed", len(grown))  # fmt: skip
     return not grown and not held.lost and not jobs.lost
 
 
