@@ -39,6 +39,12 @@ test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare a
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py
 	.venv-flower/bin/pytest tests/engines/test_flower.py
 
+audit: $(VENV)/audit.stamp ## known faults of dependencies, a bill of materials, and whether the wheel builds the same twice
+	$(BIN)/python scripts/audit.py
+
+reliability: $(VENV)/dev.stamp ## docs/reliability.md from what the suites have recorded in build/reliability
+	$(BIN)/python scripts/reliability.py
+
 fuzz: .venv-fuzz/stamp ## everything that is read, under a fuzzer (FUZZ_SECONDS=60 each), and every message in every state
 	.venv-fuzz/bin/python scripts/fuzz.py
 	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest tests/states
@@ -105,6 +111,10 @@ chromium:
 		fi; \
 		command -v chromium chromium-browser google-chrome > /dev/null || { \
 			echo "No browser found, and none could be installed; install Chromium with your system's packages." >&2; exit 1; }
+
+$(VENV)/audit.stamp: $(VENV)/dev.stamp
+	@$(BIN)/python -m pip install -qq 'pip-audit>=2.7' || echo "pip-audit cannot be installed here; known faults are not looked up" >&2
+	@touch $@
 
 $(VENV)/docs.stamp: $(VENV)/run.stamp
 	@$(BIN)/python -m pip install -qq 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'

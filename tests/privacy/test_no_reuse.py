@@ -1,0 +1,145 @@
+"""Nothing random is used twice, and what should be uniform is.
+
+Where the chance can be fixed, keys are derived from numbers, so that a test passes always or never: it was a matter of
+chance, one in `UNLUCKY`, only when it was first run. Noise that no seed can fix fails so seldom too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from audits import audited_epsilon
+from scipy.stats import chisquare
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crypto"))
+
+from small_keys import master, stream
+
+import woodlot as wl
+from woodlot.crypto.dtpkc import WeakKey
+from woodlot.crypto.pools import Pool
+from woodlot.privacy.noise import CountNoise
+from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.quantiles import private_quantiles
+from woodlot.protocols.horizontal.releases import tell_noisy
+from woodlot.protocols.secure_sum import masks
+from woodlot.protocols.vertical.labels import ClassCode, TargetCode
+from woodlot.trees.sampling import feature_key
+
+UNLUCKY = 1e-6
+ORDERS = {order: number for number, order in enumerate(itertools.permutations(range(4)))}
+
+
+def secret(number: int) -> bytes:
+    return hashlib.sha256(b"a secret of the tests %d" % number).digest()
+
+
+def order_of_columns(key: bytes) -> tuple[int, ...]:
+    """In which order features of equal worth are taken: by their codes."""
+    return tuple(np.argsort([feature_key(name, "bank", key) for name in ("age", "income", "town", "late")]).tolist())
+
+
+@pytest.mark.parametrize(
+    "order",
+    [lambda key: tuple(ClassCode.draw(4, key).coded.tolist()), order_of_columns],
+    ids=["codes of classes", "codes of features"],
+)
+def test_every_permutation_is_as_likely_as_any_other(order: Callable[[bytes], tuple[int, ...]]) -> None:
+    drawn = Counter(ORDERS[order(secret(number))] for number in range(100 * len(ORDERS)))
+    assert chisquare([drawn[number] for number in range(len(ORDERS))]).pvalue > UNLUCKY
+
+
+def test_the_map_of_targets_turns_and_stretches_evenly() -> None:
+    y = np.array([0.0, 1.0])
+    maps = [TargetCode.draw(y, 100.0, secret(number)) for number in range(2000)]
+    turned = sum(one.scale < 0 for one in maps)
+    assert chisquare([turned, len(maps) - turned]).pvalue > UNLUCKY
+    centres = np.histogram([one.centre for one in maps], bins=10, range=(0.25, 0.75))[0]
+    assert centres.sum() == len(maps)
+    assert chisquare(centres).pvalue > UNLUCKY
+
+
+# --- masks ---
+
+
+@pytest.mark.parametrize("kind", [wl.HorizontalForestClassifier, wl.FederatedExtraTreesClassifier])
+def test_no_mask_of_a_sum_is_used_twice(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key masks one vector of one pair, at its two ends; a second training has keys of its own."""
+    used: list[bytes] = []
+    lock = threading.Lock()
+    fill = masks._fill
+
+    def noted(key: bytes, out: Any) -> None:
+        with lock:
+            used.append(key)
+        fill(key, out)
+
+    monkeypatch.setattr(masks, "_fill", noted)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(45, 2))
+    y = (X[:, 0] > 0).astype(int)
+    for _ in range(2):
+        kind(parties=3, n_estimators=2, max_depth=3, random_state=0).fit(X, y)
+    assert len(used) > 20
+    assert set(Counter(used).values()) == {2}
+
+
+def test_masked_numbers_are_uniform() -> None:
+    """The same small number, masked in many rounds: no byte of what leaves is likelier than another."""
+    names = ("bank", "inn", "shop")
+    common = {peer: secret(number) for number, peer in enumerate(names)}
+    masker = masks.Masker("bank", b"t" * 32, {peer: common[peer] for peer in names[1:]})
+    sent = np.concatenate([masker.mask(n, np.full(64, 7, np.uint64), names) for n in range(400)])
+    assert chisquare(np.bincount(sent.view(np.uint8), minlength=256)).pvalue > UNLUCKY
+    assert len(np.unique(sent)) == len(sent)
+
+
+def test_threads_that_share_a_pool_get_nothing_twice() -> None:
+    key = WeakKey.draw(master().group, stream("pool")).public
+    pool = Pool(key)
+    pool.fill(20)
+    taken: list[tuple[Any, Any]] = []
+    threads = [threading.Thread(target=lambda: taken.extend(pool.take(key) for _ in range(15))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 60
+    assert len({int(first) for first, _ in taken}) == len({int(second) for _, second in taken}) == 60
+
+
+# --- differential privacy, by an attack at 99% and beyond ---
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_private_leaves_tell_no_more_than_they_are_charged_for(epsilon: float) -> None:
+    """Through the release itself: counts of leaves with and without a row, charged and told."""
+    drawn = []
+    for count in (8, 7):
+        purse = LedgerPurse("client")
+        counts = np.full((10_000, 1), count, np.int64)
+        told = tell_noisy(counts, CountNoise(epsilon), purse, release=f"leaves {count}", job="job", queries=1)
+        drawn.append(told.ravel())
+        assert [spend.epsilon for spend in purse.spends()] == [pytest.approx(epsilon)]
+    assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon
+
+
+def test_private_quantiles_tell_no_more_than_claimed() -> None:
+    """The median of a column with a row more at the top, as it is told: which edge of the grid."""
+    epsilon = 2.0
+    columns = [np.array([0.1, 0.1, 0.9, 0.9]), np.array([0.1, 0.1, 0.9])]
+    told = [
+        np.array([private_quantiles(column, [0.5], lower=0, upper=1, epsilon=epsilon).values[0] for _ in range(250)])
+        for column in columns
+    ]
+    cells = [np.floor(np.clip(values, 0, 0.999) * 8).astype(np.int64) for values in told]
+    assert audited_epsilon(*cells, alpha=UNLUCKY) <= epsilon
