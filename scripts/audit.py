@@ -9,6 +9,7 @@ says so, and the rest is done all the same.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -27,6 +28,8 @@ EPOCH = "1735689600"
 
 def known_faults() -> tuple[int | None, str]:
     """How many faults are known of what is installed, None where they could not be looked up; and in words."""
+    if importlib.util.find_spec("pip_audit") is None:
+        return None, "NOT looked up: pip-audit is not installed"
     done = subprocess.run(
         [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--skip-editable"],
         capture_output=True,

@@ -50,6 +50,11 @@ COMMANDS = {
 }
 """What runs a suite in full; `make test` runs a short form of each."""
 
+FUZZED = (
+    "codec", "frames", "archives", "models", "forests", "receipts", "orders", "certificates", "configuration", "tables",
+)  # fmt: skip
+"""The targets of `tests/fuzz/targets.py`."""
+
 SERVICE, RUNTIME, DASHBOARD = "tests/service", "tests/runtime", "tests/dashboard"
 STRANGERS = {
     "no certificate": f"{SERVICE}/test_strangers.py::test_strangers_hear_nothing",
@@ -145,7 +150,12 @@ def page(lines: list[Line], counts: Counter[str]) -> str:
         suites.setdefault(line.suite, Counter()).update(count=line.count, lost=line.lost)
     kinds = {kind: [file for file in files_of(patterns) if counts[file]] for kind, patterns in KINDS.items()}
     every = counts.total()
-    verdict = "**Nothing was lost.**" if lost == 0 else f"**{lost} LOST: see the tables.**"
+    verdict = "**Nothing was lost in what is recorded here.**" if lost == 0 else f"**{lost} LOST: see the tables.**"
+    targets = {line.what.partition(":")[0] for line in lines if line.suite == "fuzz"}
+    unrecorded = [suite for suite in COMMANDS if suite not in suites]
+    unrecorded += [f"fuzz of {target}" for target in FUZZED if target not in targets]
+    if unrecorded:
+        verdict += f" **NOT recorded, so nothing is claimed of: {', '.join(unrecorded)}.**"
     summary = table(
         ("suite", "faults, inputs, messages or requests", "lost", "repeat"),
         [(s, f"{n['count']:,}", n["lost"], f"`{COMMANDS.get(s, 'make test')}`") for s, n in sorted(suites.items())],
