@@ -72,6 +72,15 @@ def test_an_exit_inside_a_party_reaches_the_caller(make_driver: MakeDriver, name
         driver.ask({name: Question() for name in names})
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises, even in a run that was started in the background, where shells have it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_no_thread_and_no_stale_reply(make_driver: MakeDriver) -> None:
     at_work, release = threading.Barrier(3), threading.Event()
 

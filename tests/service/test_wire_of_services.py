@@ -110,7 +110,8 @@ def run_everything(folder: Path, task: Task) -> Traffic:
             for wrong in ("bank.annual incom", "shop.yearly visits2"):
                 with pytest.raises(JobFailed):
                     kind(1).fit(federation, y=wrong)
-            client.audit(model), client.jobs(), client.find_model(model), client.predictions(delivered.job)
+            client.audit(model), client.jobs(), client.models(), client.find_model(model)
+            client.predictions(delivered.job)
         wider = wl.connect(world.address, identity, tables=TABLES, join="outer")
         with wider, pytest.warns(wl.UncertainPredictionWarning):
             forest.predict(wider)

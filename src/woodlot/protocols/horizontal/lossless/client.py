@@ -113,6 +113,7 @@ class LosslessClient(HorizontalClient):
             raise RemoteProtocolError("CountValues asks for values that no column has")
         if any(self.schema.names[f] in self._declared for f in columns):
             raise RemoteProtocolError("CountValues asks for values of a column whose bins were declared")
+        self._sums.check(message.order)  # before any column is sorted for it
         return self._answer(message.order, self._added("count_values", message))
 
     def _is_numeric(self, f: int) -> bool:
@@ -130,6 +131,7 @@ class LosslessClient(HorizontalClient):
             if message.seed != settings.bootstrap_seed or self.plan.bootstrap != (len(message.thresholds) > 0):
                 raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
         self._check_edges(message)
+        self._sums.check(message.order)
         # A drawing of its own each time: if the sum is refused, the trees before go on as they were.
         self._tried += 1
         seed = derive_seed(message.seed, "rows", secret=self._secret)
@@ -154,6 +156,7 @@ class LosslessClient(HorizontalClient):
             raise RemoteProtocolError("CountCells is not due before rows are drawn")
         if message.level not in (self._level, self._level + 1):  # the same again: other nodes, features or clients
             raise RemoteProtocolError(f"level {message.level} is not due after level {self._level}")
+        self._sums.check(message.order)
         numbers = self._added("count", self._drawing, self._level, message, once_more=(tuple(self._past),))
         reply = self._answer(message.order, numbers)
         if message.level > self._level:
