@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from woodlot.trees.forest import Structure, subtree_ends
 from woodlot.trees.graft import Sketch, graft
+from woodlot.trees.kernels.branches import answer_numbers, answer_sets
 
 Tree = Any  # a leaf is its label; an inner node (label, left, right)
 
@@ -121,3 +122,38 @@ def test_branches_stand_where_they_belong(given_: tuple[Structure, Sketch, list[
         else:
             below = int(former.right[node])
             assert found.structure.right[place] == (-1 if below < 0 else found.of_former[below])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_splits_are_carried_out_again_row_by_row(seed: int) -> None:
+    """On numbers and on categories, with values missing and categories that a set does not cover."""
+    rng = np.random.default_rng(seed)
+    n, nodes = 40, int(rng.integers(1, 5))
+    rows = rng.integers(0, n, 30).astype(np.uint32)
+    bounds = np.sort(rng.integers(0, 31, nodes + 1))
+    start, end = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
+    first, missing_left = start - start[0], rng.integers(0, 2, nodes).astype(np.uint8)
+    node = np.repeat(np.arange(nodes), end - start)
+    asked = rows[start[0] : end[-1]]
+
+    values = rng.integers(-3, 4, n).astype(np.float32)
+    values[rng.random(n) < 0.2] = np.nan
+    threshold = rng.integers(-3, 4, nodes).astype(np.float64)
+    flags = np.full(len(node), 9, np.uint8)
+    answer_numbers(values, rows, start, end, first, threshold, missing_left, flags)
+    told = [
+        missing_left[k] if np.isnan(values[r]) else values[r] <= threshold[k] for k, r in zip(node, asked, strict=True)
+    ]
+    assert flags.tolist() == [int(each) for each in told]
+
+    codes = rng.integers(-1, 30, n).astype(np.int32)
+    left_sets = [rng.random(8 * int(rng.integers(0, 4))) < 0.5 for _ in range(nodes)]
+    sets = np.concatenate([np.packbits(each, bitorder="little") for each in left_sets])
+    lengths = np.array([len(each) // 8 for each in left_sets])
+    stops = np.cumsum(lengths).astype(np.int64)
+    answer_sets(codes, rows, start, end, first, stops - lengths, stops, sets, missing_left, flags)
+    told = [
+        left_sets[k][codes[r]] if 0 <= codes[r] < len(left_sets[k]) else missing_left[k]
+        for k, r in zip(node, asked, strict=True)
+    ]
+    assert flags.tolist() == [int(each) for each in told]

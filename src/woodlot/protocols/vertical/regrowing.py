@@ -18,7 +18,7 @@ from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
 from woodlot.trees.forest import Splits, join_splits, move_splits
 from woodlot.trees.graft import Sketch, graft, join_sketches
 from woodlot.trees.grow import Grower
-from woodlot.trees.stepwise import answer_questions
+from woodlot.trees.kernels.branches import answer_numbers, answer_sets
 
 REGROWING_TAKES: dict[type[Message], frozenset[State]] = {
     **{kind: states for kind, states in TAKES.items() if kind not in (msg.PlantTrees, msg.GrowLevel)},
@@ -51,8 +51,8 @@ class RegrowingParty(VerticalParty):
         super().__init__(name, table, **options)
         self._former = former
         self._columns = match_columns(former.names, former.codings, table)
-        self._own = np.zeros(former.structure.n_nodes, bool)
-        self._own[former.splits.node] = True
+        self._question = np.full(former.structure.n_nodes, -1, np.int64)  # of each node that is this party's
+        self._question[former.splits.node] = np.arange(len(former.splits.node))
         self._new_splits: list[Splits] = []
         self._sketches: list[Sketch] = []
 
@@ -108,7 +108,7 @@ class RegrowingParty(VerticalParty):
         stays = won & ~self._is_searched(grower)
         if not grower.can_apply(won & ~stays):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
-        if not self._own[self._origin[stays]].all():
+        if (self._question[self._origin[stays]] < 0).any():
             raise RemoteProtocolError("ApplySplits names a former split that is not this party's")
         sizes = grower.end - grower.start
         flags = np.empty(int(sizes[won].sum()), np.uint8)
@@ -123,13 +123,21 @@ class RegrowingParty(VerticalParty):
 
     def _repeat(self, grower: Grower, nodes: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Carry out this party's former splits at some open nodes."""
+        splits, question = self._former.splits, self._question[self._origin[nodes]]
         sizes = (grower.end - grower.start)[nodes]
-        row = np.concatenate(
-            [np.empty(0, np.uint32), *(grower.rows[grower.start[k] : grower.end[k]] for k in nodes)]
-        ).astype(np.int32)
-        asked = np.repeat(self._origin[nodes], sizes).astype(np.int32)
-        right = answer_questions(self._former.structure, self._former.splits, self._columns, row, asked)
-        flags = np.asarray(1 - np.unpackbits(right, count=len(row), bitorder="little"), np.uint8)
+        first = np.cumsum(sizes) - sizes
+        flags = np.empty(int(sizes.sum()), np.uint8)
+        for column in np.unique(splits.feature[question]).tolist():
+            here = splits.feature[question] == column
+            asked, at = question[here], nodes[here]
+            rows = grower.rows, grower.start[at], grower.end[at], first[here]
+            missing_left = splits.missing_left[asked].astype(np.uint8)
+            if splits.categorical[asked[0]]:
+                sets = splits.set_start[asked], splits.set_start[asked + 1], splits.sets
+                answer_sets(self._columns[column], *rows, *sets, missing_left, flags)
+            else:
+                threshold = splits.threshold[asked].astype(np.float64)
+                answer_numbers(self._columns[column], *rows, threshold, missing_left, flags)
         grower.repeat(nodes, flags)
         return flags
 

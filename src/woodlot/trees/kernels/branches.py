@@ -59,3 +59,50 @@ def link_branches(right: NDArray[np.int32], place: NDArray[np.int64], new_right:
     for node in range(len(right)):
         if right[node] >= 0 and place[node] >= 0:
             new_right[place[node]] = place[right[node]]
+
+
+@kernel
+def answer_numbers(
+    values: NDArray[np.float32],
+    rows: NDArray[np.uint32],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    first: NDArray[np.int64],
+    threshold: NDArray[np.float64],
+    missing_left: NDArray[np.uint8],
+    flags: NDArray[np.uint8],
+) -> None:
+    """Write which rows of some nodes go left (1) at their splits on one column of numbers, from ``first`` on."""
+    for node in range(len(start)):
+        at = first[node]
+        for i in range(start[node], end[node]):
+            value = values[rows[i]]
+            flags[at] = missing_left[node] if value != value else np.float64(value) <= threshold[node]
+            at += 1
+
+
+@kernel
+def answer_sets(
+    codes: NDArray[np.int32],
+    rows: NDArray[np.uint32],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    first: NDArray[np.int64],
+    set_start: NDArray[np.int64],
+    set_end: NDArray[np.int64],
+    sets: NDArray[np.uint8],
+    missing_left: NDArray[np.uint8],
+    flags: NDArray[np.uint8],
+) -> None:
+    """Write which rows of some nodes go left (1) at their splits on one column of categories, from ``first`` on.
+
+    What a set does not cover, and what is missing (a negative code), goes where missing values go.
+    """
+    for node in range(len(start)):
+        at = first[node]
+        for i in range(start[node], end[node]):
+            code = np.int64(codes[rows[i]])
+            byte = set_start[node] + (code >> 3)
+            covered = code >= 0 and byte < set_end[node]
+            flags[at] = (sets[byte] >> (code & 7)) & 1 if covered else missing_left[node]
+            at += 1
