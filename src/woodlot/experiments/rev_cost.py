@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from woodlot.experiments.data import DataSource
 from woodlot.experiments.experiment import (
     Cell,
@@ -19,13 +21,15 @@ from woodlot.experiments.experiment import (
     judge,
 )
 from woodlot.experiments.revocable import SAMPLES, bits_of, grow, rows_of, splits_of, table, timed_keys
-from woodlot.experiments.statistics import curve, distinct, line, mean, pm, select, slope, values
+from woodlot.experiments.statistics import curve, distinct, line, mean, pm, select, values
 
 TREES, DEPTH = 10, 10
 LENGTHS = ("paper", "2048")
 SIZES = (1, 2, 4, 8)
 DEPTHS = (2, 4, 6, 8, 10)
 UNITS = {"seconds": "CPU time (s)", "megabytes": "data sent (MB)"}
+STRAIGHT = 0.99
+"""Correlation above which points are taken for a straight line."""
 NODES = 100
 """The paper gives costs of building so many nodes."""
 PAPER = {"building": (3.09 + 2.27, 1.07), "prediction": (13.33 + 0.08, 0.78)}
@@ -114,7 +118,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
     ours = mean([NODES * row["seconds"] / row["nodes"] for row in select(building, encryption=first)])
     theirs = mean(values(select(prediction, encryption=first, depth=max(distinct(prediction, "depth"))), "seconds"))
     agrees = values(prediction, "agrees")
-    exponents = {unit: [_exponent(building, e, unit) for e in distinct(rows, "encryption")] for unit in UNITS}
+    fits = {unit: [_straightness(building, e, unit) for e in distinct(rows, "encryption")] for unit in UNITS}
     depths = distinct(prediction, "depth")
     per_level = line(depths, [mean(values(select(prediction, encryption=first, depth=d), "seconds")) for d in depths])[
         0
@@ -128,17 +132,19 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                   f"{theirs:.2f} s of CPU at 1024 bits, all comparisons of a level at once; {sum(agrees):.0f} of "
                   f"{len(agrees)} answers equal those in clear, bit by bit"),
             judge("rev-figure-9", "cost grows linearly with the nodes built and with the depth",
-                  (all(0.6 < e < 1.3 for found in exponents.values() for e in found) and per_level > 0, per_level > 0),
-                  "exponent in the number of nodes (1 is linear), by length of keys: "
-                  + "; ".join(f"{unit} {', '.join(f'{e:.2f}' for e in found)}" for unit, found in exponents.items())
+                  (all(r > STRAIGHT for found in fits.values() for r in found) and per_level > 0, per_level > 0),
+                  "correlation of the number of nodes, by length of keys, with "
+                  + "; ".join(f"{unit} {', '.join(f'{r:.3f}' for r in found)}" for unit, found in fits.items())
                   + f"; a prediction takes {1e3 * per_level:.0f} ms more per level at 1024 bits"),
         ],
     )  # fmt: skip
 
 
-def _exponent(building: Sequence[Row], encryption: str, unit: str) -> float:
+def _straightness(building: Sequence[Row], encryption: str, unit: str) -> float:
+    """Correlation of the cost with the nodes: 1 for a straight line, whatever it costs to begin."""
     points = [select(building, encryption=encryption, trees=trees) for trees in distinct(building, "trees")]
-    return slope([mean(values(point, "nodes")) for point in points], [mean(values(point, unit)) for point in points])
+    x, y = ([mean(values(point, what)) for point in points] for what in ("nodes", unit))
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def _figure(rows: Sequence[Row]) -> Figure:
