@@ -1,17 +1,15 @@
-"""Participants leave: what the forest loses, and what rebuilding costs against growing everything anew.
+"""Participants leave: what rebuilding costs against growing everything anew.
 
-Tables 6 and 7 of the RevFRF paper on drawn data, against a textbook twin; Tables 2 and 3 on the data sets that are in
-the folder that WOODLOT_DATASETS names: one feature per participant, 100 trees of depth 10. Leavers are drawn at random;
-every row of the tables is a mean over some draws. "Non-federated" is scikit-learn's forest on the columns left.
-Prints Markdown and writes docs/results/revocation.md, where sections that are not asked for stay as they are.
+Tables 6 and 7 of the RevFRF paper on drawn data, against a textbook twin; what the forest loses (Tables 2 and 3) is the
+experiment ``rev-revocations``. Prints Markdown and writes docs/results/revocation.md, where sections that are not asked
+for stay as they are.
 
-    WOODLOT_DATASETS=datasets python benchmarks/revocation.py [--quick] [--sections rebuilding costs accuracy]
+    python benchmarks/revocation.py [--quick] [--sections rebuilding costs]
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,9 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, mean_squared_error, r2_score, recall_score
-from sklearn.model_selection import train_test_split
 
 import woodlot as wl
 from dtpkc import COMPARISONS, Bench, seconds
@@ -33,85 +28,17 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "revocation.md"
 LEAVERS = 5
 TREES, DEPTH = 100, 10
 
-PAPER: dict[str, dict[int, tuple[float, float]]] = {
-    # accuracy of RevFRF and the non-federated forest in the paper's Table 2, MSE in Table 3, by number of leavers
-    "adult": {0: (85.63, 85.63), 1: (85.28, 85.37), 5: (83.44, 83.15)},
-    "bank": {0: (90.77, 90.97), 1: (90.83, 90.32), 5: (90.61, 90.17)},
-    "drug": {0: (90.53, 90.62), 1: (90.62, 90.49), 5: (89.97, 90.09)},
-    "wine": {0: (68.51, 68.52), 1: (67.43, 67.69), 5: (64.49, 64.49)},
-    "superconduct": {0: (1005.21, 994.69), 1: (1009.98, 995.24), 5: (1029.26, 1021.2)},
-    "energy": {0: (6058.42, 6038.64), 1: (6057.77, 6052.24), 5: (6178.1, 6135.74)},
-    "insurance": {0: (0.065, 0.065), 1: (0.065, 0.065), 5: (0.065, 0.065)},
-}
-SETS = {
-    "adult": ("adult", "classes"),
-    "bank": ("bank_full", "classes"),
-    "drug": ("drug_consumption_heroin_ever", "classes"),
-    "wine": ("wine_quality_white", "classes"),
-    "superconduct": ("superconduct_subset", "targets"),
-    "energy": ("appliance_energy", "targets"),
-    "insurance": ("insurance_coil2000", "targets"),
-}
 PAPER_REBUILDING = {1: (16.1, 1.2), 2: (37.0, 2.7), 3: (50.1, 3.6), 4: (83.1, 6.1), 5: (136.3, 9.8)}
 PAPER_WHOLE = (432.5, 31.1)
 
 
-def read(folder: Path, name: str) -> tuple[pd.DataFrame, np.ndarray]:
-    """A data set with categories as numbers, as the comparison forest needs them."""
-    data = pd.read_parquet(folder / f"{name}.parquet")
-    y = data.pop("target").to_numpy()
-    data = data.drop(columns=[c for c in data.columns if c == "date"])
-    for column in data.columns:
-        if not pd.api.types.is_numeric_dtype(data[column]):
-            data[column] = data[column].astype("category").cat.codes
-        data[column] = data[column].astype("float64").fillna(-1.0)
-    return data, y
-
-
-def forest(task: str, X: pd.DataFrame, y: np.ndarray, seed: int) -> Any:
-    kind = wl.RevocableForestClassifier if task == "classes" else wl.RevocableForestRegressor
+def forest(X: pd.DataFrame, y: np.ndarray, seed: int) -> Any:
+    """One feature per participant; without encryption, which does not change the forest."""
     parties = {column: [column] for column in X.columns}
-    return kind(TREES, max_depth=DEPTH, parties=parties, encryption="simulated", random_state=seed, n_jobs=2).fit(X, y)
-
-
-def judge(task: str, y: np.ndarray, said: np.ndarray) -> tuple[float, float, float]:
-    if task == "classes":
-        return (
-            100 * accuracy_score(y, said),
-            100 * recall_score(y, said, average="macro", zero_division=0),
-            100 * f1_score(y, said, average="weighted"),
-        )
-    return mean_squared_error(y, said), mean_absolute_error(y, said), r2_score(y, said)
-
-
-def leaving(folder: Path, key: str, repeats: int, rows: int) -> list[str]:
-    """Lines of Table 2 or 3 for one data set."""
-    name, task = SETS[key]
-    X, y = read(folder, name)
-    if len(X) > rows:
-        chosen = np.random.default_rng(0).choice(len(X), rows, replace=False)
-        X, y = X.iloc[chosen], y[chosen]
-    found: dict[int, list[tuple[float, ...]]] = {k: [] for k in range(LEAVERS + 1)}
-    for seed in range(repeats):
-        a, b, ya, yb = train_test_split(X, y, test_size=0.2, random_state=seed)
-        model = forest(task, a, ya, seed)
-        order = np.random.default_rng(seed).permutation(X.columns)
-        plain: Any = RandomForestClassifier if task == "classes" else RandomForestRegressor
-        for k in range(LEAVERS + 1):
-            if k:
-                model.revoke(order[k - 1])
-            rest = [c for c in X.columns if c not in order[:k]]
-            alone = plain(TREES, max_depth=DEPTH, max_features="sqrt", random_state=seed, n_jobs=2).fit(a[rest], ya)
-            found[k].append((*judge(task, yb, model.predict(b[rest])), *judge(task, yb, alone.predict(b[rest]))))
-    lines = []
-    for k, values in found.items():
-        ours = np.mean(values, axis=0)
-        told = PAPER[key].get(k)
-        paper = "" if told is None else f"{told[0]:g} / {told[1]:g}"
-        digits = 2 if ours[0] > 1 else 4
-        shown = " | ".join(f"{v:.{digits}f}" for v in ours)
-        lines.append(f"| {key} ({len(X):,} rows, {X.shape[1]} columns) | {k} | {shown} | {paper} |")
-    return lines
+    made = wl.RevocableForestClassifier(
+        TREES, max_depth=DEPTH, parties=parties, encryption="simulated", random_state=seed, n_jobs=2
+    )
+    return made.fit(X, y)
 
 
 def theory(participants: int, depth: int) -> tuple[float, float]:
@@ -149,14 +76,14 @@ def rebuilding(repeats: int) -> list[str]:
     points: dict[int, list[tuple[float, ...]]] = {k: [] for k in range(1, LEAVERS + 1)}
     for seed in range(repeats):
         X, y = drawn(seed, 4000, np.ones(participants))
-        models = {level: forest("classes", X, y, seed) for level in (1, 3)}
+        models = {level: forest(X, y, seed) for level in (1, 3)}
         for k in points:
             rest = X[[c for c in X.columns if int(c[1:]) >= k]]
             told = {}
             for level, model in models.items():
                 receipt, spent = timed(lambda model=model, level=level, k=k: model.revoke(f"f{k - 1}", level=level))
                 told[level] = (receipt.statement.cost.nodes_searched, spent)
-            whole, spent = timed(lambda rest=rest, y=y, seed=seed: forest("classes", rest, y, seed))
+            whole, spent = timed(lambda rest=rest, y=y, seed=seed: forest(rest, y, seed))
             points[k].append(tuple(v for nodes, own in told.values() for v in (nodes / splits_of(whole), own / spent)))
     lines = []
     for k, found in points.items():
@@ -173,11 +100,11 @@ def single(repeats: int) -> list[str]:
         points = []
         for seed in range(repeats):
             X, y = drawn(seed, 4000, np.r_[strength, np.ones(9)])
-            model = forest("classes", X, y, seed)
+            model = forest(X, y, seed)
             owner = model.forest_.coordinator.owner
             share = float((owner == 0).sum() / (owner >= 0).sum())
             receipt, spent = timed(lambda model=model: model.revoke("f0"))
-            whole, anew = timed(lambda X=X, y=y, seed=seed: forest("classes", X.drop(columns="f0"), y, seed))
+            whole, anew = timed(lambda X=X, y=y, seed=seed: forest(X.drop(columns="f0"), y, seed))
             points.append((share, receipt.statement.cost.nodes_searched / splits_of(whole), spent / anew))
         share, searched, spent = np.median(points, axis=0)
         lines.append(f"| {what} | {share:.0%} | {searched:.0%} | {spent:.0%} |")
@@ -312,32 +239,7 @@ def costs_section(lengths: list[int], rows: int) -> str:
     return "\n".join(text)
 
 
-def accuracy_section(folder: str, repeats: int, rows: int) -> str:
-    text: list[str] = []
-    for title, task, head in (
-        ("Classification", "classes", "accuracy | recall | F1 | alone: accuracy | recall | F1"),
-        ("Regression", "targets", "MSE | MAE | R2 | alone: MSE | MAE | R2"),
-    ):
-        text += [
-            *([""] if text else []),
-            f"## {title}",
-            "",
-            f'RevFRF and the non-federated forest ("alone") on the same columns; means of {repeats} splits, '
-            f"at most {rows:,} rows. The paper's figures are {'accuracies' if task == 'classes' else 'MSEs'}, "
-            "RevFRF / non-federated.",
-            "",
-            f"| data | left | {head} | paper |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]
-        for key, (_, kind) in SETS.items():
-            if kind == task:
-                lines = leaving(Path(folder), key, repeats, rows)
-                text += lines
-                print("\n".join(lines), flush=True)
-    return "\n".join(text)
-
-
-SECTIONS = {"rebuilding": "## What", "costs": "## Encrypted", "accuracy": "## Classification"}
+SECTIONS = {"rebuilding": "## What", "costs": "## Encrypted"}
 """By name, how each section begins, in their order."""
 
 
@@ -354,15 +256,16 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="one repeat, few rows, nothing written")
     arguments.add_argument("--sections", nargs="*", choices=list(SECTIONS), default=list(SECTIONS))
     options = arguments.parse_args()
-    quick, folder = options.quick, os.environ.get("WOODLOT_DATASETS")
+    quick = options.quick
     made = stored()
     if "rebuilding" in options.sections:
         made["rebuilding"] = rebuilding_section(1 if quick else 5)
     if "costs" in options.sections:
         made["costs"] = costs_section([2048] if quick else [2048, 3072], 500 if quick else 5_000)
-    if "accuracy" in options.sections and folder is not None:
-        made["accuracy"] = accuracy_section(folder, *((1, 4_000) if quick else (2, 6_000)))
-    head = "# Participants leave\n\nWritten by `benchmarks/revocation.py`."
+    head = (
+        "# Participants leave\n\nWritten by `benchmarks/revocation.py`. What the forest loses: "
+        "[rev-revocations](rev-revocations.md)."
+    )
     text = "\n\n".join([head, *(made[name] for name in SECTIONS if name in made)])
     print(text)
     if not quick:

@@ -104,10 +104,6 @@ class Tape:
         """Take one message down."""
         self.messages.append((sender, receiver, message))
 
-    def seen_by(self, role: str) -> list[Message]:
-        """What a role got, and what it sent."""
-        return [message for sender, receiver, message in self.messages if role in (sender, receiver)]
-
     def got_by(self, role: str) -> list[Message]:
         """What a role got from others."""
         return [message for _, receiver, message in self.messages if receiver == role]
