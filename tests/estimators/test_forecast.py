@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import woodlot as wl
-from woodlot.estimators import forecast_protected
+from woodlot.estimators import forecast_parts, forecast_protected
 from woodlot.estimators.forecast import Network, Shape, fit_made_up, forecast, made_up_rows
 from woodlot.exceptions import DataError
 
@@ -21,6 +21,12 @@ CASES: dict[str, tuple[Any, Shape]] = {
     "more trees, five classes": (wl.FederatedForestClassifier(40), Shape(3_000, {"a": 3, "b": 3, "c": 2}, 5)),
     "regression": (wl.FederatedForestRegressor(10), Shape(18_000, {"a": 4, "b": 2}, 0)),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only seconds gain by repeating trials, and no test looks at them."""
+    monkeypatch.setattr(forecast_parts, "TRIAL_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from numpy.typing import NDArray
 from world import World, running
 
 import woodlot as wl
@@ -45,7 +46,12 @@ TARGET = "days_until_divorce"
 
 def planted_tables() -> dict[str, dict[str, pa.Table]]:
     rng = np.random.default_rng(11)
-    bank = {"id": IDS, **{name: rng.uniform(1e3, 1e5, len(IDS)) for name in COLUMNS["bank"]}}
+
+    def amounts() -> NDArray[np.float64]:
+        """Six digits and a point even when rounded: five bare digits turn up among times and hashes by chance."""
+        return rng.integers(10_000, 100_000, len(IDS)) + rng.uniform(0.15, 0.85, len(IDS))
+
+    bank = {"id": IDS, **{name: amounts() for name in COLUMNS["bank"]}}
     bank[TARGET] = bank[COLUMNS["bank"][0]] * 1.7 + rng.uniform(1e3, 2e3, len(IDS))
     shop = {"id": IDS[::-1], **{name: rng.uniform(1e-3, 1e-2, len(IDS)) for name in COLUMNS["shop"]}}
     return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(shop)}}
@@ -158,7 +164,7 @@ def test_nothing_of_the_coordinators_state_holds_a_partys_secret(left: Left) -> 
     assert len(files) > 4
     secrets = left.secrets()
     del secrets["labels"]
-    assert search(secrets, files) == {}
+    assert search(secrets, files, short_hits=2) == {}  # four bytes of a float32 are in a database by chance
 
 
 def test_a_partys_state_holds_neither_its_key_nor_anothers_rows(left: Left) -> None:

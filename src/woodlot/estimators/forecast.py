@@ -25,6 +25,7 @@ from woodlot.estimators.forecast_parts import (
     drawn_rows,
     fit_made_up,
     made_up_rows,
+    quickest,
 )
 from woodlot.estimators.forecast_protected import PROTECTED, forecast_protected
 from woodlot.exceptions import DataError
@@ -36,8 +37,8 @@ HEADER = 70
 """Bytes of a message besides its arrays, on average."""
 TRIAL_ROWS = (8_000, 32_000)
 TRIAL_TREES = (6, 18)
-REPEATS = 3
-"""Each trial is repeated, and the quickest counts: others were held up by something else."""
+MOST_TRIAL_ROWS = 96_000
+"""Where more are planned than twice `TRIAL_ROWS`: a row costs more when the rows of a tree do not fit a cache."""
 _MIN_ROWS = 50
 _IN_FLIGHT = 8
 """Bytes of a drawn row of a tree that grows."""
@@ -69,11 +70,11 @@ def forecast(estimator: Any, shape: Shape, network: Network | None = None) -> Fo
     if protected or estimator.labels == "encrypted":
         return forecast_protected(estimator, shape, network)
     n_trees = int(estimator.n_estimators)
-    small, large = (min(shape.rows, rows) for rows in TRIAL_ROWS)
-    few, many = (min(n_trees, trees) for trees in TRIAL_TREES)
-    _Trial.run(estimator, shape, min(shape.rows, 400), 2)  # compiles and loads the kernels
-    sizes = ((small, few), (small, many), (large, few), (large, many))
-    trials = [_Trial.run(estimator, shape, rows, trees, REPEATS) for rows, trees in sizes]
+    small, large = (min(max(shape.rows, _MIN_ROWS), rows) for rows in TRIAL_ROWS)
+    large = max(large, min(shape.rows // 2, MOST_TRIAL_ROWS))
+    sizes = [(rows, min(n_trees, trees)) for rows in (small, large) for trees in TRIAL_TREES]
+    models = quickest(clone(estimator).set_params(oob_score=False), shape, sizes)
+    trials = [_Trial.of(model, *size) for model, size in zip(models, sizes, strict=True)]
     profile = Profile.carried(trials[1].profile, trials[-1].profile, shape.rows, estimator.max_depth)
     bill = _Bill(shape, profile, n_trees, estimator)
     compute = _speed(trials, shape, estimator).seconds(bill)
@@ -153,13 +154,9 @@ class _Trial:
     grow_seconds: float
 
     @classmethod
-    def run(cls, estimator: Any, shape: Shape, rows: int, trees: int, repeats: int = 1) -> _Trial:
-        rows = max(rows, _MIN_ROWS)
-        model = clone(estimator).set_params(n_estimators=trees, oob_score=False, verbose=0, random_state=0)
-        costs = [fit_made_up(model, shape, rows).cost_ for _ in range(repeats)]
-        prepare = min(cost.seconds["prepare"] for cost in costs)
-        grow = min(cost.total_seconds - cost.seconds["prepare"] for cost in costs)
-        return cls(rows, trees, Profile.of(model, rows), prepare, grow)
+    def of(cls, model: Any, rows: int, trees: int) -> _Trial:
+        prepare = model.cost_.seconds["prepare"]
+        return cls(rows, trees, Profile.of(model, rows), prepare, model.cost_.total_seconds - prepare)
 
 
 @dataclass(frozen=True, eq=False)

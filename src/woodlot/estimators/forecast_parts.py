@@ -7,17 +7,22 @@ by about one. How far they move, and how the number of splits grows, is measured
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, isfinite, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from woodlot.data.markup import html_facts
 from woodlot.runtime.audit import Cost, readable_bytes, readable_seconds
 from woodlot.trees.forest import subtree_ends
+
+TRIAL_SECONDS = 2.0
+"""For how long trial forests are grown again and again, so that the quickest of each size can count."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +239,29 @@ def candidates(max_features: Any, n_features: int) -> float:
 def drawn_rows(estimator: Any, rows: int) -> float:
     """Different rows that a tree draws, on average."""
     return float(rows * (1 - (1 - 1 / rows) ** rows)) if estimator.bootstrap else float(rows)
+
+
+def quickest(estimator: Any, shape: Shape, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+    """Forests of these rows and trees each, fitted on made-up rows: of each size, the quickest of all that were.
+
+    All sizes in turn, again and again for `TRIAL_SECONDS`, and once at least: a machine that does something else for
+    half a second would hold up all runs of a size that were made one after the other.
+    """
+    fit_trial(estimator, shape, min(sizes[0][0], 100), 1)  # compiles and loads what there is to load
+    until = time.perf_counter() + TRIAL_SECONDS
+    best = [fit_trial(estimator, shape, *size) for size in sizes]
+    while time.perf_counter() < until:
+        best = [
+            min(model, fit_trial(estimator, shape, *size), key=lambda each: float(each.cost_.total_seconds))
+            for model, size in zip(best, sizes, strict=True)
+        ]
+    return best
+
+
+def fit_trial(estimator: Any, shape: Shape, rows: int, trees: int, **params: Any) -> Any:
+    """Fit a forest of so many trees, else with the parameters of an estimator, on made-up rows."""
+    small = clone(estimator).set_params(n_estimators=trees, verbose=0, random_state=0, **params)
+    return fit_made_up(small, shape, rows)
 
 
 def fit_made_up(estimator: Any, shape: Shape, rows: int) -> Any:

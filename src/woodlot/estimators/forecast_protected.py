@@ -24,7 +24,8 @@ from woodlot.estimators.forecast_parts import (
     Shape,
     candidates,
     drawn_rows,
-    fit_made_up,
+    fit_trial,
+    quickest,
 )
 from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.revocable import SIMULATED, RevocableForest
@@ -131,10 +132,12 @@ class _Trial:
 
     @classmethod
     def run(cls, estimator: Any, shape: Shape, rows: int, trees: int, **params: Any) -> _Trial:
-        changed = clone(estimator).set_params(n_estimators=trees, verbose=0, random_state=0, **params)
-        model = fit_made_up(changed, shape, rows)
+        return cls.of(fit_trial(estimator, shape, rows, trees, **params), shape, rows, trees)
+
+    @classmethod
+    def of(cls, model: Any, shape: Shape, rows: int, trees: int) -> _Trial:
         profile = Profile.of(model, rows)
-        return cls(_Work.of(changed, shape, profile, rows, trees), profile, model.cost_)
+        return cls(_Work.of(model, shape, profile, rows, trees), profile, model.cost_)
 
     @property
     def n_bytes(self) -> int:
@@ -279,24 +282,17 @@ def _lossless(estimator: Any, shape: Shape, network: Network) -> Forecast:
 
 def _trials(estimator: Any, shape: Shape, rows: Sequence[int], trees: Sequence[int]) -> list[_Trial]:
     """Trials of two numbers of rows and of trees each, the largest last."""
-    n_trees = int(estimator.n_estimators)
-    _Trial.run(estimator, shape, min(shape.rows, 100), 1)  # compiles and loads what there is to load
-    return [_Trial.run(estimator, shape, min(shape.rows, n), min(n_trees, t)) for n in rows for t in trees]
+    sizes = [(min(shape.rows, n), min(int(estimator.n_estimators), t)) for n in rows for t in trees]
+    models = quickest(estimator, shape, sizes)
+    return [_Trial.of(model, shape, *size) for model, size in zip(models, sizes, strict=True)]
 
 
 def _planned(plain: Any, shape: Shape, estimator: Any) -> tuple[Profile, int, int]:
     """The shape of the planned trees, from trials without protection; rows and trees."""
     trees = int(estimator.n_estimators)
     small, large = (
-        Profile.of(
-            fit_made_up(
-                clone(plain).set_params(n_estimators=min(trees, SHAPE_TREES), verbose=0, random_state=0),
-                shape,
-                min(shape.rows, rows),
-            ),
-            min(shape.rows, rows),
-        )
-        for rows in SHAPE_ROWS
+        Profile.of(fit_trial(plain, shape, rows, min(trees, SHAPE_TREES)), rows)
+        for rows in (min(shape.rows, rows) for rows in SHAPE_ROWS)
     )
     return Profile.carried(small, large, shape.rows, estimator.max_depth), shape.rows, trees
 
