@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,6 +27,10 @@ import woodlot as wl
 from wire_search import disguised, floats, search, texts
 from woodlot.crypto.paillier import PrivateKey
 from woodlot.crypto.streams import SecretStream
+from woodlot.dashboard.app import Pages
+from woodlot.dashboard.party_view import PartyView
+from woodlot.dashboard.server import Server
+from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.tables import read_table
 from woodlot.exceptions import WoodlotError
 from woodlot.privacy.derivation import SECRET_BYTES
@@ -65,24 +72,25 @@ class Left:
     log: str
     errors: list[str] = field(default_factory=list)
 
-    def secrets(self, *, of_files: bool = False) -> dict[str, list[bytes]]:
-        """All that was planted; of the party's own files, what even they need not hold."""
+    def secrets(self, *, of_files: bool = False, owners: Iterable[str] = tuple(COLUMNS)) -> dict[str, list[bytes]]:
+        """All that was planted, columns of these owners; of the party's own files, what even they need not hold."""
         root, tables = self.world.root, planted_tables()
-        owners = ("bank", "shop", "coordinator", "alice")
-        keys = [load_pem_private_key((root / name / "identity" / "key.pem").read_bytes(), None) for name in owners]
+        members = (*COLUMNS, "coordinator", "alice")
+        keys = [load_pem_private_key((root / name / "identity" / "key.pem").read_bytes(), None) for name in members]
         numbers = [key.private_numbers().private_value for key in keys if isinstance(key, EllipticCurvePrivateKey)]
-        assert len(numbers) == len(owners)
+        assert len(numbers) == len(members)
         hidden = {
             "keys": list(disguised(number.to_bytes(32, "big") for number in numbers)),
             "alignment secret": list(disguised([ALIGNMENT_SECRET.encode()])),
-            "party secrets": [(root / name / "state" / "secret").read_bytes().strip() for name in ("bank", "shop")],
+            "party secrets": [(root / name / "state" / "secret").read_bytes().strip() for name in COLUMNS],
         }
         if of_files:
             return hidden
-        values = [tables[party]["customers"][name].to_numpy() for party, names in COLUMNS.items() for name in names]
+        names = [(party, name) for party in owners for name in COLUMNS[party]]
+        values = [tables[party]["customers"][name].to_numpy() for party, name in names]
         return hidden | {
             "ids": list(texts(IDS)),
-            "names of columns": list(texts([*COLUMNS["bank"], *COLUMNS["shop"], TARGET])),
+            "names of columns": list(texts([*(name for _, name in names), *([TARGET] if "bank" in owners else [])])),
             "values": list(floats(np.concatenate(values))),
             "labels": list(floats(tables["bank"]["customers"][TARGET].to_numpy())),
         }
@@ -165,6 +173,49 @@ def test_nothing_of_the_coordinators_state_holds_a_partys_secret(left: Left) -> 
     secrets = left.secrets()
     del secrets["labels"]
     assert search(secrets, files, short_hits=2) == {}  # four bytes of a float32 are in a database by chance
+
+
+def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
+    """Every page that a link or a picture leads to, in every role; a role may see its own columns."""
+    world = left.world
+    coordinator = CoordinatorView(world.coordinator_config())
+    pages = Pages(coordinator, [PartyView(world.party_config(party)) for party in COLUMNS])
+    with ExitStack() as stack:
+        stack.callback(coordinator.store.close)
+        server = stack.enter_context(Server(pages.app, "127.0.0.1", 0))
+        server.start()
+        browser = stack.enter_context(httpx.Client(base_url=server.address, follow_redirects=True, timeout=30))
+        browser.get(server.url.removeprefix(server.address))
+        jobs = [job.job for job in coordinator.jobs()]
+        model = next(job.job for job in coordinator.jobs() if job.kind == "train" and job.state == "done")
+        for role in ("coordinator", *COLUMNS):
+            shown = _crawled(browser, role, jobs, model)
+            assert len(shown) > len(jobs) + 5
+            secrets = left.secrets(owners=[party for party in COLUMNS if party != role])
+            if role != "shop":
+                del secrets["labels"]  # the bank's own, and the answers of leaves at the coordinator
+            assert search(secrets, shown, short_hits=2) == {}, role
+            own = [name for name in COLUMNS.get(role, []) if any(name.encode() in page for _, page in shown)]
+            assert own or role == "coordinator", "the search finds what is there"
+
+
+def _crawled(browser: httpx.Client, role: str, jobs: list[str], model: str) -> list[tuple[str, bytes]]:
+    """All that can be got in a role: what links lead to, what pictures are drawn of, and pages of errors."""
+    trees = [f"/models/{model}/trees/{tree}" for tree in range(3)]
+    todo = ["/", "/nowhere", "/models/unknown", *(f"/jobs/{job}/rounds" for job in jobs)]
+    todo += [*trees, *(f"{tree}/nodes" for tree in trees), *(f"{tree}/way?row=1&table=customers" for tree in trees)]
+    got: dict[str, bytes] = {}
+    while todo:
+        path = str(httpx.URL(todo.pop()).copy_remove_param("role"))  # which every link names
+        if path in got or path == "/events":  # which never ends, and says only that something has changed
+            continue
+        asked = httpx.URL(path).copy_merge_params({"role": role, "levels": "9"})
+        page = browser.get(asked, headers={"accept": "text/html"})
+        assert page.status_code in (200, 403, 404), (path, page.text)
+        got[path] = page.content
+        if page.headers["content-type"].startswith("text/html"):
+            todo += [link.split("#")[0] for link in re.findall(r'(?:href|hx-get)="(/[^"]*)"', page.text)]
+    return list(got.items())
 
 
 def test_a_partys_state_holds_neither_its_key_nor_anothers_rows(left: Left) -> None:
