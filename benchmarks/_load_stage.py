@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -30,7 +32,21 @@ from woodlot.service.orders import TrainOrder
 PARTIES = tuple(f"p{k}" for k in range(8))
 COLUMNS = 4
 TABLE, LABEL = "customers", "late"
-RECORD = Path(__file__).resolve().parents[1] / "build" / "reliability" / "load.jsonl"
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = ROOT / "build" / "reliability" / "load.jsonl"
+
+
+class Page(io.StringIO):
+    """Markdown that is shown at once, line by line, and kept for a page of docs/results."""
+
+    def write(self, text: str) -> int:
+        """As a stream that can be printed to."""
+        sys.__stdout__.write(text)  # type: ignore[union-attr]  # a script has one
+        return super().write(text)
+
+    def keep(self, name: str) -> None:
+        """Write the page."""
+        (ROOT / "docs" / "results" / name).write_text(self.getvalue(), encoding="utf-8")
 
 
 def record(what: str, count: int, proved: str, lost: int) -> None:

@@ -5,20 +5,22 @@
 Online scorings are opened, asked and closed; meanwhile jobs of several kinds are ordered, one after the other: rows
 aligned, forests grown, predicted and scored, an order refused by a party, a training cancelled; and users come and go.
 The memory of every process is looked at every few seconds. The first third of the time is for caches to fill; from then
-on a process is flat if the line through its samples rises by less than `FLAT_MB` until the end. Prints Markdown, adds
-what was held to build/reliability/load.jsonl, and exits 1 if anything was lost or has grown.
+on a process is flat if the line through its samples rises by less than `FLAT_MB` until the end. Prints Markdown, keeps
+it as docs/results/soak.md if it took 30 minutes or more, adds what was held to build/reliability/load.jsonl, and exits
+1 if anything was lost or has grown.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,7 @@ from _load_stage import (
     PARTIES,
     TABLE,
     Held,
+    Page,
     answers_by_id,
     memory_of,
     record,
@@ -42,6 +45,7 @@ from woodlot.service.local import LocalFederation
 
 FLAT_MB = 8.0
 """How much the memory of a process may rise in the second and last third, in megabytes."""
+WHOLE_MINUTES = 30.0
 SAMPLE_SECONDS = 5.0
 SCORING_SECONDS = 20.0
 """How long a scoring is open; then the next one is."""
@@ -189,6 +193,9 @@ def soak(minutes: float, rate: float, n_rows: int) -> bool:
 def report(minutes: float, memory: Memory, jobs: Jobs, held: Held, scorings: int) -> bool:
     """Print what was held, and note it."""
     print(f"# Soak of {minutes:g} minutes\n")
+    print(
+        f"Made by `make soak`: coordinator, {len(PARTIES)} parties and users on one machine ({os.cpu_count()} cores).\n"
+    )
     print(f"- {held.asked} prediction requests in {scorings} scorings, {held.per_second:.0f} per second, p50 "
           f"{held.percentile(50):.0f} ms, p99 {held.percentile(99):.0f} ms; {held.lost} lost or wrong.")  # fmt: skip
     counted = ", ".join(f"{count} x {kind}" for kind, count in jobs.ended.items())
@@ -214,11 +221,15 @@ def report(minutes: float, memory: Memory, jobs: Jobs, held: Held, scorings: int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--minutes", type=float, default=WHOLE_MINUTES)
     parser.add_argument("--rate", type=float, default=40.0)
     parser.add_argument("--rows", type=int, default=2_000)
     arguments = parser.parse_args()
-    sys.exit(not soak(arguments.minutes, arguments.rate, arguments.rows))
+    with redirect_stdout(Page()) as page:
+        is_held = soak(arguments.minutes, arguments.rate, arguments.rows)
+    if arguments.minutes >= WHOLE_MINUTES:
+        page.keep("soak.md")
+    sys.exit(not is_held)
 
 
 if __name__ == "__main__":

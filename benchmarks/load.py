@@ -1,16 +1,18 @@
 """What nine processes hold: a coordinator and eight parties over TLS on this machine, and a user beside them.
 
-    python benchmarks/load.py [--rows 2000] [--rate 200] [--seconds 30] [--queued 20] [--finished 1000]
+    python benchmarks/load.py [--rows 2000] [--rate 200] [--seconds 30] [--queued 20] [--finished 1000] [--write]
 
-Prints jobs that are queued at once against the same one at a time; prediction requests at a steady pace, with the time
-from when each was due to its answer; the same rows asked by jobs, for comparison; memory of every process; and the
-start of a coordinator with many finished jobs against a new one. Every answer is compared with that of an ordinary
-prediction, bit for bit. Exits 1 if anything is lost. What was held is added to build/reliability/load.jsonl.
+Prints, and with `--write` keeps as docs/results/load.md: jobs that are queued at once against the same one at a time;
+prediction requests at a steady pace, with the time from when each was due to its answer; the same rows asked by jobs,
+for comparison; memory of every process; and the start of a coordinator with many finished jobs against a new one. Every
+answer is compared with that of an ordinary prediction, bit for bit. Exits 1 if anything is lost. What was held is added
+to build/reliability/load.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import subprocess
@@ -19,10 +21,11 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import woodlot as wl
-from _load_stage import PARTIES, TABLE, answers_by_id, memory_of, record, stage, steady_requests, train_order
+from _load_stage import PARTIES, TABLE, Page, answers_by_id, memory_of, record, stage, steady_requests, train_order
 from woodlot.connected import ConnectedFederation
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.service.local import LocalFederation
@@ -177,14 +180,21 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=3, help="rows in a request")
     parser.add_argument("--queued", type=int, default=20)
     parser.add_argument("--finished", type=int, default=1_000)
+    parser.add_argument("--write", action="store_true", help="write docs/results/load.md")
     arguments = parser.parse_args()
-    print("# Load\n\nCoordinator, 8 parties and the user share this machine; ratios were measured side by side.")
-    with stage(arguments.rows) as (services, user):
-        lost = queued_jobs(services, user, arguments.queued)
-        lost += requests(services, user, arguments)
-        user.close()
-        lost += finished_jobs(services, arguments.finished)
-    print(f"\n{lost} lost." if lost else "\nNothing was lost.")
+    with redirect_stdout(Page()) as page:
+        print("# Load\n\nMade by `python benchmarks/load.py --write`. Coordinator, 8 parties and the user share this")
+        print(
+            f"machine ({os.cpu_count()} cores); ratios were measured side by side. A longer load: [soak.md](soak.md)."
+        )
+        with stage(arguments.rows) as (services, user):
+            lost = queued_jobs(services, user, arguments.queued)
+            lost += requests(services, user, arguments)
+            user.close()
+            lost += finished_jobs(services, arguments.finished)
+        print(f"\n{lost} lost." if lost else "\nNothing was lost.")
+    if arguments.write:
+        page.keep("load.md")
     sys.exit(bool(lost))
 
 
