@@ -29,7 +29,6 @@ from woodlot.crypto.dtpkc import WeakKey
 from woodlot.crypto.pools import Pool
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import LedgerPurse
-from woodlot.privacy.quantiles import private_quantiles
 from woodlot.protocols.horizontal.releases import tell_noisy
 from woodlot.protocols.secure_sum import masks
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode
@@ -131,15 +130,3 @@ def test_private_leaves_tell_no_more_than_they_are_charged_for(epsilon: float) -
         drawn.append(told.ravel())
         assert [spend.epsilon for spend in purse.spends()] == [pytest.approx(epsilon)]
     assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon
-
-
-def test_private_quantiles_tell_no_more_than_claimed() -> None:
-    """The median of a column with a row more at the top, as it is told: which edge of the grid."""
-    epsilon = 2.0
-    columns = [np.array([0.1, 0.1, 0.9, 0.9]), np.array([0.1, 0.1, 0.9])]
-    told = [
-        np.array([private_quantiles(column, [0.5], lower=0, upper=1, epsilon=epsilon).values[0] for _ in range(250)])
-        for column in columns
-    ]
-    cells = [np.floor(np.clip(values, 0, 0.999) * 8).astype(np.int64) for values in told]
-    assert audited_epsilon(*cells, alpha=UNLUCKY) <= epsilon
