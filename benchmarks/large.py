@@ -252,6 +252,11 @@ def page(given: argparse.Namespace, cores: int, sklearn: float, small: Fitted, l
     read = max(told["read"] for told in large.parties.values())
     cost = large.cost
     memory, threads = "\n".join(lines), max(1, cores // len(PARTIES))
+    sizes = {given.compared: small.seconds, given.rows: large.seconds}
+    grown = "\n".join(
+        f"| Woodlot, from Parquet to forest, {threads} for each party | {rows:,} | {seconds:.1f} |"
+        for rows, seconds in sizes.items()
+    )
     text = f"""# A large table on one machine
 
 Made by `python benchmarks/large.py --rows {given.rows} --compared {given.compared} --write` on {platform.machine()},
@@ -264,8 +269,7 @@ processes, over gRPC with mutual TLS, `memory = "{MEMORY // 10**6} MB"`; {PLAN.n
 | | rows | seconds |
 |---|---|---|
 | scikit-learn, table in memory, {cores} threads | {given.compared:,} | {sklearn:.1f} |
-| Woodlot, from Parquet to forest, {threads} for each party | {given.compared:,} | {small.seconds:.1f} |
-| Woodlot, from Parquet to forest, {threads} for each party | {given.rows:,} | {large.seconds:.1f} |
+{grown}
 | of this, reading | {given.rows:,} | {read:.1f} |
 
 At {given.compared:,} rows Woodlot takes {small.seconds / sklearn:.2f} times scikit-learn's time, start of the processes
