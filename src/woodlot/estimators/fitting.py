@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -14,7 +13,7 @@ from sklearn.base import BaseEstimator
 from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.estimators.dealing import deal_columns
-from woodlot.estimators.origin import Origin, find_labels, forget_fit
+from woodlot.estimators.origin import Origin, find_labels, fitting
 from woodlot.estimators.tables import check_table
 from woodlot.federation import Federation, Labels
 from woodlot.protocols.vertical.target import Target
@@ -45,14 +44,11 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         self
         """
         self._check_parameters()
-        fitted = copy.copy(self)
-        forget_fit(fitted)
-        if isinstance(X, AnyFederation):
-            fitted._fit_federation(X, y, sample_weight)
-        else:
-            fitted._fit_table(X, y, sample_weight)
-        forget_fit(self)
-        self.__dict__.update(fitted.__dict__)
+        with fitting(self) as fitted:
+            if isinstance(X, AnyFederation):
+                fitted._fit_federation(X, y, sample_weight)
+            else:
+                fitted._fit_table(X, y, sample_weight)
         return self
 
     def _fit_table(self, X: Any, y: Any, sample_weight: Any) -> None:

@@ -16,7 +16,7 @@ from woodlot.connected_rows import ConnectedRowFederation
 from woodlot.estimators.checks import require
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.revoking import signer_of
+from woodlot.estimators.revoking import become, signer_of
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
@@ -129,8 +129,7 @@ def revoke_client(
         cost=without.cost, scores=scores, notified=staying, revoked_key="",
     )  # fmt: skip
     receipt = make_receipt(statement, request, signer)
-    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
-    model.__dict__.update(changed.__dict__)
+    become(model, changed, receipt)
     return receipt
 
 
@@ -198,6 +197,5 @@ def _revoke_elsewhere(
     changed = copy.copy(model)
     changed._keep(training.plan, replace(forest, epoch=model.forest_.epoch), account)
     _set(changed, model, changed.forest_, replace(training, federation=federation.without(client)))
-    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
-    model.__dict__.update(changed.__dict__)
+    become(model, changed, receipt)
     return receipt

@@ -1,7 +1,10 @@
-"""Where a model's columns and labels came from."""
+"""Where a model's columns and labels came from, and how it becomes the fitted one: at once or not at all."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,6 +16,7 @@ from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+Model = TypeVar("Model")
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,17 @@ def find_labels(federation: Federation | ConnectedFederation, y: Any, sample_wei
     return federation.find_labels(y, sample_weight)
 
 
-def forget_fit(model: object) -> None:
+@contextmanager
+def fitting(model: Model) -> Iterator[Model]:
+    """A copy to fit, which has forgotten earlier fits; the model becomes it at the end, unless there was an error."""
+    fitted = copy.copy(model)
+    _forget_fit(fitted)
+    yield fitted
+    _forget_fit(model)
+    model.__dict__.update(fitted.__dict__)
+
+
+def _forget_fit(model: object) -> None:
     """Remove what a fit has left: all that scikit-learn takes for a fitted attribute."""
     for name in [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]:
         delattr(model, name)

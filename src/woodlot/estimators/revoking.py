@@ -115,8 +115,7 @@ def revoke_together(
         make_receipt(Statement(party=party, revoked_key=keys[party], **common), asked, signer)
         for party, asked in requests.items()
     )
-    changed.receipts_ = (*getattr(model, "receipts_", ()), *receipts)
-    model.__dict__.update(changed.__dict__)
+    become(model, changed, *receipts)
     return receipts
 
 
@@ -128,8 +127,7 @@ def _revoke_elsewhere(
     forest.memo.training = Training(federation, labels)
     changed = copy.copy(model)
     _replace_forest(changed, forest, party)
-    changed.receipts_ = (*getattr(model, "receipts_", ()), receipt)
-    model.__dict__.update(changed.__dict__)
+    become(model, changed, receipt)
     return receipt
 
 
@@ -192,6 +190,12 @@ def signer_of(identity: str | os.PathLike[str] | Identity | None) -> MemberKey |
     if identity is None:
         return FreshKey()
     return MemberKey(identity if isinstance(identity, Identity) else Identity.load(identity))
+
+
+def become(model: Any, changed: Any, *receipts: Receipt) -> None:
+    """Make a model the changed one, all at once; receipts of those who left are kept with it."""
+    changed.receipts_ = (*getattr(model, "receipts_", ()), *receipts)
+    model.__dict__.update(changed.__dict__)
 
 
 def _score(model: FederatedForest, holdout: HoldOut) -> float:

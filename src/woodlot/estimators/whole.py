@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.fitting import AnyFederation
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.leaving import RowTraining, revoke_client
-from woodlot.estimators.origin import Origin, forget_fit
+from woodlot.estimators.origin import Origin, fitting
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
@@ -80,14 +79,11 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         self
         """
         seed = self._check()
-        grown = copy.copy(self)
-        forget_fit(grown)
-        if isinstance(X, AnyFederation):
-            grown._fit_federation(X, y, seed)
-        else:
-            grown._fit_table(X, y, seed)
-        forget_fit(self)
-        self.__dict__.update(grown.__dict__)
+        with fitting(self) as grown:
+            if isinstance(X, AnyFederation):
+                grown._fit_federation(X, y, seed)
+            else:
+                grown._fit_table(X, y, seed)
         return self
 
     def make_plan(self) -> HorizontalPlan:
