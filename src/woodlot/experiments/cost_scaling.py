@@ -39,7 +39,7 @@ EXPECTED = {
     "columns": "a node tries the square root of the columns: below linear",
     "trees": "linear; all trees grow together, so rounds stay",
     "depth": "linear while levels are full, then leaves are pure",
-    "parties": "bytes: every party hears of every split, linear; time: the search is dealt out among them, below linear",
+    "parties": "bytes: all parties hear of all splits, linear; time: the search is dealt out among them, below linear",
 }
 
 
