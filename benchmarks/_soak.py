@@ -210,7 +210,7 @@ def report(minutes: float, memory: Memory, jobs: Jobs, held: Held, scorings: int
     verdict = f"Grown by more than {FLAT_MB:g} MB: {', '.join(grown)}" if grown else "No process has grown"
     print(f"\n{verdict}; {held.lost + jobs.lost} lost.")
     worst = max(rise for *_, rise in rises.values())
-    record(f"minutes of soak: prediction requests at {held.per_second:.0f} per second", held.asked,
+    record(f"soak of {minutes:g} minutes: prediction requests at {held.per_second:.0f} per second", held.asked,
            "all are answered, as by an ordinary prediction, bit for bit", held.lost)  # fmt: skip
     record(f"soak of {minutes:g} minutes: jobs of {len(jobs.ended)} kinds beside them", jobs.ended.total(),
            "all end as they should", jobs.lost)  # fmt: skip

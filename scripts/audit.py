@@ -40,8 +40,12 @@ def known_faults() -> tuple[int | None, str]:
     except (ValueError, KeyError):
         words = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return None, f"NOT looked up: {words[:200]}"
-    faulty = [f"{one['name']} {one['version']}: {fault['id']}" for one in found for fault in one.get("vulns", ())]
-    return len(faulty), "\n".join([f"{len(found)} packages looked up, {len(faulty)} known faults", *faulty])
+    known = [one for one in found if "skip_reason" not in one]  # pip-audit is content with what it cannot look up
+    if not known:
+        return None, f"NOT looked up: pip-audit found none of the {len(found)} packages where it asks"
+    faulty = [f"{one['name']} {one['version']}: {fault['id']}" for one in known for fault in one.get("vulns", ())]
+    words = f"{len(known)} of {len(found)} packages looked up, {len(faulty)} known faults"
+    return len(faulty), "\n".join([words, *faulty])
 
 
 def component(package: Distribution) -> dict[str, object]:

@@ -15,7 +15,7 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -96,16 +96,22 @@ class Line(NamedTuple):
 
 
 def recorded() -> list[Line]:
-    """What the suites have recorded; lines about the same thing are added up."""
-    total: dict[tuple[str, str, str], list[int]] = {}
+    """What the suites have recorded; lines about the same thing are added up, whatever the protocol."""
+    total: dict[tuple[str, str, str], Counter[str]] = {}
+    protocols: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
     for path in sorted(RECORDS.glob("*.jsonl")):
         for text in path.read_text().splitlines():
             line = json.loads(text)
-            what = line["what"] + (f", {line['protocol']}" if line.get("protocol") else "")
-            sums = total.setdefault((line["suite"], what, line["proved"]), [0, 0])
-            sums[0] += int(line["count"])
-            sums[1] += int(line["lost"])
-    return [Line(*about, *sums) for about, sums in sorted(total.items())]
+            about = line["suite"], line["what"], line["proved"]
+            total.setdefault(about, Counter()).update(count=int(line["count"]), lost=int(line["lost"]))
+            if line.get("protocol"):
+                protocols[about].add(line["protocol"])
+    found = []
+    for about, sums in sorted(total.items()):
+        suite, what, proved = about
+        where = f", in {len(protocols[about])} protocols" if len(protocols[about]) > 1 else ""
+        found.append(Line(suite, what + where, proved, sums["count"], sums["lost"]))
+    return found
 
 
 def collected() -> Counter[str]:
