@@ -73,6 +73,7 @@ STRANGERS = {
     "user without permission": f"{SERVICE}/test_strangers.py::test_a_user_without_permission_is_refused_by_the_party_itself",
     "another user's jobs, answers and models": f"{SERVICE}/test_strangers.py::test_another_users_jobs_are_as_unknown_as_those_that_never_were",
     "a user who speaks as the coordinator": f"{SERVICE}/test_strangers.py::test_what_is_between_coordinator_and_party_is_not_for_users",
+    "a party that asks for another's secrets": f"{SERVICE}/test_strangers.py::test_a_party_only_answers_and_cannot_ask_for_what_another_keeps",
     "somebody else's signed order": f"{SERVICE}/test_strangers.py::test_an_order_is_its_signers_and_nobody_elses",
     "a party's part of a model at another's dashboard": f"{DASHBOARD}/test_pages.py::test_a_partys_tree_holds_nothing_of_another",
     "dashboard: another host name": f"{DASHBOARD}/test_guard.py::test_another_host_name_is_refused",

@@ -6,7 +6,7 @@ import shutil
 import socket
 import ssl
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -27,7 +27,9 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.revocable_keys import AskKeys
+from woodlot.runtime.codec import encode
 from woodlot.runtime.drivers.grpc_wire import grpc
+from woodlot.runtime.frames import Kind, Label, split
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import COORDINATOR_HOST, Subject
 from woodlot.service.client import Client
@@ -124,13 +126,13 @@ def test_strangers_hear_nothing(world: World, tmp_path: Path) -> None:
     assert set(world.coordinator.hub.connected()) == {"bank"}  # the true one is not pushed out
 
 
-def call(world: World, folder: Path, method: str) -> tuple[grpc.StatusCode, str]:
+def call(world: World, folder: Path, method: str, frames: Iterable[bytes] = ()) -> tuple[grpc.StatusCode, str]:
     """How the coordinator ends a call of somebody whose certificate its authority has signed."""
     shown = [(folder / name).read_bytes() for name in ("ca.pem", "key.pem", "certificate.pem")]
     name = [("grpc.ssl_target_name_override", COORDINATOR_HOST)]
     with grpc.secure_channel(f"127.0.0.1:{world.port}", grpc.ssl_channel_credentials(*shown), name) as channel:
         try:
-            list(channel.stream_stream(f"/woodlot.Coordinator/{method}")(iter([]), timeout=PATIENCE))
+            list(channel.stream_stream(f"/woodlot.Coordinator/{method}")(iter(frames), timeout=PATIENCE))
         except grpc.RpcError as error:
             return error.code(), error.details()
     return grpc.StatusCode.OK, ""
@@ -194,6 +196,19 @@ def test_what_is_between_coordinator_and_party_is_not_for_users(world: World) ->
         for stray in (vertical.RevealSplits(), vertical.OpenTraining(max_bins=None), msg.ForgetJob(job="0" * 32)):
             with pytest.raises(LocalProtocolError, match="does not take"):
                 bob.ask(stray, Message)
+
+
+def test_a_party_only_answers_and_cannot_ask_for_what_another_keeps(world: World) -> None:
+    """With the right certificate of a party: a model, its keys, another's splits, answers, jobs."""
+    questions = [
+        msg.AskModel(model="0" * 32), AskKeys(model="0" * 32), vertical.RevealSplits(), msg.ListJobs(),
+        msg.AskPredictions(job="0" * 32), msg.AskAudit(job="0" * 32),
+    ]  # fmt: skip
+    for question in questions:
+        frames = split(Label(Kind.request, "ab" * 16, 1), encode(question))
+        code, details = call(world, world.root / "shop" / "identity", "Party", frames)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "a request that nobody has asked for" in details
 
 
 def test_an_order_is_its_signers_and_nobody_elses(world: World) -> None:
