@@ -243,7 +243,7 @@ BAD_LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "weights as text": (
         {"income": "x"},
         {"y": "bank.default", "sample_weight": "bank.income"},
-        "convert string to float",
+        "sample_weight must be numbers; it holds str",
     ),
 }
 

@@ -92,7 +92,10 @@ def _numbers(sample_weight: Any) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         weights = None
     if weights is None:
-        raise ValueError(f"sample_weight must be numbers; it holds {given.dtype}")
+        held = (
+            sorted({type(each).__name__ for each in given.ravel()}) if given.dtype.kind == "O" else [str(given.dtype)]
+        )
+        raise ValueError(f"sample_weight must be numbers; it holds {', '.join(held)}")
     if not np.isfinite(weights).all():
         raise ValueError("Input sample_weight contains NaN or infinity.")
     return weights
