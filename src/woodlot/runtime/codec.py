@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.decoding import built
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.messages.base import ARRAY_DTYPES, Message, registered
 
@@ -136,7 +137,7 @@ def decode(data: bytes | memoryview, *, limit: int = DEFAULT_LIMIT) -> Message:
         name, fields = msgspec.msgpack.decode(view[_FRAME.size : header_end], type=tuple[str, msgspec.Raw])
         if name not in registered():
             raise ValueError(f"unknown message {name!r}")
-        message = msgspec.msgpack.decode(fields, type=registered()[name], dec_hook=arrays.take)
+        message = msgspec.msgpack.decode(fields, type=built(registered()[name]), dec_hook=arrays.take)
         arrays.finish()
     # The checks of the message itself raise LocalProtocolError: they cannot know that a peer has built it.
     except (msgspec.MsgspecError, ValueError, RecursionError, LocalProtocolError) as error:

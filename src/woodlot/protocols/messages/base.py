@@ -30,6 +30,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.decoding import built
 from woodlot.exceptions import (
     DataError,
     JournalError,
@@ -155,7 +156,7 @@ def _checker(hint: Any) -> Callable[[Any], None]:
 
 
 def _check_plain(hint: Any, value: Any) -> None:
-    msgspec.convert(value, hint)  # its ValidationError is a ValueError
+    msgspec.convert(value, built(hint))  # its ValidationError is a ValueError
 
 
 def _check_each(check: Callable[[Any], None], value: Any) -> None:
