@@ -90,6 +90,8 @@ def die_at_operations(
                 noted["kill -9 between operations on files"] += 1
                 deaths += 1
                 stage.running.restart(victim)
+            else:  # its turn may still come, in the middle of the next order
+                restarted(stage, victim, 0)
             assert end.result().state == "done"
             wait_until(partial(is_over, job), "what comes after the job")
             assert protocol.outcome(stage, job) == expected, done[number - 1]

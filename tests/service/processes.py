@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -209,7 +209,8 @@ class Processes:
 
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._running.pop(name)
-        os.kill(pid, number)
+        with suppress(ProcessLookupError):  # it has just died by itself
+            os.kill(pid, number)
         child = self._children.pop(pid, None)
         if child is not None:
             child.wait(WAIT)
