@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from woodlot.data.decoding import built
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _privacy(settings: Mapping[str, Any], origin: str) -> Any:
     from woodlot.privacy.settings import GlobalDP, LocalDP
 
     try:
-        return msgspec.convert(settings, LocalDP | GlobalDP)
+        return msgspec.convert(settings, built(LocalDP | GlobalDP))
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"{origin}: forest.privacy: {error}") from None
 

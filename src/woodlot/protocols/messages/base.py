@@ -136,7 +136,7 @@ def _holds_array(hint: Any) -> bool:
 def _checker(hint: Any) -> Callable[[Any], None]:
     """Return a function that raises ``ValueError`` for a value that does not have this type."""
     if not _holds_array(hint):
-        return functools.partial(_check_plain, hint)
+        return functools.partial(_check_plain, built(hint))
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         for note in hint.__metadata__:
@@ -156,7 +156,7 @@ def _checker(hint: Any) -> Callable[[Any], None]:
 
 
 def _check_plain(hint: Any, value: Any) -> None:
-    msgspec.convert(value, built(hint))  # its ValidationError is a ValueError
+    msgspec.convert(value, hint)  # its ValidationError is a ValueError
 
 
 def _check_each(check: Callable[[Any], None], value: Any) -> None:
