@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from woodlot.data import whole_files
-from woodlot.data.whole_files import finish_writing, replace_folder, write_whole
+from woodlot.data.whole_files import finish_writing, private_folder, replace_folder, write_whole
 
 CRASH_POINTS = Path(__file__).parents[1] / "faults" / "crash_points.py"
 
@@ -90,6 +91,26 @@ def test_what_was_ready_and_never_came_to_its_place_is_not_in_the_way(tmp_path: 
     replace_folder(tmp_path / "models" / "x", lambda folder: [(folder / name).write_text("new") for name in NEW])
     assert found(tmp_path)[0] == NEW
     assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+def test_the_names_of_new_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a power cut takes what is in them, though their files have reached it."""
+    synced = set()
+    fsync = os.fsync
+
+    def noticed(handle: int) -> None:
+        fsync(handle)
+        here = Path(f"/proc/self/fd/{handle}").resolve()
+        if here.is_dir():
+            synced.update(here / name for name in os.listdir(here))
+
+    monkeypatch.setattr(os, "fsync", noticed)
+    private_folder(tmp_path / "state" / "answers")
+    replace_folder(tmp_path / "state" / "models" / "x", lambda folder: (folder / "a").write_text("new"))
+    write_whole(tmp_path / "state" / "answers" / "single", lambda file: file.write(b"new"))
+    there = set(tmp_path.rglob("*"))
+    assert there <= synced | {tmp_path / "state/models/x/a"}  # it was synced under the name that its folder had then
+    assert {path.stat().st_mode & 0o777 for path in there if path.is_dir()} == {0o700}
 
 
 def test_only_the_owner_reads_and_other_files_are_nobodys_business(tmp_path: Path) -> None:

@@ -23,6 +23,15 @@ _BEGUN = re.compile(r"\..+-[a-z0-9_]{8}")
 _READY = re.compile(r"\.(.+)\.new")
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder that only its owner can enter, and those above it; when it returns, their names are on the disk."""
+    if folder.is_dir():
+        return
+    private_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _sync(folder.parent)
+
+
 def write_whole(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
     """Write a file that only its owner can read; what is there already is replaced at once or not at all.
 
@@ -58,7 +67,7 @@ def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
         Writes into the folder that it is given.
 
     """
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(target.parent)
     begun = _beside(target)
     ready = target.with_name(f".{target.name}.new")
     try:

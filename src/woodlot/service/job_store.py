@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.archives import read_arrays
 from woodlot.data.decoding import built
-from woodlot.data.whole_files import replace_folder
+from woodlot.data.whole_files import private_folder, replace_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
@@ -86,7 +86,7 @@ class JobStore:
         self._lock = threading.Lock()
         path = folder / "jobs.sqlite"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")

@@ -9,7 +9,7 @@ import msgspec
 
 from woodlot.data.decoding import built
 from woodlot.data.sources import read_private
-from woodlot.data.whole_files import write_whole
+from woodlot.data.whole_files import private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.agreement import KEY_BYTES, derive
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
@@ -97,7 +97,7 @@ class KeyStore:
 
     def _write(self, name: str, data: bytes) -> None:
         """Write a file at once or not at all; nobody else may read it."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self._folder)
         write_whole(self._folder / name, lambda file: file.write(data.hex().encode()))
 
 

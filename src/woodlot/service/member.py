@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from woodlot.data.whole_files import private_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import revocable_keys as keys_msg
@@ -172,7 +173,7 @@ class MemberService(Agent):
                 f"the coordinator, {host}, is on this host, and its share of the strong key and the helper's together "
                 "open everything; run the helper elsewhere, or set allow_same_host = true for a trial"
             )
-        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(config.state)
         home = _Home(
             role=role,
             identity=self.identity,

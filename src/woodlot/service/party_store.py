@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from woodlot.data.archives import parse_array
 from woodlot.data.decoding import built
 from woodlot.data.sources import LoadedTable, read_private
-from woodlot.data.whole_files import write_whole
+from woodlot.data.whole_files import private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
 from woodlot.protocols.linear.files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.model import PartyLinear
@@ -63,7 +63,7 @@ class PartyStore:
         self.folder = folder
         self.party = party
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             self._secret = _read_or_make_secret(folder / "secret")
         except OSError as error:
             raise JournalError(
@@ -156,7 +156,7 @@ class PartyStore:
         facts = AlignmentFacts(tuple(parties), table.name, table.digest)
         with _on_disk("the alignment"):
             folder = self.folder / "alignments" / job
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             write_whole(folder / "rows.npy", lambda file: np.save(file, rows, allow_pickle=False))
             write_whole(folder / "facts.json", lambda file: file.write(msgspec.json.encode(facts)))
 
@@ -192,7 +192,7 @@ class PartyStore:
             columns["prediction"] = pa.array(outputs[own, 0])
         with _on_disk("the answers"):
             folder = self.folder / "answers"
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             write_whole(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
 
 

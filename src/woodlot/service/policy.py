@@ -17,6 +17,7 @@ from typing import Annotated, Literal, NoReturn, Self, get_args
 
 import msgspec
 
+from woodlot.data.whole_files import private_folder
 from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError
 
 Order = Literal[
@@ -243,7 +244,7 @@ class PredictionBudget:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         try:
-            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(state)
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # before SQLite, which would let others read
             self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
