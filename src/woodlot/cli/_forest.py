@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from woodlot.data.decoding import built
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -161,13 +160,12 @@ def make_row_estimator(task: str, settings: Mapping[str, Any], origin: str) -> W
 
 def _privacy(settings: Mapping[str, Any], origin: str) -> Any:
     """``{ kind = "local", epsilon = 2.0 }`` or ``{ kind = "global", ... }``: a LocalDP or a GlobalDP."""
-    import msgspec
-
+    from woodlot.data.decoding import converted
     from woodlot.privacy.settings import GlobalDP, LocalDP
 
     try:
-        return msgspec.convert(settings, built(LocalDP | GlobalDP))
-    except (msgspec.ValidationError, ValueError) as error:
+        return converted(settings, LocalDP | GlobalDP)
+    except ValueError as error:
         raise ConfigError(f"{origin}: forest.privacy: {error}") from None
 
 

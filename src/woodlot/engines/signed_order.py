@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, IdentityError
 from woodlot.service.certificates import REVOKED
 from woodlot.service.identity import Identity, Trust
@@ -41,7 +41,7 @@ class SignedOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def decode(cls, text: str) -> Self:
         """Read what `encode` has written, or raise ConfigError."""
         try:
-            return msgspec.msgpack.decode(base64.b64decode(text.strip(), validate=True), type=built(cls))
+            return from_msgpack(base64.b64decode(text.strip(), validate=True), cls)
         except (ValueError, msgspec.MsgspecError):
             raise ConfigError("this is no signed order; make one with: woodlot order job.toml") from None
 

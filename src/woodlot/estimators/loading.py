@@ -14,7 +14,7 @@ import numpy as np
 
 from woodlot.connected import fitted_linear, grown_forest
 from woodlot.connected_rows import whole_grown_forest
-from woodlot.data.decoding import built
+from woodlot.data.decoding import converted
 from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.horizontal import HORIZONTAL, restore_whole
@@ -248,7 +248,7 @@ def _restore(
         oob_score=None if notes["oob_score"] is None else float(notes["oob_score"]),
         residuals=np.array(notes["residuals"], np.float64),
         model=notes.get("model"),
-        plan=None if notes.get("plan") is None else msgspec.convert(notes["plan"], built(ForestPlan)),
+        plan=None if notes.get("plan") is None else converted(notes["plan"], ForestPlan),
         epoch=int(notes.get("epoch", 0)),
         oob_curve=None if notes.get("oob_curve") is None else OutOfBagCurve.of(notes["oob_curve"]),
     )

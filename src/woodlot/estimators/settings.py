@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import converted
 from woodlot.exceptions import ModelFileError
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.revocable_federation import Encryption
@@ -56,7 +56,7 @@ def _plain(value: Any, name: str) -> Any:
 
 def _restored(value: Any) -> Any:
     if isinstance(value, dict) and _PRIVACY in value:
-        return msgspec.convert(value[_PRIVACY], built(LocalDP | GlobalDP))
+        return converted(value[_PRIVACY], LocalDP | GlobalDP)
     if isinstance(value, dict):
         return {_restored(k): _restored(v) for k, v in value[_PAIRS]}
     return [_restored(item) for item in value] if isinstance(value, list) else value

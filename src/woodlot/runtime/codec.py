@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.messages.base import ARRAY_DTYPES, Message, registered
 
@@ -40,6 +40,7 @@ listeners: list[Callable[[bytes], None]] = []
 _MAGIC = b"WOOD"
 _VERSION = 1
 _FRAME = struct.Struct("<4sIQ")
+_HEADER = tuple[str, msgspec.Raw]
 _ALIGNMENT = 8
 _MAX_DIMENSIONS = 8
 _MAX_ERROR = 300  # characters of an error that may quote what the peer sent
@@ -134,10 +135,10 @@ def decode(data: bytes | memoryview, *, limit: int = DEFAULT_LIMIT) -> Message:
         raise RemoteProtocolError(f"header of {header_length:,} bytes in a message of {len(view):,}")
     arrays = _Arrays(view, header_end, limit)
     try:
-        name, fields = msgspec.msgpack.decode(view[_FRAME.size : header_end], type=tuple[str, msgspec.Raw])
+        name, fields = from_msgpack(view[_FRAME.size : header_end], _HEADER)
         if name not in registered():
             raise ValueError(f"unknown message {name!r}")
-        message = msgspec.msgpack.decode(fields, type=built(registered()[name]), dec_hook=arrays.take)
+        message = from_msgpack(fields, registered()[name], dec_hook=arrays.take)
         arrays.finish()
     # The checks of the message itself raise LocalProtocolError: they cannot know that a peer has built it.
     except (msgspec.MsgspecError, ValueError, RecursionError, LocalProtocolError) as error:

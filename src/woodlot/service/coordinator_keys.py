@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
 from woodlot.crypto.streams import SecretStream
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
@@ -75,7 +75,7 @@ def _read(store: JobStore, model: str) -> _Stored:
     data = store.keys(model)
     if data is None:
         raise DataError(f"model {model} has no keys; order them first")
-    return msgspec.msgpack.decode(data, type=built(_Stored))
+    return from_msgpack(data, _Stored)
 
 
 def load_epoch(store: JobStore, model: str) -> Epoch:

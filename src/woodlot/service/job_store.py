@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.archives import read_arrays
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_json
 from woodlot.data.whole_files import private_folder, replace_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
@@ -258,7 +258,7 @@ class JobStore:
     def models(self) -> list[ModelFacts]:
         """All models that are in use, the youngest first."""
         folders = sorted((self.folder / "models").glob("[!.]*/facts.json"))
-        found = [msgspec.json.decode(path.read_bytes(), type=built(ModelFacts)) for path in folders]
+        found = [from_json(path.read_bytes(), ModelFacts) for path in folders]
         facts = [model for model in found if not model.replaced_by]
         return sorted(facts, key=lambda model: -model.created)
 
@@ -280,7 +280,7 @@ class JobStore:
         path = self._model(model) / "facts.json"
         if not JOB_ID.fullmatch(model) or not path.is_file():  # nor is a path that leads elsewhere a model
             raise _no_model(model)
-        return msgspec.json.decode(path.read_bytes(), type=built(ModelFacts))
+        return from_json(path.read_bytes(), ModelFacts)
 
     def forest(self, model: str) -> StoredForest:
         """The coordinator's part of a model."""
@@ -417,4 +417,4 @@ def _no_model(name: str) -> DataError:
 
 
 def _facts(data: bytes) -> JobFacts:
-    return msgspec.json.decode(data, type=built(JobFacts))
+    return from_json(data, JobFacts)

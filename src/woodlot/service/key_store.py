@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_msgpack
 from woodlot.data.sources import read_private
 from woodlot.data.whole_files import private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError
@@ -57,7 +57,7 @@ class KeyStore:
         if not path.exists():
             return None, 0
         try:
-            stored = msgspec.msgpack.decode(_read(path, "the keys of a model"), type=built(_Stored))
+            stored = from_msgpack(_read(path, "the keys of a model"), _Stored)
         except (msgspec.MsgspecError, ValueError):
             raise DataError("its keys of this model cannot be read; order new ones") from None
         return (None, stored.before) if stored.job == job else (stored.keys, stored.keys.epoch)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_json
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.linear.model import LinearPlan
@@ -464,7 +464,7 @@ def sign_order(order: AnyOrder, identity: Identity) -> tuple[bytes, bytes]:
 def read_order(data: bytes) -> AnyOrder:
     """An order from its bytes; anything else is a `RemoteProtocolError`."""
     try:
-        order: AnyOrder = msgspec.json.decode(data, type=built(AnyOrder))
+        order: AnyOrder = from_json(data, AnyOrder)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"this is no order: {error}") from None
     if set(order.sealed) != set(order.parties) or len(set(order.parties)) != len(order.parties):
@@ -509,7 +509,7 @@ def open_part(order: AnyOrder, identity: Identity) -> Part:
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("not a key of this kind")
         cipher = _cipher(key.exchange(ec.ECDH(), share), sealed[:_POINT], order.job, identity.name)
-        return msgspec.json.decode(cipher.decrypt(_NONCE, sealed[_POINT:], None), type=built(Part))
+        return from_json(cipher.decrypt(_NONCE, sealed[_POINT:], None), Part)
     except (ValueError, InvalidTag, msgspec.MsgspecError):
         raise RemoteProtocolError(
             "the order has no part that this party can open; was its certificate renewed?"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.archives import parse_array
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_json
 from woodlot.data.sources import LoadedTable, read_private
 from woodlot.data.whole_files import private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
@@ -210,7 +210,7 @@ def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.in
     try:
         if not JOB_ID.fullmatch(job):
             raise ValueError("not the name of a job")
-        facts = msgspec.json.decode((folder / "facts.json").read_bytes(), type=built(AlignmentFacts))
+        facts = from_json((folder / "facts.json").read_bytes(), AlignmentFacts)
         rows = parse_array((folder / "rows.npy").read_bytes())
         if rows.dtype != np.int64 or rows.ndim != 1:
             raise ValueError("not numbers of rows")

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_json
 from woodlot.exceptions import IdentityError, PolicyError, ReceiptError
 from woodlot.runtime.audit import Cost
 from woodlot.service import certificates
@@ -303,7 +303,7 @@ def check_request(request: Request, party: str, level: int, model: str, now: dat
     """
     try:
         _verify(request.signed, request.purpose, request.data, "the request")
-        asked = msgspec.json.decode(request.data, type=built(Asked))
+        asked = from_json(request.data, Asked)
         begins, ends = (datetime.fromisoformat(moment) for moment in (asked.created, asked.expires))
         slack = timedelta(seconds=CLOCK_SECONDS)
         if not begins - slack <= (now or datetime.now(UTC)) < ends:
@@ -382,7 +382,7 @@ class Receipt:
         """A receipt from its text."""
         try:
             json.loads(data, object_pairs_hook=_unique)
-            return cls(msgspec.json.decode(data, type=built(_File)))
+            return cls(from_json(data, _File))
         except (ValueError, RecursionError) as error:
             raise ReceiptError(f"this is no receipt of a revocation, or it was changed: {error}") from None
 

@@ -9,6 +9,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import RemoteProtocolError
 
 KEY_BYTES = 32
@@ -48,7 +49,7 @@ class IdSeal:
         """The ids of a request, in their canonical form."""
         try:
             plain = self._cipher.decrypt(_nonce(number), sealed, self._about)
-            return msgspec.msgpack.decode(plain, type=list[bytes])
+            return from_msgpack(plain, list[bytes])
         except (InvalidTag, ValueError, OverflowError, msgspec.MsgspecError):
             raise RemoteProtocolError(
                 "the request has no ids that this party can open; they are not the user's"

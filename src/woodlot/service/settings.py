@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self, TypeVar, get_args
 
 import msgspec
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import converted
 from woodlot.exceptions import ConfigError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -171,7 +171,7 @@ def convert(
     """
     _refuse_unknown(kind, raw, origin, prefix, {field.name for field in msgspec.structs.fields(whole or kind)})
     try:
-        return msgspec.convert(raw, built(kind), dec_hook=_decode)
+        return converted(raw, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
         words, _, place = str(error).partition(" - at ")
         setting = place.strip("`").removeprefix("$").removeprefix(".")

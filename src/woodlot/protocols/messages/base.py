@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.decoding import built
+from woodlot.data.decoding import converted, converter
 from woodlot.exceptions import (
     DataError,
     JournalError,
@@ -133,10 +133,10 @@ def _holds_array(hint: Any) -> bool:
     return any(_holds_array(part) for part in parts)
 
 
-def _checker(hint: Any) -> Callable[[Any], None]:
+def _checker(hint: Any) -> Callable[[Any], object]:
     """Return a function that raises ``ValueError`` for a value that does not have this type."""
     if not _holds_array(hint):
-        return functools.partial(_check_plain, built(hint))
+        return converter(hint)  # its error is a ValueError
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         for note in hint.__metadata__:
@@ -155,22 +155,18 @@ def _checker(hint: Any) -> Callable[[Any], None]:
     )
 
 
-def _check_plain(hint: Any, value: Any) -> None:
-    msgspec.convert(value, hint)  # its ValidationError is a ValueError
-
-
-def _check_each(check: Callable[[Any], None], value: Any) -> None:
+def _check_each(check: Callable[[Any], object], value: Any) -> None:
     if not isinstance(value, tuple):
         raise ValueError(f"expected a tuple of arrays, got {type(value).__name__}")
     for item in value:
         check(item)
 
 
-def _check_values(check: Callable[[Any], None], value: Any) -> None:
+def _check_values(check: Callable[[Any], object], value: Any) -> None:
     if not isinstance(value, dict):
         raise ValueError(f"expected a dict of arrays, got {type(value).__name__}")
     for key, item in value.items():
-        _check_plain(str, key)
+        converted(key, str)
         check(item)
 
 
@@ -178,7 +174,7 @@ def _check_values(check: Callable[[Any], None], value: Any) -> None:
 
 
 _registry: dict[str, type[Message]] = {}
-_checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {}
+_checks: dict[type, tuple[tuple[str, Callable[[Any], object]], ...]] = {}
 
 
 class _MessageMeta(msgspec.StructMeta):

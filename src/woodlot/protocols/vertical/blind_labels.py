@@ -18,7 +18,7 @@ from woodlot.crypto.envelope import unseal
 from woodlot.crypto.packing import layout, unpack
 from woodlot.crypto.paillier import PrivateKey, to_bytes
 from woodlot.crypto.streams import SecretStream
-from woodlot.data.decoding import built
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.messages.blind import ScoreSums, SumScores
 from woodlot.protocols.vertical.bits import smallest_unsigned
@@ -176,7 +176,7 @@ class LabelDesk:
         """Sums of a party's splits, where those of each open node begin, and what they weigh."""
         content = unseal(key, envelope, about(key.public, party, self.trees, grower.skeleton.depth))
         try:
-            told = msgspec.msgpack.decode(content, type=built(Sums))
+            told = from_msgpack(content, Sums)
             widths = np.frombuffer(told.widths, WIDTH)
             n_cuts = np.frombuffer(told.n_cuts, COUNT).astype(np.int64)
             weight = np.frombuffer(told.weight, WEIGHT).astype(np.int64)
