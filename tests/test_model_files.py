@@ -60,6 +60,25 @@ def test_a_loaded_model_is_the_same(dealt: wl.FederatedForestClassifier, tmp_pat
         assert (tmp_path / "model" / path).read_bytes() == (tmp_path / "again" / path).read_bytes()
 
 
+def test_parties_keep_their_order(tmp_path: Path) -> None:
+    """The eleventh party's name sorts before the second's, the holder of labels may be the last in the alphabet."""
+    frame = FRAME[["bank_age", "shop_visits"]].assign(**{f"noise {j}": FRAME.bank_age * j % 1 for j in range(10)})
+    named = {"z": ["bank_age", "noise 0"], "b": [c for c in frame if c not in ("bank_age", "noise 0")]}
+    for number, parties in enumerate((11, named)):
+        model = classifier(parties=parties).fit(frame, Y)
+        model.save(tmp_path / str(number))
+        loaded = wl.load(tmp_path / str(number))
+        np.testing.assert_array_equal(loaded.feature_importances_, model.feature_importances_)
+        np.testing.assert_array_equal(loaded.importance_owners_, model.importance_owners_)
+    with pytest.raises(DataError, match="'z' holds the labels"):
+        loaded.revoke("z", data=(frame, Y))
+    model.revoke("b", level=3)
+    loaded.revoke("b", level=3, data=(frame, Y))
+    np.testing.assert_array_equal(
+        loaded.predict_proba(frame[["bank_age", "noise 0"]]), model.predict_proba(frame[["bank_age", "noise 0"]])
+    )
+
+
 def test_a_tree_is_read_alone(federated: wl.FederatedForestClassifier, saved: Path) -> None:
     forest = federated.forest_
     for role, whole in (("coordinator", forest.coordinator), *forest.parts.items()):

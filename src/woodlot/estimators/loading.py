@@ -190,11 +190,13 @@ def _common_notes(model: FederatedForest | FederatedLinear) -> dict[str, Any]:
     }
 
 
-def _restore_common(model: FederatedForest | FederatedLinear, notes: Mapping[str, Any]) -> None:
-    origin = notes["origin"]
-    model._origin = Origin(
-        tuple(origin["names"]), origin["dealing"], origin["label"], origin["criterion"], origin.get("weight")
-    )
+def _restore_common(
+    model: FederatedForest | FederatedLinear, notes: Mapping[str, Any], parties: tuple[str, ...]
+) -> None:
+    origin, dealing = notes["origin"], notes["origin"]["dealing"]
+    if dealing is not None:  # headers sort their keys, and features are counted, and labels held, in the parties' order
+        dealing = {party: list(dealing[party]) for party in parties}
+    model._origin = Origin(tuple(origin["names"]), dealing, origin["label"], origin["criterion"], origin.get("weight"))
     if notes["named"]:
         model.feature_names_in_ = np.array(model._origin.names, dtype=object)
     model.disclosure_ = Disclosures(tuple(DisclosureRow(**row) for row in notes["disclosure"]))
@@ -222,7 +224,7 @@ def _restore_linear(folder: str | os.PathLike[str]) -> FederatedLogisticRegressi
     if name not in LINEAR:
         raise ModelFileError(f"{folder} holds a model of unknown kind {notes.get('estimator')!r}")
     model = LINEAR[name](**from_json(notes["params"]))
-    _restore_common(model, notes)
+    _restore_common(model, notes, stored.coordinator.parties)
     model.n_features_in_ = int(notes["n_features"])
     if isinstance(model, FederatedLogisticRegression):
         model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
@@ -235,7 +237,7 @@ def _restore(
 ) -> FederatedForestClassifier | FederatedForestRegressor:
     notes = stored.extra
     model = kind(**from_json(notes["params"]))
-    _restore_common(model, notes)
+    _restore_common(model, notes, stored.coordinator.parties)
     model.n_features_in_ = len(stored.coordinator.feature_keys)
     if isinstance(model, FederatedForestClassifier):
         model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
