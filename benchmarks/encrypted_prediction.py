@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 import woodlot as wl
 from woodlot.experiments.data import DataSource
 from woodlot.federation import GrownForest
+from woodlot.federation.revocable import Encryption
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.revocable.model import RevocableForest
-from woodlot.revocable_federation import Encryption
 from woodlot.runtime.audit import readable_bytes
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,7 +22,7 @@ import pandas as pd
 import woodlot as wl
 from dtpkc import COMPARISONS, Bench, seconds
 from woodlot.experiments.rev_rebuilding import destroyed
-from woodlot.revocable_federation import Encryption
+from woodlot.federation.revocable import Encryption
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "revocation.md"
 LEAVERS = 5

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.federation import Answer, GrownForest, Labels, Route, html_of
+from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.protocols.linear.files import load_linear
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan
 from woodlot.protocols.messages.base import Progress

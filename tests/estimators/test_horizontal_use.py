@@ -16,9 +16,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 import woodlot as wl
 from woodlot.data.partition import deal_alpha_chunks
 from woodlot.exceptions import DataError, PolicyError
+from woodlot.federation.rows import RowFederation
 from woodlot.privacy.budget import Budget, LedgerFile
 from woodlot.privacy.purse import LedgerPurse
-from woodlot.row_federation import RowFederation
 
 ALL = [
     wl.LocalForestsClassifier,

@@ -20,9 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import woodlot as wl
 from woodlot.exceptions import DataError, EpochError, PolicyError
+from woodlot.federation.revocable import Encryption, RevocableGrown
 from woodlot.protocols.revocable.model import RevocableForest
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.revocable_federation import Encryption, RevocableGrown
 
 KEYS = Encryption(512, "test", ready_master)
 N = 150

@@ -31,8 +31,8 @@ from revocable_world import ready_master
 import woodlot as wl
 from woodlot.crypto import paillier
 from woodlot.estimators import checks
+from woodlot.federation.revocable import Encryption
 from woodlot.protocols.messages.base import Message
-from woodlot.revocable_federation import Encryption
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 

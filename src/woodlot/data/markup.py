@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 
@@ -15,6 +16,12 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def html_facts(title: str, facts: Mapping[str, str]) -> str:
     """A title and named facts, one below the other."""
     return f"<p><b>{html.escape(title)}</b></p>" + html_table((), facts.items())
+
+
+def html_of(shown: object) -> str:
+    """For notebooks: what is shown as text, as a title and a table."""
+    title, *lines = repr(shown).splitlines()
+    return html_facts(title, dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines))
 
 
 def _line(tag: str, cells: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
-from woodlot.linear_federation import fit_here, predict_here
+from woodlot.federation.linear import fit_here, predict_here
 from woodlot.protocols.linear.files import StoredLinear, save_linear
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix, Task
 from woodlot.protocols.vertical.target import Target

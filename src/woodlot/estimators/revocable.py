@@ -23,11 +23,7 @@ from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_togeth
 from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
-from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.revocable.participant import MAX_ZETA, check_values
-from woodlot.protocols.revocable.plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
-from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.revocable_federation import (
+from woodlot.federation.revocable import (
     Encryption,
     RevocableGrown,
     Secrets,
@@ -38,6 +34,10 @@ from woodlot.revocable_federation import (
     revoke_revocable,
     table_as_numbers,
 )
+from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.revocable.participant import MAX_ZETA, check_values
+from woodlot.protocols.revocable.plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.service.encrypted import request_columns
 from woodlot.service.identity import Identity

@@ -10,8 +10,8 @@ import numpy as np
 
 from woodlot.data.decoding import converted
 from woodlot.exceptions import ModelFileError
+from woodlot.federation.revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
-from woodlot.revocable_federation import Encryption
 
 _PAIRS, _PRIVACY = "pairs", "privacy"
 

@@ -29,6 +29,7 @@ from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, check_party_names
+from woodlot.federation.rows import RowFederation
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
@@ -37,7 +38,6 @@ from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.horizontal import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.protocols.vertical.target import Target
-from woodlot.row_federation import RowFederation
 from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import Receipt, Request

@@ -13,7 +13,7 @@ from woodlot.crypto.dtpkc import SETTING_BITS, Setting
 from woodlot.crypto.master import MasterKey
 from woodlot.experiments.data import DataSource
 from woodlot.experiments.forests import TEST_SHARE, Split, filled, split
-from woodlot.revocable_federation import Encryption
+from woodlot.federation.revocable import Encryption
 
 SAMPLES = 5_000
 """The paper's, for its tables of costs."""

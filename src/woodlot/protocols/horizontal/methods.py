@@ -2,7 +2,7 @@
 
 To add a method: a plan (a subclass of `GrowthPlan` with a tag of its own, beside its generator), the coordinator's
 generator, and a client; then one member of `HorizontalPlan` and one line of `METHODS` here. In process
-(`woodlot.row_federation`) and between organisations (`woodlot.service`) both go through `protocol_of` and `client_of`,
+(`woodlot.federation.rows`) and between organisations (`woodlot.service`) both go through `protocol_of` and `client_of`,
 so nothing else has to know the method. A plan is all that a user orders: it is signed, and every client is given it
 to compare with what the coordinator asks (`HorizontalClient.check_ordered`).
 

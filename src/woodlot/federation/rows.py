@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, GrownForest, Labels, Member, fresh_entropy
+from woodlot.federation.grown import GrownForest, Labels
+from woodlot.federation.local import Federation, fresh_entropy
+from woodlot.federation.members import Member
 from woodlot.privacy.purse import LedgerPurse, Purse
 from woodlot.protocols.agreement import Entropy
 from woodlot.protocols.horizontal.client import Holdings

@@ -15,7 +15,8 @@ from woodlot.crypto.master import MasterKey
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.federation.grown import GrownForest, Labels
+from woodlot.federation.local import Federation
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, Labels
+from woodlot.federation.grown import Labels
+from woodlot.federation.local import Federation
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix
 from woodlot.protocols.linear.party import LinearParty

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.alignment import align_rows
-from woodlot.data.ids import canonical_ids
 from woodlot.data.labels import check_weights
-from woodlot.data.markup import html_facts
-from woodlot.data.tables import Table, read_table
-from woodlot.data.values import column_values, is_null, natural_type
+from woodlot.data.markup import html_of
+from woodlot.data.tables import Table
+from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
+from woodlot.federation.grown import Answer, GrownForest, Labels, Route
+from woodlot.federation.members import Member, aligned_members, check_party_names, row_members
 from woodlot.protocols.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.messages.base import Message, Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
-from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve, score_out_of_bag
+from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
@@ -34,158 +31,11 @@ from woodlot.protocols.vertical.regrow import Level, Regrown, check_leaver, regr
 from woodlot.protocols.vertical.regrowing import RegrowingParty
 from woodlot.protocols.vertical.reveal import forget_values, reveal_splits, splitting_parties
 from woodlot.protocols.vertical.sealed import Sealer, predict_sealed
-from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
-from woodlot.runtime.audit import Account, Cost, Disclosures, Ledger
+from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 from woodlot.trees.predict import Vote
-
-Route = Literal["one-round", "classical", "sealed"]
-Answer = tuple[NDArray[np.float64], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Where the labels of a training are, and what they are, where the caller may see them.
-
-    Attributes
-    ----------
-    holder : str
-        The party that has them.
-    column, weight : str or None
-        Its columns with labels and with weights of rows; they are not learnt from.
-    target : Target or None
-        The labels, checked.
-    """
-
-    holder: str
-    column: str | None = None
-    weight: str | None = None
-    target: Target | None = None
-
-    @classmethod
-    def at(cls, locate: Callable[[str], tuple[str, str]], y: str, sample_weight: str | None) -> Labels:
-        """Labels and weights at the columns of these names, which ``locate`` turns into party and column."""
-        holder, column = locate(y)
-        weight = None
-        if sample_weight is not None:
-            party, weight = locate(sample_weight)
-            if party != holder:
-                raise DataError(f"weights must be at the label holder {holder}, not at {party}")
-        return cls(holder, column, weight)
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Columns of the holder that are not features."""
-        return tuple(name for name in (self.column, self.weight) if name is not None)
-
-
-@dataclass
-class Memo:
-    """What a fitted model remembers between predictions; never copied or stored with it."""
-
-    complete: Any = None
-    training: Any = None
-    """Tables and labels of the training, for a revocation; in the process that trained only."""
-    secrets: Any = None
-    """Keys and encrypted splits of a revocable forest."""
-    cost: Cost | None = None
-    disclosure: Disclosures | None = None
-
-    def key_epoch(self) -> int:
-        """Epoch of the keys, 0 without any."""
-        return 0 if self.secrets is None else int(self.secrets.splits.epoch)
-
-    def key_fingerprint(self, party: str) -> str:
-        """Fingerprint of a party's public key; empty without one."""
-        return "" if self.secrets is None else str(self.secrets.fingerprint(party))
-
-    def secret_digests(self) -> dict[str, str]:
-        """SHA-256 of the encrypted splits, where there are any."""
-        return {} if self.secrets is None else {"encrypted splits": str(self.secrets.digest())}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GrownForest:
-    """A forest in its parts, by who holds them.
-
-    Attributes
-    ----------
-    coordinator : CoordinatorForest
-        Structure and answers.
-    parts : dict of str to PartyForest
-        What each party that is at hand keeps in its own store, in this process or in its own folder. Only that party
-        may use it, and only to answer.
-    shared : dict of str to PartyForest
-        The parts that have been put into the coordinator's hands.
-    unwilling : tuple of str
-        Parties whose policy keeps their part to themselves.
-    oob_outputs, oob_score
-        Out-of-bag answers, NaN for rows that every tree has drawn, and their score.
-    residuals : array
-        Quantiles of the out-of-bag residuals (regression).
-    memo : Memo
-        What predictions leave behind.
-    model : str or None
-        Its name at the coordinator that has grown it, on a connected federation.
-    plan : ForestPlan or None
-        What it was grown by, where it was grown in this process.
-    epoch : int
-        How many parties have left it.
-    oob_curve : OutOfBagCurve or None
-        Out-of-bag score by number of trees.
-    """
-
-    coordinator: CoordinatorForest
-    parts: dict[str, PartyForest]
-    shared: dict[str, PartyForest]
-    unwilling: tuple[str, ...] = ()
-    oob_outputs: NDArray[np.float64] | None = None
-    oob_score: float | None = None
-    residuals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    memo: Memo = field(default_factory=Memo)
-    model: str | None = None
-    plan: ForestPlan | None = None
-    epoch: int = 0
-    oob_curve: OutOfBagCurve | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"memo": Memo()}
-
-    def __repr__(self) -> str:
-        forest = self.coordinator
-        splits = np.bincount(forest.owner[forest.owner >= 0], minlength=len(forest.parties))
-        known = (
-            "complete model" if set(splitting_parties(forest)) <= set(self.shared) else "parts stay with the parties"
-        )
-        lines = [f"Forest of {forest.structure.n_trees:,} trees, {forest.structure.n_nodes:,} nodes; {known}"]
-        width = max(len(party) for party in forest.parties)
-        lines += [f"  {party:<{width}}  {n:,} splits" for party, n in zip(forest.parties, splits, strict=True)]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return html_of(self)
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """One party: its columns in the common order of rows, and where they came from."""
-
-    table: Table
-    source: Any
-    rows: NDArray[np.int64] | None
-    """Row of the source for each common row, -1 where the party has none; None: the same rows."""
-    shares_model: bool
-    sealed_only: bool = False
-
-    @property
-    def known(self) -> NDArray[np.bool_] | None:
-        return None if self.rows is None or (self.rows >= 0).all() else self.rows >= 0
-
-    def values(self, column: str, what: str) -> NDArray[Any]:
-        values = column_values(self.source, column, what)
-        return values if self.rows is None else values[self.rows]
 
 
 class Federation:
@@ -255,22 +105,15 @@ class Federation:
             raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
         check_party_names(tables)
         if layout == "rows":
-            return _with_same_columns(tables, id, join, shares_model or sealed_predictions)
-        sharing = _named_parties(tables, shares_model, "shares_model")
-        sealing = _named_parties(tables, sealed_predictions, "sealed_predictions")
-        read = {name: _read_named(data, name, id) for name, data in tables.items()}
-        _refuse_shared_columns(read)
-        ids, rows = align_rows(tables, id, join)
-        if rows is None and len({table.n_rows for table in read.values()}) > 1:
-            raise DataError(
-                f"tables have different numbers of rows: { {p: t.n_rows for p, t in read.items()} }; "
-                "name the id column with id=... so that rows can be aligned"
-            )
-        members = {}
-        for name, table in read.items():
-            own = None if rows is None else rows[name]
-            aligned = table if own is None else table.take_or_missing(own)
-            members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing)
+            from woodlot.federation.rows import RowFederation
+
+            if join != "inner" or shares_model or sealed_predictions:
+                raise DataError(
+                    "join, shares_model and sealed_predictions are for layout='columns'; clients with the same columns "
+                    "join no rows, and everybody has the whole model"
+                )
+            return RowFederation(*row_members(tables, id))
+        members, ids = aligned_members(tables, id, join, shares_model, sealed_predictions)
         return cls(members, ids, key_by_party=True)
 
     @classmethod
@@ -556,66 +399,3 @@ def _fresh_sealer(name: str, common: bytes) -> Sealer:
     entropy = fresh_entropy()
     sums = SumClient(name, job="local", entropy=entropy, shared_secret=common, allow_two=True, recover=False)
     return Sealer(name, sums, entropy=entropy)
-
-
-def check_party_names(names: Iterable[object]) -> None:
-    """Refuse what cannot name a party: names stand before the dot of ``party.column``, in ledgers and in folders."""
-    for name in names:
-        if not isinstance(name, str) or not name or "." in name or name == "coordinator":
-            raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
-
-
-def _with_same_columns(tables: Mapping[str, Any], id: str | None, join: str, settings: object) -> Federation:
-    from woodlot.row_federation import RowFederation
-
-    if join != "inner" or settings is not False:
-        raise DataError(
-            "join, shares_model and sealed_predictions are for layout='columns'; clients with the same columns join "
-            "no rows, and everybody has the whole model"
-        )
-    return RowFederation(
-        {name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()},
-        {} if id is None else {name: partial(_row_ids, data, id, name) for name, data in tables.items()},
-    )
-
-
-def _row_ids(data: Any, id: str, party: str) -> list[bytes]:
-    what = f"the column {id!r} of {party}"
-    return canonical_ids(column_values(data, id, f"the table of {party}"), what).values
-
-
-def _named_parties(tables: Mapping[str, Any], given: bool | Sequence[str], what: str) -> set[str]:
-    if isinstance(given, bool):
-        return set(tables) if given else set()
-    names = {given} if isinstance(given, str) else set(given)
-    unknown = sorted(names - set(tables))
-    if unknown:
-        raise DataError(f"{what} names {unknown}, who are not parties; the parties are {list(tables)}")
-    return names
-
-
-def _read_named(data: Any, party: str, id: str | None) -> Table:
-    table = read_table(data, what=f"the table of {party}", skip=id)
-    if table.positional:
-        raise DataError(
-            f"the table of {party} has no column names; give a pandas, polars or Arrow table instead of an array"
-        )
-    return table
-
-
-def _refuse_shared_columns(tables: Mapping[str, Table]) -> None:
-    holder: dict[str, str] = {}
-    for name, table in tables.items():
-        for column in table.names:
-            if column in holder:
-                raise DataError(
-                    f"column {column!r} is at both {holder[column]} and {name}; rename one, such as "
-                    f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}"
-                )
-            holder[column] = name
-
-
-def html_of(shown: object) -> str:
-    """For notebooks: what is shown as text, as a title and a table."""
-    title, *lines = repr(shown).splitlines()
-    return html_facts(title, dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines))

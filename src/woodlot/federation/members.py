@@ -1,0 +1,116 @@
+"""From the tables that a caller gives to the members of a federation: names checked, columns read, rows aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.alignment import align_rows
+from woodlot.data.ids import canonical_ids
+from woodlot.data.tables import Table, read_table
+from woodlot.data.values import column_values
+from woodlot.exceptions import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One party: its columns in the common order of rows, and where they came from."""
+
+    table: Table
+    source: Any
+    rows: NDArray[np.int64] | None
+    """Row of the source for each common row, -1 where the party has none; None: the same rows."""
+    shares_model: bool
+    sealed_only: bool = False
+
+    @property
+    def known(self) -> NDArray[np.bool_] | None:
+        return None if self.rows is None or (self.rows >= 0).all() else self.rows >= 0
+
+    def values(self, column: str, what: str) -> NDArray[Any]:
+        values = column_values(self.source, column, what)
+        return values if self.rows is None else values[self.rows]
+
+
+def check_party_names(names: Iterable[object]) -> None:
+    """Refuse what cannot name a party: names stand before the dot of ``party.column``, in ledgers and in folders."""
+    for name in names:
+        if not isinstance(name, str) or not name or "." in name or name == "coordinator":
+            raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
+
+
+def aligned_members(
+    tables: Mapping[str, Any],
+    id: str | None,
+    join: str,
+    shares_model: bool | Sequence[str],
+    sealed_predictions: bool | Sequence[str],
+) -> tuple[dict[str, Member], NDArray[Any] | None]:
+    """Parties with different columns of the same rows, and the rows' ids; parameters as for `Federation.local`."""
+    sharing = _named_parties(tables, shares_model, "shares_model")
+    sealing = _named_parties(tables, sealed_predictions, "sealed_predictions")
+    read = {name: _read_named(data, name, id) for name, data in tables.items()}
+    _refuse_shared_columns(read)
+    ids, rows = align_rows(tables, id, join)
+    if rows is None and len({table.n_rows for table in read.values()}) > 1:
+        raise DataError(
+            f"tables have different numbers of rows: { {p: t.n_rows for p, t in read.items()} }; "
+            "name the id column with id=... so that rows can be aligned"
+        )
+    members = {}
+    for name, table in read.items():
+        own = None if rows is None else rows[name]
+        aligned = table if own is None else table.take_or_missing(own)
+        members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing)
+    return members, ids
+
+
+def row_members(
+    tables: Mapping[str, Any], id: str | None
+) -> tuple[dict[str, Member], dict[str, Callable[[], list[bytes]]]]:
+    """Clients with different rows of the same columns, and what reads the ids of their rows, where there are any."""
+    members = {
+        name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()
+    }
+    return members, {} if id is None else {name: partial(_row_ids, data, id, name) for name, data in tables.items()}
+
+
+def _row_ids(data: Any, id: str, party: str) -> list[bytes]:
+    what = f"the column {id!r} of {party}"
+    return canonical_ids(column_values(data, id, f"the table of {party}"), what).values
+
+
+def _named_parties(tables: Mapping[str, Any], given: bool | Sequence[str], what: str) -> set[str]:
+    if isinstance(given, bool):
+        return set(tables) if given else set()
+    names = {given} if isinstance(given, str) else set(given)
+    unknown = sorted(names - set(tables))
+    if unknown:
+        raise DataError(f"{what} names {unknown}, who are not parties; the parties are {list(tables)}")
+    return names
+
+
+def _read_named(data: Any, party: str, id: str | None) -> Table:
+    table = read_table(data, what=f"the table of {party}", skip=id)
+    if table.positional:
+        raise DataError(
+            f"the table of {party} has no column names; give a pandas, polars or Arrow table instead of an array"
+        )
+    return table
+
+
+def _refuse_shared_columns(tables: Mapping[str, Table]) -> None:
+    holder: dict[str, str] = {}
+    for name, table in tables.items():
+        for column in table.names:
+            if column in holder:
+                raise DataError(
+                    f"column {column!r} is at both {holder[column]} and {name}; rename one, such as "
+                    f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}"
+                )
+            holder[column] = name
