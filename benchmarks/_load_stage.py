@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
-from woodlot.connected_scores import Scoring
+from woodlot.connected.scores import Scoring
 from woodlot.federation import Labels
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.local import LocalFederation, local_federation

@@ -16,7 +16,7 @@ from small_jobs import COORDINATOR
 from sweep import FaultStage, Protocol, behind_proxy
 
 import woodlot as wl
-from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.protocols.messages.jobs import ModelFacts
 from woodlot.service.orders import AnyOrder
 

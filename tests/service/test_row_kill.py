@@ -15,7 +15,7 @@ from processes import processes
 from small_jobs import COORDINATOR
 
 import woodlot as wl
-from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.privacy.accounting import Spend
 from woodlot.protocols.messages.jobs import ModelFacts
 from woodlot.service.orders import AnyOrder

@@ -18,7 +18,7 @@ from small_jobs import PARTIES, PLAN, train_order, user_of
 from world import POLICY, World, running
 
 from woodlot.connected import ConnectedFederation
-from woodlot.connected_scores import Scoring
+from woodlot.connected.scores import Scoring
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import scores as msg
 from woodlot.protocols.messages.base import Message

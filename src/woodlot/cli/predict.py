@@ -107,7 +107,7 @@ def predict(
         check_out(out)
         access = Access.find(coordinator, identity, JobFile.read(job))
         from woodlot.connected import ConnectedFederation
-        from woodlot.connected_scores import vote_of
+        from woodlot.connected.scores import vote_of
 
         with reach(access) as client:
             forest = find_model(client, model)
@@ -155,7 +155,7 @@ def _predict_encrypted(
     as_json: bool,
 ) -> None:
     """A forest with keys answers for rows that only this user reads."""
-    from woodlot.connected_scores import vote_of
+    from woodlot.connected.scores import vote_of
     from woodlot.service.encrypted import encrypted_order, request_columns
 
     columns = request_columns(_read(rows))
@@ -180,7 +180,7 @@ def _predict_rows(
     as_json: bool,
 ) -> None:
     """Every party predicts its own rows."""
-    from woodlot.connected_rows import ConnectedRowFederation
+    from woodlot.connected.rows import ConnectedRowFederation
 
     if out is not None or deliver is not None:
         raise ConfigError(

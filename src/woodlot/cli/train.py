@@ -32,7 +32,7 @@ from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
-    from woodlot.connected_rows import ConnectedRowFederation
+    from woodlot.connected.rows import ConnectedRowFederation
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
     from woodlot.service.client import Client
     from woodlot.service.config import JobConfig

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected_rows import ConnectedRowFederation
+from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.estimators.checks import require
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.progress import progress_bar

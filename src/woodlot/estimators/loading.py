@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from woodlot.connected import fitted_linear, grown_forest
-from woodlot.connected_rows import whole_grown_forest
+from woodlot.connected.models import fitted_linear, grown_forest, whole_grown_forest
 from woodlot.data.decoding import converted
 from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from woodlot.connected import ConnectedFederation, grown_forest, model_of
+from woodlot.connected.federation import ConnectedFederation
+from woodlot.connected.models import model_of, whole_grown_forest
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
 from woodlot.protocols.horizontal.methods import HorizontalPlan
@@ -16,7 +16,7 @@ from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
+    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
     from woodlot.service.client import Client
     from woodlot.service.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
     from woodlot.service.receipts import Receipt
@@ -153,9 +153,3 @@ class ConnectedRowFederation(ConnectedFederation):
             Among others ``rows`` and ``scores`` by party, and for classes ``score``, the accuracy over all rows.
         """
         return self.client.finish(self.client.submit(self.predict_rows_order(model, label)).job)
-
-
-def whole_grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
-    """A whole model as the estimators have it, and the account of its growth."""
-    forest, account = grown_forest(part)
-    return replace(forest, parts=forest.shared), account

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.connected.models import fitted_linear, grown_forest, model_of
 from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
-from woodlot.protocols.linear.files import load_linear
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import unpack
-from woodlot.protocols.vertical.files import load_parts, write_files
-from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
-    from woodlot.connected_scores import Scoring
+    from woodlot.connected.scores import Scoring
     from woodlot.crypto.dtpkc import Setting
     from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
     from woodlot.service.client import Client
@@ -125,7 +120,7 @@ def federation_at(
         raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
     chosen = {p: names[p] for p in parties}
     if layout == "rows":
-        from woodlot.connected_rows import ConnectedRowFederation
+        from woodlot.connected.rows import ConnectedRowFederation
 
         return ConnectedRowFederation(client, chosen)
     return ConnectedFederation(client, chosen, align, join, helper, key_service)
@@ -346,7 +341,7 @@ class ConnectedFederation:
         Scoring
             To be closed, or used in a ``with`` statement.
         """
-        from woodlot.connected_scores import Scoring, vote_of
+        from woodlot.connected.scores import Scoring, vote_of
         from woodlot.service.orders import Part, ScoreOrder
         from woodlot.service.score_seal import IdSeal, new_key
 
@@ -482,46 +477,3 @@ class ConnectedFederation:
     def score_linear(self, fitted: FittedLinear, label: str) -> float:
         """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
         return self._told_score(self.predict_linear_order(model_of(fitted), label, give_answers=False))
-
-
-@contextmanager
-def files_of(part: ModelPart) -> Iterator[Path]:
-    """The coordinator's part of a model in a folder, for as long as it is needed."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        write_files(folder, {name: data.tobytes() for name, data in part.files.items()})
-        yield folder
-
-
-def fitted_linear(part: ModelPart) -> tuple[FittedLinear, Account]:
-    """The coordinator's part of a linear model as the estimators have it, and the account of its fitting."""
-    with files_of(part) as folder:
-        stored = load_linear(folder)
-    account = Account.from_json(part.facts.disclosure, part.facts.cost)
-    return FittedLinear(stored.coordinator, model=part.facts.model), account
-
-
-def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
-    """The coordinator's part of a model as the estimators have it, and the account of its growth."""
-    with files_of(part) as folder:
-        stored = load_parts(folder)
-    facts = part.facts
-    forest = GrownForest(
-        stored.coordinator,
-        {},
-        stored.shared,
-        facts.unwilling,
-        None if part.oob_outputs is None else np.array(part.oob_outputs),
-        facts.oob_score,
-        np.array(part.residuals),
-        model=facts.model,
-        oob_curve=OutOfBagCurve.of(facts.oob_curve) if facts.oob_curve else None,
-    )
-    return forest, Account.from_json(facts.disclosure, facts.cost)
-
-
-def model_of(forest: GrownForest | FittedLinear) -> str:
-    """A model's name at the coordinator."""
-    if forest.model is None:
-        raise DataError("this model was not grown on a connected federation: its parties keep no part of it")
-    return forest.model

@@ -1,0 +1,72 @@
+"""Models that a coordinator keeps, as the estimators have them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from woodlot.exceptions import DataError
+from woodlot.federation import GrownForest
+from woodlot.protocols.linear.files import load_linear
+from woodlot.protocols.linear.model import FittedLinear
+from woodlot.protocols.vertical.files import load_parts, write_files
+from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
+from woodlot.runtime.audit import Account
+
+if TYPE_CHECKING:
+    from woodlot.protocols.messages.jobs import ModelPart
+
+
+@contextmanager
+def files_of(part: ModelPart) -> Iterator[Path]:
+    """The coordinator's part of a model in a folder, for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        write_files(folder, {name: data.tobytes() for name, data in part.files.items()})
+        yield folder
+
+
+def fitted_linear(part: ModelPart) -> tuple[FittedLinear, Account]:
+    """The coordinator's part of a linear model as the estimators have it, and the account of its fitting."""
+    with files_of(part) as folder:
+        stored = load_linear(folder)
+    account = Account.from_json(part.facts.disclosure, part.facts.cost)
+    return FittedLinear(stored.coordinator, model=part.facts.model), account
+
+
+def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
+    """The coordinator's part of a model as the estimators have it, and the account of its growth."""
+    with files_of(part) as folder:
+        stored = load_parts(folder)
+    facts = part.facts
+    forest = GrownForest(
+        stored.coordinator,
+        {},
+        stored.shared,
+        facts.unwilling,
+        None if part.oob_outputs is None else np.array(part.oob_outputs),
+        facts.oob_score,
+        np.array(part.residuals),
+        model=facts.model,
+        oob_curve=OutOfBagCurve.of(facts.oob_curve) if facts.oob_curve else None,
+    )
+    return forest, Account.from_json(facts.disclosure, facts.cost)
+
+
+def whole_grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
+    """A whole model as the estimators have it, and the account of its growth."""
+    forest, account = grown_forest(part)
+    return replace(forest, parts=forest.shared), account
+
+
+def model_of(forest: GrownForest | FittedLinear) -> str:
+    """A model's name at the coordinator."""
+    if forest.model is None:
+        raise DataError("this model was not grown on a connected federation: its parties keep no part of it")
+    return forest.model
