@@ -22,8 +22,6 @@ from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import StartBlind
-from woodlot.protocols.messages.sealed import AskSealed
-from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.block import ColumnBlock
@@ -43,16 +41,10 @@ from woodlot.service.orders import (
     TrainOrder,
 )
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
+from woodlot.service.party_plan import Once, OrderedPrediction, OrderedScore, OrderedTraining, Watch
 from woodlot.trees.sampling import feature_key
 
 D = TypeVar("D", bound=AlignedOrder)
-
-ASKED: dict[str, tuple[type[Message], ...]] = {
-    "one-round": (vertical.AskDecisions,),
-    "classical": (vertical.AskNodes,),
-    "sealed": (OpenSums, StartSums, AskSealed),
-}
-"""What a prediction asks of a party, by how it was ordered."""
 
 
 class ColumnsWork:
@@ -72,6 +64,8 @@ class ColumnsWork:
             self._rows = np.arange(taken.loaded.n_rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
+        self._watch: Watch = OrderedScore()
+        self._scored = Once()
         if isinstance(order, TrainOrder) and order.holder == self.home.identity.name:
             self.home.policy.check_labels(order.plan.labels)
 
@@ -87,7 +81,7 @@ class ColumnsWork:
         if handler is not None:
             return handler(message)
         if kind in FOREST_TAKES or kind in BLIND_TAKES:
-            return self._working_forest(message).handle(message)
+            return self._ask(self._working_forest(message), message)
         if kind.__module__.endswith(".align"):
             return self._alignment().handle(message)
         raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
@@ -129,6 +123,13 @@ class ColumnsWork:
         self.home.store.keep_alignment(self.job, self._order.row_parties, self._taken.loaded, self._common_rows())
         return msg.AlignmentKept()
 
+    def _ask(self, forest: VerticalParty, message: Message) -> Message:
+        """Ask the forest that is grown or used here, unless the user has ordered something else."""
+        self._watch.check(message)
+        reply = forest.handle(message)
+        self._watch.note(message)
+        return reply
+
     def _due(self, kind: type[D]) -> D:
         if not isinstance(self._order, kind):
             raise RemoteProtocolError("the order does not ask for that")
@@ -140,6 +141,8 @@ class ColumnsWork:
         order = self._due(TrainOrder)
         if self._forest is None:
             rows, loaded = self._common_rows(), self._taken.loaded
+            watch = OrderedTraining(order.plan, len(rows))
+            watch.check(message)
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
                 hidden = (self._taken.part.label, self._taken.part.weight)
                 table = self._table(rows, [name for name in loaded.columns if name not in hidden])
@@ -156,7 +159,8 @@ class ColumnsWork:
                     room=self.home.room,
                     spread=self._spread(rows, table.names),
                 )
-        return self._forest.handle(message)
+            self._watch = watch
+        return self._ask(self._forest, message)
 
     def _table(self, rows: NDArray[np.int64], columns: Sequence[str]) -> Table:
         """The job's rows of some columns; a row that the party does not have (-1) is missing everywhere."""
@@ -197,11 +201,11 @@ class ColumnsWork:
 
     def _on_StartForest(self, message: vertical.StartForest) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
-        return self._training().handle(message)
+        return self._ask(self._training(), message)
 
     def _on_StartBlind(self, message: StartBlind) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
-        return self._training().handle(message)
+        return self._ask(self._training(), message)
 
     def _training(self) -> VerticalParty:
         if isinstance(self._order, PredictOrder) or self._forest is None:
@@ -239,6 +243,8 @@ class ColumnsWork:
             )
         self._spend(rows)
         self._forest = forest
+        if not isinstance(self._watch, OrderedPrediction):
+            self._watch = OrderedPrediction(order)
         return msg.ModelReady()
 
     def _rows_to_predict(self, order: PredictOrder | PredictLinearOrder, message: msg.UseModel) -> NDArray[np.int64]:
@@ -278,22 +284,9 @@ class ColumnsWork:
         return Sealer(home.identity.name, sums, entropy=entropy, data_digest=digest)
 
     def _working_forest(self, message: Message) -> VerticalParty:
-        """The forest that is grown or used here; what the user has not ordered is not asked of it."""
-        order, kind = self._order, type(message).__name__
+        """The forest that is grown or used here."""
         if self._forest is None:
-            raise RemoteProtocolError(f"{kind} is not due before a training or a model is open")
-        if isinstance(order, PredictOrder):
-            how, form, shuffles = order.how, order.wire, order.shuffled is not None
-            ordered = isinstance(message, ASKED[how])
-        else:  # a training asks for decisions only to score out of bag
-            form, shuffles = "decisions", False
-            ordered = not isinstance(message, ASKED["classical"] + ASKED["sealed"])
-        if isinstance(message, vertical.AskDecisions):
-            ordered &= message.wire == form and (shuffles or message.shuffled is None)
-        if isinstance(message, AskSealed):
-            ordered &= shuffles or message.shuffled is None
-        if not ordered:
-            raise RemoteProtocolError(f"the order does not ask for {kind}, or not like this")
+            raise RemoteProtocolError(f"{type(message).__name__} is not due before a training or a model is open")
         return self._forest
 
     def _on_TakeAnswers(self, message: msg.TakeAnswers) -> msg.AnswersTaken:
@@ -308,10 +301,13 @@ class ColumnsWork:
             raise RemoteProtocolError("the answers are not those of a model")
         score = None
         if message.score:
+            self._scored.check(message)
             with private_errors(f"job {self.job}", "its labels cannot be used"):
                 score = self._score(message, rows)
         if message.keep:
             self.home.store.keep_answers(self.job, self._taken.loaded, rows, message.outputs, message.classes)
+        if message.score:
+            self._scored.note(message)
         return msg.AnswersTaken(score=score)
 
     def _score(self, message: msg.TakeAnswers, rows: NDArray[np.int64]) -> float:

@@ -11,11 +11,11 @@ from woodlot.protocols.linear.party import TAKES, LinearParty, State
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import linear
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.linear_encrypted import StartEncrypted
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.service.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import TakenOrder, private_errors
+from woodlot.service.party_plan import OrderedDescent
 
 
 class LinearWork(ColumnsWork):
@@ -25,6 +25,7 @@ class LinearWork(ColumnsWork):
         super().__init__(taken)
         self._linear: LinearParty | None = None
         order = taken.order
+        self._descent = OrderedDescent(order.plan) if isinstance(order, TrainLinearOrder) else None
         if isinstance(order, TrainLinearOrder) and order.holder == self.home.identity.name:
             self.home.policy.check_residuals(order.plan.residuals)
 
@@ -35,11 +36,14 @@ class LinearWork(ColumnsWork):
             raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
         if (kind not in TAKES and kind not in ENCRYPTED_TAKES) or isinstance(message, linear.OpenLinear):
             return super().handle(message)
-        if isinstance(message, StartEncrypted) and message.key_bits != self._due(TrainLinearOrder).plan.key_bits:
-            raise RemoteProtocolError("the order asks for a key of another length")
         if self._linear is None:
             raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")
-        return self._linear.handle(message)
+        if self._descent is not None:
+            self._descent.check(message)
+        reply = self._linear.handle(message)
+        if self._descent is not None:
+            self._descent.note(message)
+        return reply
 
     def _on_OpenLinear(self, message: linear.OpenLinear) -> Message:
         order = self._due(TrainLinearOrder)

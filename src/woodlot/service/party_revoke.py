@@ -14,6 +14,7 @@ from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
 from woodlot.service.orders import RevokeOrder
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import TakenOrder, private_errors
+from woodlot.service.party_plan import OrderedRegrowing
 
 
 class RevokeWork(ColumnsWork):
@@ -24,14 +25,16 @@ class RevokeWork(ColumnsWork):
         self._revocation = taken.order
         self._former: PartyForest | None = None
         self._kept = False
+        if taken.part.label is not None:  # they are shared, as in a training
+            self.home.policy.check_labels("shared")
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         handler: Callable[[Any], Message] | None = getattr(self, f"_on_{type(message).__name__}", None)
         if handler is not None:
             return handler(message)
-        if type(message) in REGROWING_TAKES and type(message) is not vertical.AskNodes:
-            return self._training().handle(message)
+        if type(message) in REGROWING_TAKES:
+            return self._ask(self._training(), message)
         raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
 
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
@@ -61,7 +64,8 @@ class RevokeWork(ColumnsWork):
                     sealed_only=self.home.policy.sealed_predictions,
                     n_jobs=self.home.n_jobs,
                 )
-        return self._forest.handle(message)
+            self._watch = OrderedRegrowing(former.structure.n_trees)
+        return self._ask(self._forest, message)
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
         kept = super()._on_KeepModel(message)

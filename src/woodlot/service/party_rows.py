@@ -22,12 +22,14 @@ from woodlot.protocols.horizontal.methods import client_of
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import row_jobs as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.secure_sum import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
+from woodlot.service.party_plan import Once
 from woodlot.trees.predict import Predictor
 
 
@@ -68,13 +70,17 @@ class TrainRowsWork:
                 job=taken.job,
                 signer=home,
                 shared_secret=home.shared_secret,
+                allow_two=home.policy.allow_two,
                 n_jobs=home.n_jobs,
                 blocks=_blocks(taken, columns, part.label),
             )
             self._client = client_of(order.plan, own)
+        self._parties = order.parties
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
+        if isinstance(message, OpenSums) and set(message.clients) != set(self._parties):
+            raise RemoteProtocolError("sums are over all parties of the order, and over nobody else")
         return self._client.handle(message)
 
 
@@ -119,6 +125,7 @@ class PredictRowsWork:
 
     def __init__(self, taken: TakenOrder[PredictRowsOrder]) -> None:
         self._taken = taken
+        self._asked = Once()
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
@@ -127,6 +134,7 @@ class PredictRowsWork:
         taken, home = self._taken, self._taken.home
         if message.model != taken.order.model:
             raise RemoteProtocolError("the order is for another model")
+        self._asked.check(message)  # any forest could be sent, and its score tells of the labels
         forest, part = _read_forest(message)
         table = taken.loaded
         with private_errors(f"job {taken.job}", "its table does not have the columns that the model was trained with"):
@@ -139,6 +147,7 @@ class PredictRowsWork:
             with private_errors(f"job {taken.job}", "its labels cannot be used"):
                 score = score_of(natural_type(table.values(taken.part.label)), outputs, forest.classes)
         home.store.keep_answers(taken.job, table, np.arange(table.n_rows), outputs, forest.classes)
+        self._asked.note(message)
         return msg.RowsPredicted(n_rows=table.n_rows, score=score)
 
 

@@ -146,6 +146,8 @@ class Holdings:
         The client's identity, by which it signs its keys for secure sums.
     shared_secret : bytes or None
         From the configuration, the same at every client; needed where there is no identity.
+    allow_two : bool
+        Whether this client adds its numbers to those of one other alone, where the plan would have it so.
     n_jobs : int
         Threads.
     blocks : callable or None
@@ -165,6 +167,7 @@ class Holdings:
     job: str = "local"
     signer: Signer | None = None
     shared_secret: bytes | None = None
+    allow_two: bool = True
     n_jobs: int = 1
     blocks: Callable[[], Blocks] | None = None
 
@@ -186,7 +189,7 @@ class Holdings:
             signer=self.signer,
             shared_secret=self.shared_secret if mode == "secure" else None,
             mode=mode,
-            allow_two=allow_two,
+            allow_two=allow_two and self.allow_two,
             recover=recover,
             data_digest=self.data_digest,
         )

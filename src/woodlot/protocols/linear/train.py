@@ -91,7 +91,8 @@ Told = Generator[Round, dict[str, Message], Any]
 """Rounds, and what comes of them."""
 
 
-def _start_of(plan: LinearPlan) -> dict[str, Any]:
+def start_of(plan: LinearPlan) -> dict[str, Any]:
+    """What the label holder is told of the plan."""
     return {
         "task": plan.task,
         "strength": plan.strength,
@@ -105,7 +106,7 @@ def _clear(
     plan: LinearPlan, columns: dict[str, int], holder: str, n_rows: int
 ) -> Generator[Round, dict[str, Message], Descended]:
     """Residuals are everybody's."""
-    start = msg.StartLinear(**_start_of(plan))
+    start = msg.StartLinear(**start_of(plan))
     started = reply_of((yield Round("start", {holder: start}))[holder], msg.LinearStarted, holder)
     _check_scores(started.residuals, n_rows, holder)
     n_scores, residuals = started.residuals.shape[1], started.residuals
@@ -130,7 +131,7 @@ def _encrypted(
 ) -> Generator[Round, dict[str, Message], Descended]:
     """Residuals are under the label holder's key; a party has the slopes of its own weights, and nobody else has."""
     others = {party: n for party, n in columns.items() if party != holder}
-    start = blind.StartEncrypted(**_start_of(plan), key_bits=plan.key_bits, columns=others)
+    start = blind.StartEncrypted(**start_of(plan), key_bits=plan.key_bits, columns=others)
     started = reply_of((yield Round("start", {holder: start}))[holder], blind.EncryptedStart, holder)
     if started.n_scores < 1:
         raise RemoteProtocolError(f"{holder} speaks of {started.n_scores} scores")

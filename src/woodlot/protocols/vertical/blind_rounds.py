@@ -24,7 +24,6 @@ from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.messages.blind import (
     BlindSums,
     EncryptedLabels,
-    EncryptLabels,
     GrowBlind,
     PlantBlind,
     ResolvedTies,
@@ -38,7 +37,6 @@ from woodlot.protocols.messages.vertical import GrowLevel, HolderOffers, Offers,
 from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.replies import reply_of
-from woodlot.trees.sampling import derive_seed
 
 Replies: TypeAlias = Generator[Round, dict[str, Message], dict[str, Message]]
 
@@ -51,15 +49,7 @@ def encrypt_labels(
 ) -> Generator[Round, dict[str, Message], tuple[EncryptedLabels, StartBlind]]:
     """The others get the labels encrypted, under a key that only the label holder has."""
     others = [p for p in active if p != holder]
-    ask = EncryptLabels(
-        task=plan.task,
-        seed=derive_seed(plan.seed, "labels"),
-        reveal_unit=plan.min_impurity_decrease > 0,
-        key_bits=plan.key_bits,
-        bootstrap=plan.bootstrap,
-        max_samples=plan.max_samples,
-        others=bool(others),
-    )
+    ask = plan.encrypt_message(others=bool(others))
     answer = reply_of((yield Round("encrypt", {holder: ask}))[holder], EncryptedLabels, holder)
     start = plan.blind_start(n_rows, answer)
     if others:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2, sqrt
 from typing import Any, Literal
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages.blind import EncryptedLabels, StartBlind
-from woodlot.protocols.messages.vertical import EncodedLabels, GrowthStart, StartForest
+from woodlot.protocols.messages.blind import EncryptedLabels, EncryptLabels, StartBlind
+from woodlot.protocols.messages.vertical import EncodedLabels, GrowthStart, ShareLabels, StartForest
 from woodlot.trees.grow import GrowthRules
 from woodlot.trees.predict import Vote
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
@@ -120,6 +120,28 @@ class ForestPlan:
             together = max(1, min(together, at_most))
         return [range(t, min(t + together, self.n_estimators)) for t in range(0, self.n_estimators, together)]
 
+    def share_message(self) -> ShareLabels:
+        """What the label holder is asked where everybody gets the labels under a code."""
+        return ShareLabels(
+            task=self.task,
+            seed=derive_seed(self.seed, "labels"),
+            balanced=self.class_weight == "balanced",
+            class_weight=self.class_weight if isinstance(self.class_weight, tuple) else (),
+            reveal_unit=self.min_impurity_decrease > 0,
+        )
+
+    def encrypt_message(self, *, others: bool) -> EncryptLabels:
+        """What the label holder is asked where labels stay with it; whether others have columns."""
+        return EncryptLabels(
+            task=self.task,
+            seed=derive_seed(self.seed, "labels"),
+            reveal_unit=self.min_impurity_decrease > 0,
+            key_bits=self.key_bits,
+            bootstrap=self.bootstrap,
+            max_samples=self.max_samples,
+            others=others,
+        )
+
     def start_message(self, n_rows: int, answer: EncodedLabels) -> StartForest:
         """What every party is told: the encoded labels, the rules and the seeds."""
         labels = answer.labels if self.task == "classes" else answer.targets
@@ -136,10 +158,16 @@ class ForestPlan:
             raise RemoteProtocolError("the label holder did not send one weight per row")
         weights = None if answer.weights is None else answer.weights.astype(np.int64)
         sampling = self.sampling(n_rows, weights, answer.weight_factor)
-        rules = self.rules(n_rows, sampling.tree_weight(n_rows))
         return {
             "weights": answer.weights,
             "n_classes": len(answer.classes) if self.task == "classes" else 0,
+            **self._growth(n_rows, sampling),
+        }
+
+    def _growth(self, n_rows: int, sampling: Bootstrap) -> dict[str, Any]:
+        """What a start tells that follows from the plan."""
+        rules = self.rules(n_rows, sampling.tree_weight(n_rows))
+        return {
             "entropy": rules.entropy,
             "max_depth": rules.max_depth,
             "min_samples_split": rules.min_samples_split,
@@ -151,6 +179,15 @@ class ForestPlan:
             "n_draws": sampling.n_draws,
             "balance": sampling.balance,
         }
+
+    def is_started_by(self, start: GrowthStart, n_rows: int) -> bool:
+        """Party: whether a start is one of this plan; weights are the label holder's, and so is their factor."""
+        weights = None if start.weights is None else start.weights.astype(np.int64)
+        sampling = self.sampling(n_rows, weights, 1.0)
+        if weights is not None and isinstance(self.max_samples, float):
+            sampling = replace(sampling, n_draws=start.n_draws)
+        told = all(getattr(start, name) == value for name, value in self._growth(n_rows, sampling).items())
+        return told and (start.n_classes == 0) == (self.task == "targets")
 
 
 def n_draws(max_samples: int | float | None, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> int:

@@ -34,7 +34,6 @@ from woodlot.protocols.messages.vertical import (
     OpenTraining,
     Partition,
     PlantTrees,
-    ShareLabels,
     StartForest,
     TableSummary,
 )
@@ -49,7 +48,7 @@ from woodlot.trees.grow import entropy_scale
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.sampling import derive_seed, tree_keys
+from woodlot.trees.sampling import tree_keys
 from woodlot.trees.skeleton import Skeleton
 
 Rounds = Generator[Round, dict[str, Message], Any]
@@ -114,14 +113,7 @@ def _share_labels(
     plan: ForestPlan, n_rows: int, active: tuple[str, ...], holder: str
 ) -> Generator[Round, dict[str, Message], tuple[EncodedLabels, StartForest]]:
     """Everybody gets the labels under a code."""
-    share = ShareLabels(
-        task=plan.task,
-        seed=derive_seed(plan.seed, "labels"),
-        balanced=plan.class_weight == "balanced",
-        class_weight=plan.class_weight if isinstance(plan.class_weight, tuple) else (),
-        reveal_unit=plan.min_impurity_decrease > 0,
-    )
-    answer = reply_of((yield Round("prepare", {holder: share}))[holder], EncodedLabels, holder)
+    answer = reply_of((yield Round("prepare", {holder: plan.share_message()}))[holder], EncodedLabels, holder)
     start = plan.start_message(n_rows, answer)
     yield Round("prepare", dict.fromkeys(active, start))
     return answer, start

@@ -1,0 +1,241 @@
+"""Holds jobs over columns to what the user has signed: a coordinator that asks for more, or otherwise, is refused.
+
+Each class here watches the messages of one kind of order. `check` refuses a message and changes nothing; `note` is told
+of every message that the party has then answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.train import start_of
+from woodlot.protocols.messages import linear, vertical
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.blind import EncryptLabels, PlantBlind
+from woodlot.protocols.messages.linear_encrypted import AskSlopes, DescendMasked, StartEncrypted
+from woodlot.protocols.messages.sealed import AskSealed
+from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
+from woodlot.protocols.vertical.out_of_bag import curve_sizes
+from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.runtime.codec import encode
+from woodlot.service.orders import PredictOrder
+
+ASKED: dict[str, tuple[type[Message], ...]] = {
+    "one-round": (vertical.AskDecisions,),
+    "classical": (vertical.AskNodes,),
+    "sealed": (OpenSums, StartSums, AskSealed),
+}
+"""What a prediction asks of a party, by how it was ordered."""
+
+_Shuffle = tuple[int | None, int]
+
+
+class Watch(Protocol):
+    """Compares what is asked with what was ordered."""
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        ...
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+        ...
+
+
+class Once:
+    """Lets one question through: the same one as often as it comes, and no other.
+
+    For answers that tell a little of many labels at a time: who could ask again and again would learn each of them.
+    """
+
+    def __init__(self) -> None:
+        self._asked: bytes | None = None
+
+    def check(self, message: Message) -> None:
+        """Refuse another question than the one that was answered."""
+        if self._asked not in (None, _digest(message)):
+            raise RemoteProtocolError(f"{type(message).__name__} is answered once in a job, and this is another one")
+
+    def note(self, message: Message) -> None:
+        """This question was answered."""
+        self._asked = _digest(message)
+
+
+class OrderedTraining:
+    """A training does what its plan says: its trees, its rules, and at most one score out of bag."""
+
+    def __init__(self, plan: ForestPlan, n_rows: int) -> None:
+        self._plan, self._n_rows = plan, n_rows
+        self._planted = 0
+        self._judged = Once()
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        if not self._is_ordered(message):
+            raise _not_ordered(message)
+        if isinstance(message, vertical.OutOfBagAnswers):
+            self._judged.check(message)
+
+    def _is_ordered(self, message: Message) -> bool:
+        plan, left = self._plan, self._plan.n_estimators - self._planted
+        match message:
+            case vertical.OpenTraining():
+                return message.max_bins == plan.max_bins and self._planted == 0
+            case vertical.ShareLabels():
+                return _same(message, plan.share_message())
+            case EncryptLabels():
+                return _same(message, plan.encrypt_message(others=message.others))
+            case vertical.GrowthStart():
+                return plan.is_started_by(message, self._n_rows)
+            case vertical.PlantTrees() | PlantBlind():
+                return message.first_tree == self._planted and message.n_trees <= left
+            case vertical.OutOfBagAnswers():
+                return plan.out_of_bag is not None and left == 0 and _is_curve(message, plan.n_estimators)
+            case vertical.AskDecisions():  # only to score out of bag
+                return plan.out_of_bag is not None and _is_plain(message)
+        return not isinstance(message, ASKED["classical"] + ASKED["sealed"])
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+        if isinstance(message, vertical.PlantTrees | PlantBlind):
+            self._planted += message.n_trees
+        elif isinstance(message, vertical.OutOfBagAnswers):
+            self._judged.note(message)
+
+
+class OrderedRegrowing:
+    """A revocation grows each tree anew at most once, and scores the forest out of bag at most once."""
+
+    def __init__(self, n_trees: int) -> None:
+        self._n_trees = n_trees
+        self._planted: set[int] = set()
+        self._judged = Once()
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        if not self._is_ordered(message):
+            raise _not_ordered(message)
+        if isinstance(message, vertical.OutOfBagAnswers):
+            self._judged.check(message)
+
+    def _is_ordered(self, message: Message) -> bool:
+        match message:
+            case vertical.OpenTraining():
+                return not self._planted
+            case vertical.ReplantTrees():
+                return self._planted.isdisjoint(message.trees.tolist())
+            case vertical.OutOfBagAnswers():
+                return _is_curve(message, self._n_trees)
+            case vertical.AskDecisions():
+                return _is_plain(message)
+        return not isinstance(message, ASKED["classical"] + ASKED["sealed"])
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+        if isinstance(message, vertical.ReplantTrees):
+            self._planted |= set(message.trees.tolist())
+        elif isinstance(message, vertical.OutOfBagAnswers):
+            self._judged.note(message)
+
+
+class OrderedPrediction:
+    """A prediction is asked for as was ordered: in this form, of these parties, one feature shuffled or none."""
+
+    def __init__(self, order: PredictOrder) -> None:
+        self._order = order
+        self._shuffle: _Shuffle | None = None
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        order = self._order
+        ordered = isinstance(message, ASKED[order.how])
+        if isinstance(message, vertical.AskDecisions):
+            ordered &= message.wire == order.wire
+        if isinstance(message, vertical.AskDecisions | AskSealed):
+            ordered &= self._may_shuffle((message.shuffled, message.seed))
+        if isinstance(message, OpenSums | AskSealed):
+            ordered &= set(message.clients) <= set(order.parties)
+        if not ordered:
+            raise _not_ordered(message)
+
+    def _may_shuffle(self, shuffle: _Shuffle) -> bool:
+        """Every way to shuffle shows other outcomes: one is paid for."""
+        feature, seed = shuffle
+        ordered = self._order.shuffled
+        if feature is not None and (ordered is None or seed != ordered[1]):
+            return False
+        return self._shuffle in (None, shuffle)
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+        if isinstance(message, vertical.AskDecisions | AskSealed):
+            self._shuffle = (message.shuffled, message.seed)
+
+
+class OrderedScore:
+    """Where no plan says how a forest is grown here: its rows are scored out of bag, and nothing else is asked."""
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        if not isinstance(message, vertical.AskDecisions) or not _is_plain(message):
+            raise _not_ordered(message)
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+
+
+class OrderedDescent:
+    """A linear model is fitted as was ordered, in at most as many steps."""
+
+    def __init__(self, plan: LinearPlan) -> None:
+        self._plan = plan
+        self._asked: dict[type[Message], int] = {}
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        plan, asked = self._plan, self._asked.get(type(message), 0)
+        match message:
+            case linear.StartLinear():
+                ordered = _same(message, linear.StartLinear(**start_of(plan)))
+            case StartEncrypted():
+                start = StartEncrypted(**start_of(plan), key_bits=plan.key_bits, columns=message.columns)
+                ordered = _same(message, start)
+            case linear.Advance():
+                ordered = asked < plan.max_iter
+            case linear.Descend() | DescendMasked() | AskSlopes():
+                ordered = asked <= plan.max_iter  # once more than there are steps
+            case _:
+                ordered = True
+        if not ordered:
+            raise _not_ordered(message)
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+        self._asked[type(message)] = self._asked.get(type(message), 0) + 1
+
+
+def _is_plain(message: vertical.AskDecisions) -> bool:
+    return message.wire == "decisions" and message.shuffled is None
+
+
+def _is_curve(message: vertical.OutOfBagAnswers, n_trees: int) -> bool:
+    return np.array_equal(message.sizes, curve_sizes(n_trees))
+
+
+def _same(message: Message, ordered: Message) -> bool:
+    """Whether two messages without arrays say the same."""
+    return msgspec.structs.asdict(message) == msgspec.structs.asdict(ordered)
+
+
+def _digest(message: Message) -> bytes:
+    return hashlib.sha256(encode(message)).digest()
+
+
+def _not_ordered(message: Message) -> RemoteProtocolError:
+    return RemoteProtocolError(f"the order does not ask for {type(message).__name__}, or not like this")

@@ -1,0 +1,326 @@
+"""A coordinator that asks a party for more than the user has ordered: it is refused, and the job goes on as ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hospitals import LABEL, ROW_POLICY, TABLE, patients
+from party_bench import Bench, Recorded, play, recorded_jobs
+from small_jobs import PARTIES, PLAN
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.horizontal.client import Holdings
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.train import start_of
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import linear, vertical
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.linear_encrypted import AskSlopes, StartEncrypted
+from woodlot.protocols.messages.row_jobs import PredictRows
+from woodlot.protocols.messages.sealed import AskSealed
+from woodlot.protocols.messages.secure_sum import OpenSums
+from woodlot.protocols.vertical.files import StoredForest, save_parts
+from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.till import Till
+from woodlot.service.orders import (
+    Part,
+    PredictOrder,
+    PredictRowsOrder,
+    RevokeOrder,
+    TrainOrder,
+    TrainRowsOrder,
+    common_fields,
+)
+from woodlot.service.party_jobs import PartyJob
+from woodlot.service.party_plan import OrderedDescent
+
+NOT_ORDERED = "the order does not ask for"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    with recorded_jobs(tmp_path_factory.mktemp("jobs")) as made:
+        yield made
+
+
+def changed(message: Message, **fields: Any) -> Message:
+    return msgspec.structs.replace(message, **fields)
+
+
+def refuses(job: PartyJob, message: Message, words: str = NOT_ORDERED) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        job.handle(decode(encode(message)))
+
+
+# --- training ---
+
+
+def other_questions(message: Message, n_rows: int) -> list[Message]:
+    """What a coordinator might ask instead."""
+    match message:
+        case vertical.OpenTraining():
+            return [changed(message, max_bins=16)]
+        case vertical.ShareLabels():
+            return [changed(message, reveal_unit=True), changed(message, seed=1), changed(message, balanced=True)]
+        case vertical.StartForest():
+            more: list[dict[str, Any]] = [
+                {"max_depth": 9}, {"min_samples_split": 3}, {"min_samples_leaf": 2}, {"min_weight": 2}, {"n_draws": 1},
+                {"entropy": True}, {"whole_tree": True}, {"order_seed": 1}, {"bootstrap_seed": None}, {"balance": True},
+            ]  # fmt: skip
+            return [changed(message, **one) for one in more]
+        case vertical.PlantTrees():
+            three = changed(message, n_trees=3, candidates=np.ones(3, np.uint8))
+            return [three, changed(message, first_tree=1), changed(message, first_tree=100)]
+        case vertical.OutOfBagAnswers():
+            # one forest for each row, right in that row alone, would tell each label by its score
+            every = np.zeros((n_rows, n_rows), np.uint8)
+            oracle = {"sizes": np.arange(1, n_rows + 1, dtype=np.uint32), "classes": every.ravel()}
+            return [changed(message, **oracle), changed(message, sizes=np.array([1, 1], np.uint32))]
+        case vertical.AskDecisions():
+            return [changed(message, wire="ranks"), changed(message, wire="leaves"), changed(message, shuffled=0)]
+    return []
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_training_is_the_one_that_was_signed(recorded: Recorded, party: str) -> None:
+    played = recorded.plays["train"]
+    n_rows = played.outcome.aligned.n_rows
+    job, tried, said = recorded.bench.job(party, played.job), set(), {}
+    for asked, answered in zip(played.asked[party], played.answered[party], strict=True):
+        message = decode(asked)
+        for other in other_questions(message, n_rows):
+            refuses(job, other)
+            tried.add(type(message))
+        assert encode(job.handle(message)) == answered
+        said[type(message)] = message
+    assert tried == {kind for kind in said if other_questions(said[kind], n_rows)}
+    assert len(tried) == (6 if party == "bank" else 4)
+    # all trees are there: none is grown again, or beyond them
+    refuses(job, said[vertical.OpenTraining])
+    refuses(job, said[vertical.PlantTrees])
+    refuses(job, changed(said[vertical.PlantTrees], first_tree=PLAN.n_estimators))
+
+
+def test_labels_are_judged_by_once(recorded: Recorded) -> None:
+    played = recorded.plays["train"]
+    job = recorded.bench.job("bank", played.job)
+    replies = [(message, job.handle(message)) for message in map(decode, played.asked["bank"])]
+    asked, told = next(pair for pair in replies if isinstance(pair[0], vertical.OutOfBagAnswers))
+    assert encode(job.handle(asked)) == encode(told)
+    refuses(job, changed(asked, classes=1 - asked.classes), "answered once in a job")  # type: ignore[attr-defined]
+
+
+def test_nothing_is_scored_out_of_bag_unless_it_was_ordered(recorded: Recorded) -> None:
+    bench, scored = recorded.bench, recorded.plays["train"]
+    plan = replace(PLAN, out_of_bag=None)
+    played = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=plan, settings="{}"))
+    questions = [m for m in map(decode, scored.asked["bank"]) if isinstance(m, vertical.OutOfBagAnswers)]
+    questions.append(vertical.AskDecisions(wire="decisions", shuffled=None, seed=0))
+    job = bench.job("bank", played.job)
+    for asked in played.asked["bank"]:
+        job.handle(decode(asked))
+        for question in questions:
+            refuses(job, question, f"{NOT_ORDERED}|is not due")
+    assert len(questions) == 2
+
+
+# --- predicting ---
+
+
+def ready_to_predict(recorded: Recorded, **fields: Any) -> PartyJob:
+    """A prediction that the bank was ordered, with its model in use."""
+    bench, trained = recorded.bench, recorded.plays["train"]
+    ordered = bench.fields() | {"model": trained.job, "alignment": recorded.plays["align"].job} | fields
+    order = PredictOrder(**ordered)
+    job = bench.job("bank", order.job)
+    job.handle(bench.opening(order))
+    used = next(m for m in map(decode, recorded.plays["predict"].asked["bank"]) if isinstance(m, msg.UseModel))
+    job.handle(used)
+    return job
+
+
+def test_one_feature_is_shuffled_in_the_way_that_was_ordered(recorded: Recorded) -> None:
+    asked = vertical.AskDecisions(wire="decisions", shuffled=0, seed=5)
+    job = ready_to_predict(recorded, shuffled=(0, 5))
+    refuses(job, changed(asked, seed=6))
+    told = encode(job.handle(asked))
+    for other in (changed(asked, shuffled=1), changed(asked, shuffled=None, seed=0)):
+        refuses(job, other)
+    assert encode(job.handle(asked)) == told
+    assert encode(ready_to_predict(recorded).handle(changed(asked, shuffled=None))) != told
+
+
+def test_sealed_answers_are_added_among_the_parties_of_the_order(recorded: Recorded) -> None:
+    job, strangers = ready_to_predict(recorded, how="sealed"), ("bank", "post", "shop")
+    refuses(job, OpenSums(clients=strangers, mode="secure"))
+    refuses(job, OpenSums(clients=("bank", "post"), mode="secure"))
+    block = AskSealed(
+        round=0, clients=strangers, first_row=0, n_rows=1, first_leaf=0, n_leaves=1, shuffled=None, seed=0
+    )
+    refuses(job, block)
+
+
+def test_labels_score_one_prediction(recorded: Recorded) -> None:
+    n = recorded.plays["align"].outcome.n_rows
+    job = ready_to_predict(recorded, score_at="bank")
+    answers = msg.TakeAnswers(outputs=np.eye(2)[np.arange(n) % 2], classes=("no", "yes"), keep=False, score=True)
+    score = job.handle(answers).score  # type: ignore[attr-defined]
+    one_row_else = np.vstack([answers.outputs[:1, ::-1], answers.outputs[1:]])
+    refuses(job, changed(answers, outputs=one_row_else), "answered once in a job")
+    assert job.handle(answers).score == score  # type: ignore[attr-defined]
+
+
+# --- revoking ---
+
+
+def test_a_revocation_shares_no_labels_that_are_learnt_from_encrypted_only(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
+    bench.change_policy("bank", labels="encrypted")
+    for label in ("late", None):
+        part = Part(table="customers", label=label)
+        fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].certificate})
+        order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
+        job = bench.job("bank", order.job)
+        if label is not None:
+            with pytest.raises(PolicyError, match="under encryption only"):
+                job.handle(bench.opening(order))
+        else:
+            assert job.handle(bench.opening(order)).n_aligned == trained.outcome.aligned.n_rows  # type: ignore[attr-defined]
+    bench.close()
+
+
+def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None:
+    bench, trained = recorded.bench, recorded.plays["train"]
+    part = Part(table="customers", label="late")
+    fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].certificate})
+    order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
+    job = bench.job("bank", order.job)
+    job.handle(bench.opening(order))
+    said = {type(m): m for m in map(decode, (*trained.asked["bank"], *recorded.plays["predict"].asked["bank"]))}
+    shared = [job.handle(said[kind]) for kind in (msg.UseModel, vertical.OpenTraining, vertical.ShareLabels)][-1]
+    job.handle(changed(said[vertical.StartForest], labels=shared.labels))  # type: ignore[attr-defined]
+    plain = said[vertical.AskDecisions]
+    for other in (changed(plain, wire="ranks"), changed(plain, shuffled=0)):
+        refuses(job, other)
+    n = trained.outcome.aligned.n_rows
+    for other in other_questions(said[vertical.OutOfBagAnswers], n):
+        refuses(job, other)
+    assert isinstance(job.handle(plain), vertical.Decisions)
+    answers = said[vertical.OutOfBagAnswers]
+    assert isinstance(job.handle(answers), vertical.OutOfBagScores)
+    refuses(job, changed(answers, classes=1 - answers.classes), "answered once in a job")  # type: ignore[attr-defined]
+
+
+# --- rows ---
+
+
+@pytest.fixture
+def rows_bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path, {party: {TABLE: patients(k + 1)} for k, party in enumerate(PARTIES)})
+    with closing(Journal(tmp_path / "journal.sqlite", durable=False)) as journal:
+        for party in PARTIES:
+            bench.change_policy(party, protocols=tuple(ROW_POLICY["protocols"]), train=("*",), predict=("*",))
+            bench.homes[party] = replace(bench.homes[party], till=lambda job: Till(journal.job(job)))
+        yield bench
+    bench.close()
+
+
+GROWTH: dict[str, Any] = {
+    "task": "classes", "n_estimators": 2, "criterion": "gini", "max_depth": 2, "min_samples_split": 2,
+    "min_samples_leaf": 2, "max_features": None, "bootstrap": False, "max_samples": None, "max_bins": None, "seed": 1,
+}  # fmt: skip
+
+
+def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
+    bench = rows_bench
+    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].certificate for p in PARTIES}
+    three = (*PARTIES, "post")
+    fields = common_fields(dict.fromkeys(three, part), certificates | {"post": certificates["shop"]})
+    order = TrainRowsOrder(**fields, plan=CollaborativePlan(**GROWTH, allow_two=True), settings="{}")
+    job = bench.job("bank", order.job)
+    job.handle(bench.opening(order))  # three parties: nobody is asked to add its numbers to those of one other
+    for clients in (PARTIES, ("bank", "post"), (*three, "mill"), ("bank", "mill", "shop")):
+        refuses(job, OpenSums(clients=tuple(sorted(clients)), mode="secure"), "over all parties of the order")
+    refuses(job, OpenSums(clients=tuple(sorted(three)), mode="secure"), "is not due")  # of these, but not yet
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_plan_for_two_is_for_those_who_allow_it(allowed: bool) -> None:
+    own: Any = {"name": "bank", "table": None, "target": None, "lasting": None}
+    secret = {"entropy": lambda purpose: bytes(32), "shared_secret": bytes(range(16))}
+    sums = Holdings(**own, **secret, allow_two=allowed).sum_client("secure", True, recover=True)
+    opening = OpenSums(clients=PARTIES, mode="secure")
+    if allowed:
+        sums.handle(opening)
+    else:
+        with pytest.raises(PolicyError, match="sums over 2 clients"):
+            sums.handle(opening)
+
+
+def test_one_forest_is_scored_at_a_party(rows_bench: Bench, tmp_path: Path) -> None:
+    bench = rows_bench
+    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].certificate for p in PARTIES}
+    files = []
+    for seed in (1, 2):
+        fields = common_fields(dict.fromkeys(PARTIES, part), certificates)
+        plan = LocalPlan(**GROWTH | {"seed": seed, "max_features": 1})
+        forest, whole = play(bench, TrainRowsOrder(**fields, plan=plan, settings="{}")).outcome
+        folder = tmp_path / f"model {seed}"
+        save_parts(folder, StoredForest(forest, {}, {HOLDER: whole}, {}))
+        root = folder / "coordinator"
+        files.append({str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()})
+    fields = common_fields({"bank": part}, certificates)
+    order = PredictRowsOrder(**fields, model="0" * 32)
+    job = bench.job("bank", order.job)
+    job.handle(bench.opening(order))
+    one, another = (
+        PredictRows(model="0" * 32, files={name: np.frombuffer(data, np.uint8) for name, data in some.items()})
+        for some in files
+    )
+    told = encode(job.handle(one))
+    refuses(job, another, "answered once in a job")
+    assert encode(job.handle(one)) == told
+
+
+# --- linear models ---
+
+
+def test_a_descent_has_the_steps_that_were_ordered() -> None:
+    plan = LinearPlan(
+        task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
+        max_iter=2, tol=1e-4, key_bits=1024,
+    )  # fmt: skip
+    watch = OrderedDescent(plan)
+    start = linear.StartLinear(**start_of(plan))
+    hidden = StartEncrypted(**start_of(plan), key_bits=1024, columns={"shop": 3})
+    for right in (start, hidden):
+        watch.check(right)
+        for wrong in ({"strength": 0.0}, {"balanced": True}, {"fit_intercept": False}):
+            with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+                watch.check(changed(right, **wrong))
+    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+        watch.check(changed(hidden, key_bits=512))
+    none = np.zeros((1, 1))
+    steps: dict[Message, int] = {
+        linear.Advance(scores=none, products=none): 2,
+        linear.Descend(step=none[0], residuals=none, penalty=0.0, curvature=1.0): 3,
+        AskSlopes(ciphertexts=np.empty(0, np.uint8)): 3,
+    }
+    for message, n in steps.items():
+        for _ in range(n):
+            watch.check(message)
+            watch.note(message)
+        with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+            watch.check(message)
