@@ -256,6 +256,28 @@ def test_one_mask_never_covers_two_vectors(trained: Trained) -> None:
     assert encode(other.sums.handle(opening)) != encode(mine.sums.handle(opening))
 
 
+def test_answers_about_different_rows_do_not_add_up(trained: Trained) -> None:
+    """What all parties allow for one row is its leaf; what they allow for a row each would tell of their splits."""
+    parties, n_leaves = trained.parties(), trained.forest.structure.n_leaves
+    _, said = play(trained, parties)
+    ask = msg.AskSealed(
+        round=1, clients=NAMES, first_row=0, n_rows=9, first_leaf=0, n_leaves=n_leaves, shuffled=None, seed=0
+    )
+
+    def zeros(**others: int) -> int:
+        asked = {name: ask if name == "ash" else msgspec.structs.replace(ask, **others) for name in NAMES}
+        told = [fresh[name].handle(message) for name, message in asked.items()]
+        return int((np.sum([answer.values for answer in told], axis=0, dtype=np.uint64) == 0).sum())  # type: ignore[attr-defined]
+
+    n_trees = trained.forest.structure.n_trees
+    for others, found in (({}, 9 * n_trees), ({"first_row": 9}, 0)):
+        fresh = trained.parties()
+        for asked, _ in said[:2]:
+            for name, data in asked.items():
+                fresh[name].handle(decode(data))
+        assert zeros(**others) == found
+
+
 # --- refusals ---
 
 

@@ -64,7 +64,7 @@ class Client:
 
     def handle(self, message: Message) -> Message:
         if isinstance(message, AddUp):
-            return self.sums.answer(message.order, self.vectors[message.which])
+            return self.sums.answer(message.order, self.vectors[message.which], bytes([message.which]))
         return self.sums.handle(message)
 
 
@@ -242,7 +242,7 @@ def test_masks_are_hkdf_and_chacha20_as_documented() -> None:
     messages = [decode(data) for data in seen]
     start = next(m for m in messages if isinstance(m, msg.StartSums))
     opening = next(m for m in messages if isinstance(m, msg.OpenSums))
-    tag = "woodlot secure sum 1"
+    tag = "woodlot secure sum 2"
     transcript = hashlib.sha256(msgspec.msgpack.encode((tag, "j", opening, start.introductions))).digest()
     assert {m.transcript for m in messages if isinstance(m, msg.SumsStarted)} == {transcript}
 
@@ -258,15 +258,43 @@ def test_masks_are_hkdf_and_chacha20_as_documented() -> None:
         assert start.introductions[name].share == private(name).public_key().public_bytes_raw()
     plain = np.array([5, 2**64 - 7, 1, (5 - 3 * 7 + 5) % 2**64], np.uint64)
     expected = plain.copy()
+    asked = hashlib.sha256(msgspec.msgpack.encode((b"", 0, names, b"\0"))).digest()
     for peer in ("ash", "cedar"):
         secret = private("beech").exchange(private(peer).public_key())
         first, second = sorted(("beech", peer))
-        info = msgspec.msgpack.encode((tag, 0, first, second, 4, 64, names))
+        info = msgspec.msgpack.encode((tag, 0, first, second, 4, 64, names, asked))
         mask = np.frombuffer(chacha20(hkdf(secret, transcript, info), 32), "<u8")
         expected = expected + mask if first == "beech" else expected - mask
     order = msg.SumOrder(round=0, clients=names, length=2, bound=(2**63 - 1) // 3)
-    reply = parties["beech"].sums.answer(order, np.array([5, -7]))
+    reply = parties["beech"].sums.answer(order, np.array([5, -7]), b"\0")
     assert reply.values.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("when", ["now", "before"])
+def test_clients_that_are_asked_different_things_have_no_sum(when: str) -> None:
+    """Else a coordinator would have the others count where they have no rows, and so be told one client's numbers."""
+    vectors = {name: [[7, 8], [0, 0]] for name in NAMES[:3]}
+
+    def asked(elsewhere: dict[int, int]) -> list[np.ndarray]:
+        """What is added up in two rounds, where all but the first are asked for something else in some of them."""
+        clients, found = clients_of(vectors), []
+        names, opening = tuple(clients), add_up(clients, [2])
+        first = next(opening)
+        second = opening.send({name: clients[name].handle(message) for name, message in first.requests.items()})
+        for name, message in second.requests.items():
+            clients[name].handle(message)
+        for number, which in enumerate((0, 0)):
+            order = msg.SumOrder(round=number, clients=names, length=2, bound=1000)
+            questions = {n: which if n == names[0] else elsewhere.get(number, which) for n in names}
+            replies = {n: clients[n].handle(AddUp(order=order, which=w)) for n, w in questions.items()}
+            try:
+                found.append(sum_of(order, "secure", replies).tolist())
+            except RemoteProtocolError:
+                found.append(None)
+        return found
+
+    assert asked({}) == [[21, 24], [21, 24]]
+    assert asked({1: 1} if when == "now" else {0: 1}) == ([[21, 24], None] if when == "now" else [None, None])
 
 
 @pytest.mark.parametrize("dtype", ["<u8", "<u4"])

@@ -20,6 +20,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.purse import Purse
 from woodlot.protocols.agreement import Entropy, Signer
 from woodlot.protocols.blocks import Blocks
+from woodlot.protocols.horizontal.releases import digest_of
 from woodlot.protocols.horizontal.schema import describe, map_classes, map_table
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages.base import Message
@@ -308,6 +309,10 @@ class HorizontalClient:
         if self._schema is None:
             raise RemoteProtocolError("no schema is in use here")
         return self._schema
+
+    def digest_of(self, message: Message) -> bytes:
+        """What is asked, and of which columns and classes: the same at all clients that are asked the same."""
+        return digest_of(self.schema) + digest_of(message)
 
     @property
     def rows(self) -> Field:

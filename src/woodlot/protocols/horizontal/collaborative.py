@@ -337,7 +337,7 @@ class CollaborativeClient(HorizontalClient):
         tally = self.tally(trees, message.average, message.min_rows, message.fraction_bits)[cells]
         if self._epsilon is not None:
             tally = self._noisy(message, tally, trees.structure.n_trees)
-        return self._sums.answer(message.order, tally.ravel())
+        return self._sums.answer(message.order, tally.ravel(), self.digest_of(message))
 
     def _noisy(self, message: msg.FillLeaves, tally: NDArray[np.int64], n_trees: int) -> NDArray[np.int64]:
         """Counts with noise: a row is counted in one leaf of every tree."""

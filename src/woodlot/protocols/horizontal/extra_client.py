@@ -180,7 +180,7 @@ class ExtraTreesClient(HorizontalClient):
         if isinstance(self._ordered.privacy, GlobalDP):
             raise RemoteProtocolError("CountOutside asks about rows, which are under differential privacy here")
         self._check_order(message.order, len(self._outside))
-        return self._sums.answer(message.order, self._outside)
+        return self._sums.answer(message.order, self._outside, self.digest_of(message))
 
     def _on_ProposeThresholds(self, message: msg.ProposeThresholds) -> msg.ThresholdsProposed:
         plan = self._ordered
@@ -218,7 +218,7 @@ class ExtraTreesClient(HorizontalClient):
         everything = np.zeros(self.table.n_rows, np.int64)
         counts = self._count_at(everything, 1, message.fraction_bits)
         query = pack(b"rows", message.fraction_bits.to_bytes(2, "big", signed=True))
-        return self._sums.answer(message.order, self._told(counts, query).ravel())
+        return self._sums.answer(message.order, self._told(counts, query).ravel(), self.digest_of(message))
 
     def _on_CountSplits(self, message: msg.CountSplits) -> Message:
         n_open = self._check_level(message)
@@ -235,7 +235,7 @@ class ExtraTreesClient(HorizontalClient):
         counts = self._count_splits(part, questions, width, message.fraction_bits)
         queries = width * len(np.unique(part.tree))
         told = self._told(counts.reshape(-1, counts.shape[-1]), digest_of(message), queries)
-        reply = self._sums.answer(message.order, told.ravel())
+        reply = self._sums.answer(message.order, told.ravel(), self.digest_of(message))
         self._commit(message, frontier)
         return reply
 
@@ -254,7 +254,7 @@ class ExtraTreesClient(HorizontalClient):
         for tree, (low, high) in enumerate(pairwise(first.tolist())):
             counts[low:high] = self._count_at(structure.leaf[ends[:, tree]] - low, high - low, 0)
         told = self._told(counts, digest_of(message), structure.n_trees)
-        reply = self._sums.answer(message.order, told.ravel())
+        reply = self._sums.answer(message.order, told.ravel(), self.digest_of(message))
         self._note(message)
         return reply
 

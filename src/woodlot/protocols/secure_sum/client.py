@@ -7,8 +7,10 @@ request asks for; what it returns is the reply.
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -113,6 +115,8 @@ class SumClient:
         self._opening: msg.OpenSums | None = None
         self._introduction = msg.SumIntroduction()
         self._masker: PlainMasker | None = None
+        self._asked = b""  # digest of all that has been answered
+        self._before: dict[int, bytes] = {}  # what it was before each round
 
     def handle(self, message: Message) -> Message:
         """Answer one message of the set-up; one that is not due, or not in order, is refused and changes nothing."""
@@ -188,7 +192,9 @@ class SumClient:
             raise RemoteProtocolError(f"no {what} is due while sums are {self.state} here")
         return self._masker
 
-    def answer(self, order: msg.SumOrder, values: NDArray[Any]) -> msg.MaskedVector | msg.PlainVector:
+    def answer(
+        self, order: msg.SumOrder, values: NDArray[Any], about: bytes = b""
+    ) -> msg.MaskedVector | msg.PlainVector:
         """Return the reply to a request: the numbers, masked for this order; the same order and numbers repeat it.
 
         Parameters
@@ -197,6 +203,9 @@ class SumClient:
             From the request.
         values : array of integers
             As many as were ordered, none beyond the bound.
+        about : bytes
+            Digest of what is asked. It is in the masks, with all that was asked before: were clients asked different
+            things, the coordinator would get no sum, and so not the numbers of one to whom the others add zeros.
 
         Raises
         ------
@@ -206,15 +215,16 @@ class SumClient:
             If a number is beyond the bound.
 
         """
-        vector = self._due("sum").mask(order.round, pack(order, values), order.clients)
+        vector = self._mask(order.round, pack(order, values), order.clients, about)
         if self._mode == "plain":
             return msg.PlainVector(round=order.round, values=vector)
         return msg.MaskedVector(round=order.round, values=vector)
 
-    def mask(self, round_id: int, numbers: NDArray[np.uint64], clients: tuple[str, ...]) -> Vector:
+    def mask(self, round_id: int, numbers: NDArray[np.uint64], clients: tuple[str, ...], about: bytes = b"") -> Vector:
         """Mask numbers that may be any of 64 bits, for protocols that can check their sums themselves.
 
-        The rules of rounds are those of `Masker.mask`; a session takes rounds of one kind only.
+        The rules of rounds are those of `Masker.mask`, and `about` is as for `answer`; a session takes rounds of one
+        kind only.
 
         Raises
         ------
@@ -222,4 +232,14 @@ class SumClient:
             As for `answer`.
 
         """
-        return self._due("masked answer").mask(round_id, numbers, clients)
+        return self._mask(round_id, numbers, clients, about, "masked answer")
+
+    def _mask(
+        self, round_id: int, numbers: Vector, clients: tuple[str, ...], about: bytes, what: str = "sum"
+    ) -> Vector:
+        masker, before = self._due(what), self._before.get(round_id, self._asked)
+        asked = sha256(msgspec.msgpack.encode((before, round_id, clients, about))).digest()
+        vector = masker.mask(round_id, numbers, clients, asked)
+        if round_id not in self._before:
+            self._before[round_id], self._asked = before, asked
+        return vector

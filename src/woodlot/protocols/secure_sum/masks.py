@@ -3,7 +3,7 @@
 Clients u < v have a key in common for each round. Both make the same mask of it; u adds it and v subtracts it::
 
     key    HKDF-SHA256(X25519(u, v), shared secret if any; salt = transcript,
-                       info = tag, round, u, v, length, bits, all clients of the round)
+                       info = tag, round, u, v, length, bits, all clients of the round, what is asked)
     mask   ChaCha20 keystream under this key, nonce zero, as little-endian integers; the key is used for this alone
 
 All sums are modulo 2^64, or modulo 2^32 for vectors of 32 bits.
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive
 
-TAG = "woodlot secure sum 1"
+TAG = "woodlot secure sum 2"
 """The protocol and its version; in everything that is signed, hashed or made a key of."""
 
 WIDTHS = ("<u8", "<u4")
@@ -59,7 +59,7 @@ class PlainMasker:
         self._recover = recover
         self._masked: dict[bytes | int, bytes] = {}
 
-    def mask(self, round_id: bytes | int, vector: Vector, survivors: Iterable[str]) -> Vector:
+    def mask(self, round_id: bytes | int, vector: Vector, survivors: Iterable[str], about: bytes = b"") -> Vector:
         """Return the vector as it leaves this client; the vector itself is not changed.
 
         The same round, vector and clients give the same bytes again. Anything else under a round that was used before
@@ -74,6 +74,8 @@ class PlainMasker:
             This client's numbers, negative ones as two's complement.
         survivors : iterable of str
             The clients of this round.
+        about : bytes
+            Tells what the numbers are; only masks of clients that were told the same cancel.
 
         Raises
         ------
@@ -86,18 +88,18 @@ class PlainMasker:
         if vector.ndim != 1 or vector.dtype.str not in WIDTHS:
             raise LocalProtocolError("only vectors of unsigned integers of 32 or 64 bits are masked")
         clients = tuple(sorted(survivors))
-        about = (round_id, vector.size, 8 * vector.dtype.itemsize, clients)
-        digest = hashlib.sha256(msgspec.msgpack.encode(about))
+        terms = (round_id, vector.size, 8 * vector.dtype.itemsize, clients, about)
+        digest = hashlib.sha256(msgspec.msgpack.encode(terms))
         digest.update(np.ascontiguousarray(vector).data)
         known = self._masked.get(round_id)
         if known is None:
             self._check_clients(clients)
         elif known != digest.digest():
             raise RemoteProtocolError(
-                "this round was used before, for other numbers or other clients; a mask is used once, "
+                "this round was used before, for other numbers, clients or questions; a mask is used once, "
                 "so repeat the sum under a new round"
             )
-        result = self._apply(vector, round_id, clients)
+        result = self._apply(vector, round_id, clients, about)
         if known is None:
             self._masked[round_id] = digest.digest()
             self._clients = clients
@@ -128,7 +130,7 @@ class PlainMasker:
         if len(clients) < len(self._clients) and not self._recover:
             raise PolicyError("this client does not repeat a sum without some of the others")
 
-    def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...]) -> Vector:
+    def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...], about: bytes) -> Vector:
         return vector.copy()
 
 
@@ -157,15 +159,15 @@ class Masker(PlainMasker):
         self._transcript = transcript
         self._secrets = dict(secrets)
 
-    def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...]) -> Vector:
+    def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...], about: bytes) -> Vector:
         result = vector.copy()
         mask = np.empty_like(result)
         for peer in clients:
             if peer == self.name:
                 continue
             first, second = sorted((self.name, peer))
-            about = (round_id, first, second, vector.size, 8 * vector.dtype.itemsize, clients)
-            key = derive(TAG, self._secrets[peer], *about, salt=self._transcript)
+            terms = (round_id, first, second, vector.size, 8 * vector.dtype.itemsize, clients, about)
+            key = derive(TAG, self._secrets[peer], *terms, salt=self._transcript)
             _fill(key, mask)
             if self.name == first:
                 result += mask

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -196,9 +197,10 @@ class Sealer:
             raise RemoteProtocolError(
                 "the answers of one party alone are not sealed where others split nodes as well; name all of them"
             )
-        about = (ask.round, ask.clients, ask.first_row, ask.n_rows, ask.first_leaf, ask.n_leaves)
-        numbers = keystream(derive(TAG, self._secret, *about), ask.n_rows * ask.n_leaves)
+        block = (ask.first_row, ask.n_rows, ask.first_leaf, ask.n_leaves)
+        numbers = keystream(derive(TAG, self._secret, ask.round, ask.clients, *block), ask.n_rows * ask.n_leaves)
         clear_possible(possible, numbers.reshape(ask.n_rows, ask.n_leaves))
-        if len(ask.clients) == 1:
-            return msg.SealedLeaves(round=ask.round, values=self._alone.mask(ask.round, numbers, ask.clients))
-        return msg.SealedLeaves(round=ask.round, values=self.sums.mask(ask.round, numbers, ask.clients))
+        # were parties asked about different rows, a leaf that all of them allow would tell more than where a row ends
+        about = msgspec.msgpack.encode(block)
+        masker = self._alone if len(ask.clients) == 1 else self.sums
+        return msg.SealedLeaves(round=ask.round, values=masker.mask(ask.round, numbers, ask.clients, about))

@@ -83,10 +83,12 @@ class LosslessClient(HorizontalClient):
     def _on_StartSums(self, message: secure_sum.StartSums) -> Message:
         return self._sums.handle(message)
 
-    def _answer(self, order: secure_sum.SumOrder, numbers: NDArray[np.int64]) -> Message:
-        if len(numbers) != order.length:
+    def _answer(
+        self, message: lossless.CountValues | lossless.DrawRows | lossless.CountCells, numbers: NDArray[np.int64]
+    ) -> Message:
+        if len(numbers) != message.order.length:
             raise RemoteProtocolError("a sum was ordered of another length than that of the numbers asked for")
-        return self._sums.answer(order, numbers)
+        return self._sums.answer(message.order, numbers, self.digest_of(message))
 
     def _added(self, method: str, *arguments: Any, once_more: tuple[Any, ...] = ()) -> NDArray[np.int64]:
         """The numbers of all blocks, added; those that were lost meanwhile are asked again, with what they missed."""
@@ -114,7 +116,7 @@ class LosslessClient(HorizontalClient):
         if any(self.schema.names[f] in self._declared for f in columns):
             raise RemoteProtocolError("CountValues asks for values of a column whose bins were declared")
         self._sums.check(message.order)  # before any column is sorted for it
-        return self._answer(message.order, self._added("count_values", message))
+        return self._answer(message, self._added("count_values", message))
 
     def _is_numeric(self, f: int) -> bool:
         return f < len(self.schema.names) and self.schema.categories[f] is None
@@ -137,7 +139,7 @@ class LosslessClient(HorizontalClient):
         seed = derive_seed(message.seed, "rows", secret=self._secret)
         drawn = self._blocks.set_up("draw", self._tried, message, seed)
         totals = np.sum([np.frombuffer(each, np.int64) for each in drawn], axis=0)
-        reply = self._answer(message.order, totals)
+        reply = self._answer(message, totals)
         self._drawing, self._level, self._past = self._tried, -1, []
         return reply
 
@@ -158,7 +160,7 @@ class LosslessClient(HorizontalClient):
             raise RemoteProtocolError(f"level {message.level} is not due after level {self._level}")
         self._sums.check(message.order)
         numbers = self._added("count", self._drawing, self._level, message, once_more=(tuple(self._past),))
-        reply = self._answer(message.order, numbers)
+        reply = self._answer(message, numbers)
         if message.level > self._level:
             self._level = message.level
             if self._keeps_past:
