@@ -11,7 +11,6 @@ from party_bench import Bench, Play, play
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import vertical
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.orders import TrainOrder, read_order, sign_order
@@ -80,9 +79,8 @@ def test_a_coordinator_cannot_have_labels_that_were_ordered_encrypted(bench: Ben
         if type(decode(asked)).__name__ == "EncryptLabels":
             break
         job.handle(decode(asked))
-    share = vertical.ShareLabels(task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False)
     with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
-        job.handle(share)
+        job.handle(ENCRYPTED.share_message())
 
 
 @pytest.mark.parametrize(
