@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from typing import Any
 
 import numba
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+_SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).digest()
 
 
 class _SayOnce(event.Listener):  # type: ignore[misc]
@@ -33,7 +36,15 @@ event.register("numba:compile", _SayOnce())
 
 
 class _SharedCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk, written by one process at a time: two that number their files at once would mix them."""
+    """Numba's cache on disk, good for these very sources, and written by one process at a time.
+
+    Whatever a kernel calls is compiled into it, and numba only looks whether the kernel's own file has changed. Two
+    processes that number their files at once would mix them.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, _SOURCES)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         with _alone(Path(self.cache_path)):
