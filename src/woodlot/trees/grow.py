@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure, gather_sets
-from woodlot.trees.kernels import classes, cut, rows, targets, wide
+from woodlot.trees.kernels import class_keys, classes, cut, rows, targets, wide
 from woodlot.trees.kernels.search import (
     BY_NODE_IN_LARGE_TABLE,
     BY_NODE_UP_TO,
@@ -372,7 +372,7 @@ class Grower:
                 )  # fmt: skip
 
             return evaluate, payload, first
-        prepare = wide.prepare_wide if self._wide else classes.prepare
+        prepare = wide.prepare_wide if self._wide else class_keys.prepare
         payload_of_classes: NDArray[Any] = np.empty(n_rows, np.int64 if self._wide else np.uint16)
         totals = np.empty((n_nodes, self.n_classes), np.int64 if self._wide else np.int32)
         weight = np.empty(n_nodes, np.int64)
@@ -476,7 +476,7 @@ class Grower:
             prepare, rank = (
                 (wide.prepare_wide, wide.rank_categories_wide)
                 if self._wide
-                else (classes.prepare, classes.rank_categories)
+                else (class_keys.prepare, class_keys.rank_categories)
             )
             prepare(
                 self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1, np.int64),

@@ -33,6 +33,8 @@ BY_NODE_UP_TO = 1024
 """Nodes with at most this many rows are searched node by node in a table that fits the cache; ..."""
 BY_NODE_IN_LARGE_TABLE = 48
 """... in a larger table only nodes of this size: others column by column, so that a column stays in the cache."""
+SLACK = 1.0 - 1e-12
+"""Tests whether a score can be reached, without division, may only err on the side of computing it for nothing."""
 IN_ORDER_UP_TO = 48
 """Nodes with at most this many rows try their candidates in the node's order, to stop at a perfect split."""
 

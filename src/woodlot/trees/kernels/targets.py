@@ -13,13 +13,12 @@ import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.hashing import place
-from woodlot.trees.kernels.search import COARSE_FROM, RANKED, SMALL, TINY, offer, order_categories
+from woodlot.trees.kernels.search import COARSE_FROM, RANKED, SLACK, SMALL, TINY, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
 I64: Any = np.int64
 U64: Any = np.uint64
 F64: Any = np.float64
-SLACK = 1.0 - 1e-12
 
 
 @kernel
