@@ -334,6 +334,20 @@ def test_parties_in_another_order(fitted: wl.FederatedForestClassifier) -> None:
     np.testing.assert_array_equal(model.forest_.coordinator.structure.right, fitted.forest_.coordinator.structure.right)
 
 
+def test_names_that_numpy_gives() -> None:
+    """Texts of numpy, as ``numpy.unique`` gives them, name parties like any others, in messages and receipts."""
+    bank, shop = np.unique(["bank", "shop"])
+    given = tables()
+    model = classifier().fit(wl.Federation.local({bank: given["bank"], shop: given["shop"]}, id="id"), "bank.default")
+    assert model.revoke(shop, level=3).statement.party == "shop"
+    dealt = classifier(parties={bank: FEATURES[:1], shop: FEATURES[1:]}).fit(ALL[FEATURES], ALL.default)
+    assert [type(party) for party in dealt.forest_.coordinator.parties] == [str, str]
+    clients = {name: ALL[[*FEATURES, "default"]][k::3] for k, name in enumerate(np.unique(["n", "s", "w"]))}
+    hospitals = wl.HorizontalForestClassifier(2, random_state=0, allow_two=True)
+    hospitals.fit(wl.Federation.local(clients, layout="rows"), "default")
+    assert hospitals.revoke(next(iter(clients)), level=3).statement.parties_after == ("s", "w")
+
+
 def test_columns_in_another_order_and_new_ones(fitted: wl.FederatedForestClassifier) -> None:
     given = tables()
     given["shop"] = given["shop"][["colour", "id", "visits"]].assign(extra=1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
-from woodlot.federation import check_party_names
+from woodlot.federation import party_name
 
 
 def deal_columns(table: Table, parties: int | Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
@@ -24,10 +24,9 @@ def deal_columns(table: Table, parties: int | Mapping[str, Sequence[Any]]) -> di
 def _named(table: Table, parties: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
     if not parties:
         raise DataError("parties must name at least one party")
-    check_party_names(parties)
     dealt: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
-    for party, columns in parties.items():
+    for party, columns in ((party_name(name), columns) for name, columns in parties.items()):
         if isinstance(columns, str) or not hasattr(columns, "__iter__"):
             raise DataError(f"parties[{party!r}] must be a list of columns, not {columns!r}")
         dealt[party] = [str(c) for c in columns]

@@ -96,6 +96,7 @@ def revoke_client(
 ) -> Receipt:
     """Take a client out of a forest; see `WholeForest.revoke`."""
     check_is_fitted(model, "forest_")
+    client = str(client)
     require(level in LEVELS, "level", level, f"one of {list(LEVELS)}: 1 what is its own, 3 exact")
     former = model.forest_
     training: RowTraining | None = former.memo.training

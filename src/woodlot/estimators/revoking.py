@@ -78,6 +78,7 @@ def revoke_together(
 ) -> tuple[Receipt, ...]:
     """Take some parties out of a forest at once: it is grown anew in part only once, and each gets a receipt."""
     check_is_fitted(model, "forest_")
+    leavers = tuple(str(party) for party in leavers)
     require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
     former = model.forest_
     training = _training(model, data)

@@ -28,7 +28,7 @@ from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.federation import GrownForest, check_party_names
+from woodlot.federation import GrownForest, party_name
 from woodlot.federation.rows import RowFederation
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.horizontal.claims import claim_of
@@ -437,6 +437,5 @@ def deal_rows(parties: Any, n_rows: int, seed: int) -> tuple[NDArray[np.int64], 
     if len(clients) != n_rows:
         raise DataError(f"parties names the clients of {len(clients)} rows, and X has {n_rows}; name one for each row")
     labels, client = np.unique(clients.astype(str), return_inverse=True)
-    names = [str(label) if clients.dtype.kind in "UTO" else f"client-{label}" for label in labels]
-    check_party_names(names)
+    names = [party_name(label if clients.dtype.kind in "UTO" else f"client-{label}") for label in labels]
     return client.astype(np.int64), names

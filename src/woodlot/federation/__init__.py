@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
 from woodlot.federation.local import Federation, fresh_entropy
-from woodlot.federation.members import Member, check_party_names
+from woodlot.federation.members import Member, party_name
 
 __all__ = [
     "Answer",
@@ -18,6 +18,6 @@ __all__ = [
     "Labels",
     "Member",
     "Route",
-    "check_party_names",
     "fresh_entropy",
+    "party_name",
 ]

@@ -16,7 +16,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
-from woodlot.federation.members import Member, aligned_members, check_party_names, row_members
+from woodlot.federation.members import Member, aligned_members, party_name, row_members
 from woodlot.protocols.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.messages.base import Message, Progress
 from woodlot.protocols.messages.vertical import Wire
@@ -103,7 +103,7 @@ class Federation:
             raise ValueError(f"join must be 'inner' or 'outer', not {join!r}")
         if layout not in ("columns", "rows"):
             raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
-        check_party_names(tables)
+        tables = {party_name(name): data for name, data in tables.items()}
         if layout == "rows":
             from woodlot.federation.rows import RowFederation
 
@@ -119,9 +119,8 @@ class Federation:
     @classmethod
     def dealt(cls, table: Table, dealing: Mapping[str, Sequence[str]]) -> Federation:
         """One table whose columns are dealt to simulated parties: the forest does not depend on the dealing."""
-        check_party_names(dealing)
         members = {
-            name: Member(table.select(list(columns)), None, None, shares_model=True)
+            party_name(name): Member(table.select(list(columns)), None, None, shares_model=True)
             for name, columns in dealing.items()
         }
         return cls(members, None, key_by_party=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,11 +37,15 @@ class Member:
         return values if self.rows is None else values[self.rows]
 
 
-def check_party_names(names: Iterable[object]) -> None:
-    """Refuse what cannot name a party: names stand before the dot of ``party.column``, in ledgers and in folders."""
-    for name in names:
-        if not isinstance(name, str) or not name or "." in name or name == "coordinator":
-            raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
+def party_name(name: object) -> str:
+    """A party's name as plain text; what cannot be one is refused.
+
+    Names stand before the dot of ``party.column``, in ledgers and in folders. Of numpy's texts, such as
+    ``numpy.unique`` gives, messages and files take none.
+    """
+    if not isinstance(name, str) or not name or "." in name or name == "coordinator":
+        raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
+    return str(name)
 
 
 def aligned_members(
