@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
 import woodlot as wl
+from woodlot.exceptions import DataError
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 3)).astype(np.float32)
@@ -142,3 +144,34 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
 
 def test_one_weight_for_all_changes_nothing() -> None:
     np.testing.assert_array_equal(classifier().fit(X, NUMBER, sample_weight=3).predict_proba(X), PLAIN.predict_proba(X))
+
+
+@pytest.mark.parametrize("exponent", [-900, -500, 500, 900])
+@pytest.mark.parametrize(
+    "model",
+    [
+        wl.FederatedForestRegressor(3, random_state=0),
+        wl.RevocableForestRegressor(3, random_state=0, encryption="simulated"),
+        wl.FederatedLinearRegression(),
+    ],
+)
+def test_targets_of_any_size(model: Any, exponent: int) -> None:
+    y = X[:, 0].astype(float) + X[:, 1] * 0.1
+    expected = clone(model).fit(X, y).predict(X)
+    found = clone(model).fit(X, np.ldexp(y, exponent)).predict(X)
+    np.testing.assert_allclose(np.ldexp(found, -exponent), expected, rtol=1e-9)
+
+
+def test_an_improvement_that_targets_of_any_size_must_make() -> None:
+    y = X[:, 0].astype(float)
+    forest = wl.FederatedForestRegressor(3, random_state=0, min_impurity_decrease=1.0)
+    nodes = {e: clone(forest).fit(X, np.ldexp(y, e)).forest_.coordinator.structure.n_nodes for e in (-900, 900)}
+    assert nodes == {
+        -900: 3,
+        900: wl.FederatedForestRegressor(3, random_state=0).fit(X, y).forest_.coordinator.structure.n_nodes,
+    }
+
+
+def test_targets_whose_sums_are_no_numbers() -> None:
+    with pytest.raises(DataError, match=r"y contains a value beyond 1e\+280; scale the targets"):
+        wl.FederatedForestRegressor(3).fit(X, np.where(X[:, 0] > 0, 1e290, 0.0))

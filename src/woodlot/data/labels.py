@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 
+MOST_TARGET = 1e280
+"""The largest target: sums of as many as there can be rows are still floats."""
+
 
 def check_classes(y: NDArray[Any]) -> NDArray[Any]:
     """Class labels: all text, all whole numbers or all truth values, none missing."""
@@ -50,6 +53,8 @@ def check_targets(y: NDArray[Any]) -> NDArray[np.float64]:
     if y.dtype.kind in "mM" or not np.isfinite(values).all():
         what = "dates or times" if y.dtype.kind in "mM" else "infinity or a value too large for dtype('float64')"
         raise DataError(f"Input y contains {what}.")
+    if np.abs(values).max(initial=0.0) > MOST_TARGET:
+        raise DataError(f"Input y contains a value beyond {MOST_TARGET:g}; scale the targets.")
     return values
 
 

@@ -127,6 +127,12 @@ def fill_leaves(
     return leaves, _gains(levels, rows, sums * share[:, None], criterion)
 
 
+def squarable(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values, multiplied by a power of two where their squares, or sums of these, would not be floats."""
+    exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
+    return np.ldexp(values, -exponent) if abs(exponent) > _MOST_EXPONENT else values
+
+
 def _gains(levels: Levels, rows: NDArray[np.float64], sums: NDArray[np.float64], criterion: str) -> NDArray[np.float64]:
     """What each split improves, weighted by the share of its tree's rows that come to it."""
     structure = levels.structure
@@ -137,11 +143,7 @@ def _gains(levels: Levels, rows: NDArray[np.float64], sums: NDArray[np.float64],
         means = np.divide(mass[:, 0], below, out=np.zeros_like(below), where=below > 0)
         both = below[left] + below[right]
         product = np.divide(below[left] * below[right], both, out=np.zeros_like(both), where=both > 0)
-        apart = means[left] - means[right]
-        exponent = int(np.frexp(np.abs(apart).max(initial=0.0))[1])
-        if abs(exponent) > _MOST_EXPONENT:  # squares would not be floats; importances are shares, in any unit
-            apart = np.ldexp(apart, -exponent)
-        improved = product * apart**2
+        improved = product * squarable(means[left] - means[right]) ** 2  # importances are shares, in any unit
     else:
         # rows that were moved up to the node are on neither side of its split
         whole = _disorder(mass[left] + mass[right], criterion)

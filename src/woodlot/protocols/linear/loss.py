@@ -130,12 +130,13 @@ def loss_of(target: Target, weights: NDArray[np.float64], centred: bool) -> tupl
     """The loss of a holder's labels, and what its targets are shifted and scaled by (0 and 1 for classes)."""
     share = weights / weights.sum()
     if not target.classes:
-        mean = float(share @ target.values) if centred else 0.0
-        spread = float(np.sqrt(share @ (target.values - mean) ** 2))
-        if not np.isfinite(spread):
-            raise DataError("the targets are too large to be squared; scale them")
+        # in a unit of about the largest target, a power of two: squares of any targets are floats there
+        unit = 2.0 ** int(np.frexp(np.abs(target.values).max())[1])
+        values = target.values / unit
+        mean = float(share @ values) if centred else 0.0
+        spread = float(np.sqrt(share @ (values - mean) ** 2))
         spread = spread if spread > 0 else 1.0
-        return Squares((target.values - mean) / spread, share), mean, spread
+        return Squares((values - mean) / spread, share), mean * unit, spread * unit
     if len(target.classes) < 2:
         raise DataError(
             "logistic regression needs samples of at least 2 classes in the data, but the data contains only one "

@@ -21,6 +21,7 @@ from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.regrow import Level
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.target import Target
+from woodlot.trees.fill import squarable
 from woodlot.trees.forest import Structure, subtree_ends
 from woodlot.trees.kernels import rows as row_kernels
 from woodlot.trees.kernels import samples, spaced
@@ -61,7 +62,7 @@ class Growth:
         self.target, self.n_rows, self.n_jobs = target, n_rows, n_jobs
         self.n_candidates = plan.n_candidates(len(keys))
         self.n_classes = len(target.classes)
-        self.labels = target.numbers if self.n_classes else target.values - target.values.mean()
+        self.labels = target.numbers if self.n_classes else squarable(target.values - target.values.mean())
         self.sampling: Bootstrap = plan.sampling(n_rows)
         self.rows, weights, self.bounds = draw_rows(
             self.sampling, range(plan.n_estimators), self.labels, self.n_classes, n_jobs

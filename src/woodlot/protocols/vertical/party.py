@@ -229,7 +229,8 @@ class VerticalParty:
         key = target_key(target.values, seed, self._secret)
         affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), key)
         self._label_code = affine
-        return affine.encode(target.values), affine.scale**2
+        scale = min(max(abs(affine.scale), 1 / _MOST_SCALE), _MOST_SCALE)  # squares of others would not be floats
+        return affine.encode(target.values), scale**2
 
     def _holder_target(self) -> Target:
         if self.target is None:
@@ -472,3 +473,4 @@ class VerticalParty:
 
 
 _NO_SIZES = np.empty(0, np.int64)
+_MOST_SCALE = 2.0**450
