@@ -22,6 +22,7 @@ from woodlot.protocols.horizontal.collaborative import (
     CollaborativePlan,
     collaborative_forest,
     tally_nodes,
+    tally_width,
 )
 from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, deal_trees, local_forests
 from woodlot.protocols.horizontal.whole import fields_of, trees_of
@@ -408,7 +409,7 @@ def test_unsound_trees_are_refused(fault: str) -> None:
 def fill_message(**changes: Any) -> msg.FillLeaves:
     order = secure_sum.SumOrder(round=0, clients=("one", "other", "third"), length=3 * 4, bound=1000)
     known: dict[str, Any] = {"order": order, "average": "rows", "min_rows": 4, "fraction_bits": 0}
-    return msg.FillLeaves(**fields_of(STUMP, 0), **(known | changes))
+    return msg.FillLeaves(**(fields_of(STUMP, 0) | known | changes))
 
 
 def test_a_client_keeps_its_own_limit_of_rows() -> None:
@@ -420,6 +421,28 @@ def test_a_client_keeps_its_own_limit_of_rows() -> None:
         ready().handle(fill_message(fraction_bits=60))
     with pytest.raises(RemoteProtocolError, match="no sum is due"):
         ready().handle(fill_message())
+
+
+def test_every_tree_is_grown_and_filled_once() -> None:
+    """Else a coordinator would have a client grow trees on at whatever leaf it likes, as often as it likes."""
+    frame, y = table(1)
+    ordered = plan()
+    one = client("one", frame, Target.of_classes(y), plan=ordered)
+    like = ready()
+    one.handle(msg.DescribeRows(task="classes"))
+    one.handle(like.schema)
+    single = WholeTrees.single_leaves(1)
+    told = codec.encode(one.handle(grow_message(single)))
+    for other in (grow_message(STUMP), grow_message(single, first_tree=ordered.n_estimators)):
+        with pytest.raises(RemoteProtocolError, match="GrowOn is not what was ordered"):
+            one.handle(other)
+    assert codec.encode(one.handle(grow_message(single))) == told
+    assert isinstance(like.handle(grow_message(STUMP, first_tree=ordered.n_estimators)), msg.GrownTrees)  # no order
+    asked = fill_message(min_rows=ordered.min_leaf_rows, average=ordered.leaf_average, first_tree=ordered.n_estimators)
+    width, cells = tally_width(like.schema.classes, ordered.leaf_average), tally_nodes(STUMP.structure, asked.min_rows)
+    order = structs.replace(asked.order, length=len(cells) * width)
+    with pytest.raises(RemoteProtocolError, match="FillLeaves is not what was ordered"):
+        one.handle(structs.replace(asked, order=order))
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,49 @@ def test_a_repeated_question_gets_the_same_noise() -> None:
     assert (three.values != one.values).any()
 
 
+class Greedy:
+    """Stands before a client, for a coordinator that asks for everything again, under rounds of its own."""
+
+    def __init__(self, client: ExtraTreesClient) -> None:
+        self.client = client
+        self.refused: set[str] = set()
+
+    def handle(self, message: Message) -> Message:
+        reply = self.client.handle(message)
+        if isinstance(message, msg.TellQuantiles):
+            assert codec.encode(self.client.handle(message)) == codec.encode(reply)
+        if isinstance(message, msg.CountSplits | msg.CountLeaves):
+            again = changed(message, order=structs.replace(message.order, round=10_000 + message.order.round))
+            if isinstance(again, msg.CountSplits):  # what has become of the level before was told
+                told = ("fate", "is_open", "split_feature", "split_threshold", "split_missing_left", "split_sets")
+                again = changed(again, **{name: getattr(again, name)[:0] for name in told})
+            for question in (again, msg.TellQuantiles()):
+                with pytest.raises(RemoteProtocolError, match=r"than was ordered|not what was ordered|not ordered"):
+                    self.client.handle(question)
+                self.refused.add(type(question).__name__)
+        return reply
+
+
+@pytest.mark.parametrize("leaves_only", [False, True])
+def test_no_more_noise_is_drawn_than_was_ordered(leaves_only: bool) -> None:
+    """A party's budget may be larger than what an order costs: it is not the coordinator's to use up."""
+    privacy = GlobalDP(query_epsilon=0.5, leaves_only=leaves_only)
+    ordered = plan(privacy=privacy, max_depth=3, n_estimators=4, ranges="private-quantiles", quantile_epsilon=1.0)
+    handlers = clients(ordered, 3)
+    greedy = {name: Greedy(client) for name, client in handlers.items()}
+    grow(ordered, greedy)
+    for spends in spent(handlers):
+        noise = [spend for spend in spends if spend.epsilon == 0.5]
+        assert sum(spend.count for spend in noise) <= ordered.queries(3)
+    for one in greedy.values():
+        assert one.refused == {"CountLeaves", "TellQuantiles"} | (set() if leaves_only else {"CountSplits"})
+    if leaves_only:
+        client, questions = first_level(changed(ordered, sums="plain"))
+        with pytest.raises(RemoteProtocolError, match="more than was ordered"):
+            client.handle(questions)
+        assert client._own.purse.spends() == []  # type: ignore[union-attr]
+
+
 # --- what is refused ---
 
 

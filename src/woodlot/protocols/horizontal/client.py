@@ -250,6 +250,7 @@ class HorizontalClient:
         self._task: msg.Task = "classes"
         self._schema: msg.UseSchema | None = None
         self._whole_field: Field | None = None
+        self._done: dict[type[Message], dict[int, bytes]] = {}
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
@@ -278,6 +279,30 @@ class HorizontalClient:
         for name, value in fields.items():
             if getattr(self.plan, name) != value:
                 raise RemoteProtocolError(f"{type(message).__name__} is not what was ordered: another {name}")
+
+    def check_trees(self, message: Message, trees: range, *, once: bool = False) -> None:
+        """Refuse trees beyond those of the plan, and to do something else with a tree than was done before.
+
+        Parameters
+        ----------
+        message : Message
+            The request.
+        trees : range
+            Which trees it is about.
+        once : bool
+            Refuse the same again, too: its answer would be another, and paid for.
+        """
+        if self.plan is None:
+            return
+        done, digest = self._done.get(type(message), {}), b"" if once else digest_of(message)
+        if trees.stop > self.plan.n_estimators or any(done.get(tree, digest) != digest for tree in trees):
+            raise RemoteProtocolError(
+                f"{type(message).__name__} is not what was ordered: more trees, or another time one that is done"
+            )
+
+    def note_trees(self, message: Message, trees: range) -> None:
+        """What a message has asked for was done with these trees."""
+        self._done.setdefault(type(message), {}).update(dict.fromkeys(trees, digest_of(message)))
 
     # --- the common schema ---
 

@@ -317,7 +317,10 @@ class CollaborativeClient(HorizontalClient):
         if message.first_tree < 0:
             raise RemoteProtocolError("trees are numbered from 0")
         trees = range(message.first_tree, message.first_tree + given.structure.n_trees)
-        return msg.GrownTrees(**fields_of(grow_on(field, growth, trees, given), message.first_tree))
+        self.check_trees(message, trees)
+        grown = msg.GrownTrees(**fields_of(grow_on(field, growth, trees, given), message.first_tree))
+        self.note_trees(message, trees)
+        return grown
 
     def _on_FillLeaves(self, message: msg.FillLeaves) -> Message:
         trees = trees_of(message, self.schema.categories, "the coordinator")
@@ -333,11 +336,15 @@ class CollaborativeClient(HorizontalClient):
             )
         if not 0 <= message.fraction_bits <= _MOST_BITS:
             raise RemoteProtocolError(f"FillLeaves asks for {message.fraction_bits} bits after the point")
+        numbers = range(message.first_tree, message.first_tree + trees.structure.n_trees)
+        self.check_trees(message, numbers)
         self._sums.check(message.order, fresh=self._epsilon is not None)  # before any noise is paid for
         tally = self.tally(trees, message.average, message.min_rows, message.fraction_bits)[cells]
         if self._epsilon is not None:
             tally = self._noisy(message, tally, trees.structure.n_trees)
-        return self._sums.answer(message.order, tally.ravel(), self.digest_of(message))
+        reply = self._sums.answer(message.order, tally.ravel(), self.digest_of(message))
+        self.note_trees(message, numbers)
+        return reply
 
     def _noisy(self, message: msg.FillLeaves, tally: NDArray[np.int64], n_trees: int) -> NDArray[np.int64]:
         """Counts with noise: a row is counted in one leaf of every tree."""

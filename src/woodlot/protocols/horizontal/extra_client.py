@@ -83,6 +83,7 @@ class ExtraTreesClient(HorizontalClient):
         self._frontier: Frontier | None = None
         self._step = -1
         self._asked = b""
+        self._counted = 0  # nodes of the present level
 
     # --- columns and classes ---
 
@@ -144,8 +145,8 @@ class ExtraTreesClient(HorizontalClient):
 
     def _on_TellQuantiles(self, message: msg.TellQuantiles) -> msg.QuantilesTold:
         plan = self._ordered
-        if plan.ranges != "private-quantiles":
-            raise RemoteProtocolError("quantiles were not ordered")
+        if plan.ranges != "private-quantiles" or self._asked != b"":
+            raise RemoteProtocolError("quantiles were not ordered, or are told before anything is counted")
         ranges = [plan.knots.get(name, ()) for name in self.schema.names]
         numeric = [f for f, ends in enumerate(ranges) if len(set(ends)) > 1 and self._sizes[f] == 0]
         if not numeric:
@@ -228,6 +229,7 @@ class ExtraTreesClient(HorizontalClient):
         nodes = len(message.feature) // width
         if not 0 <= message.first <= message.first + nodes <= n_open or nodes == 0:
             raise RemoteProtocolError("CountSplits asks about nodes that are not open")
+        self._check_once(message)
         questions = self._questions(message.feature, message.threshold, message.missing_left, message.sets)
         self._check_order(message.order, nodes * width * cells)
         frontier = self._next_frontier(message)
@@ -237,7 +239,17 @@ class ExtraTreesClient(HorizontalClient):
         told = self._told(counts.reshape(-1, counts.shape[-1]), digest_of(message), queries)
         reply = self._sums.answer(message.order, told.ravel(), self.digest_of(message))
         self._commit(message, frontier)
+        self._counted = message.first + nodes
         return reply
+
+    def _check_once(self, message: msg.CountSplits) -> None:
+        """With noise a node is asked about once: what more is told of it would cost more than was ordered."""
+        privacy, plan = self._ordered.privacy, self._ordered
+        if not isinstance(privacy, GlobalDP):
+            return
+        levels = 0 if privacy.leaves_only else plan.max_depth or 0
+        if message.step >= levels or message.first != (self._counted if message.step == self._step else 0):
+            raise RemoteProtocolError("CountSplits asks for more than was ordered, or about a node again")
 
     def _on_CountLeaves(self, message: msg.CountLeaves) -> Message:
         if not self._tally.asks_leaves:
@@ -246,6 +258,8 @@ class ExtraTreesClient(HorizontalClient):
         structure, plan = trees.structure, self._ordered
         if not 0 <= message.first_tree <= message.first_tree + structure.n_trees <= plan.n_estimators:
             raise RemoteProtocolError("CountLeaves has more trees than were ordered")
+        numbers = range(message.first_tree, message.first_tree + structure.n_trees)
+        self.check_trees(message, numbers, once=self._ordered.privacy is not None)
         self._check_order(message.order, structure.n_leaves * self._tally.node_cells)
         columns = [prediction_column(column) for column in self._columns]
         ends = trees.leaves_of(columns, self.table.n_rows, self.n_jobs)
@@ -256,6 +270,7 @@ class ExtraTreesClient(HorizontalClient):
         told = self._told(counts, digest_of(message), structure.n_trees)
         reply = self._sums.answer(message.order, told.ravel(), self.digest_of(message))
         self._note(message)
+        self.note_trees(message, numbers)
         return reply
 
     def _count_splits(self, part: Frontier, questions: Questions, width: int, fraction_bits: int) -> NDArray[np.int64]:
