@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 from woodlot.exceptions import IdentityError, LocalProtocolError, PartyAwayError
-from woodlot.runtime.drivers.grpc_hub import Cancelled
+from woodlot.runtime.drivers import grpc_hub
+from woodlot.runtime.drivers.grpc_hub import MAX_USER_BYTES, Cancelled
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.frames import FRAME_LIMIT, Kind, Label, split
@@ -483,6 +485,7 @@ def test_nobody_at_the_address(world: World) -> None:
 JOB = "ab" * 16
 REQUEST = next(split(Label(Kind.request, JOB, 1), b"x"))
 REPLY = next(split(Label(Kind.reply, JOB, 1), b"x"))
+LARGE = REQUEST[:33] + struct.pack("<QQ", MAX_USER_BYTES + 1, 0) + b"x"
 HUGE = REPLY[:33] + struct.pack("<QQ", 1 << 60, 0) + b"x"
 
 
@@ -497,6 +500,7 @@ HUGE = REPLY[:33] + struct.pack("<QQ", 1 << 60, 0) + b"x"
         ("Party", HUGE, "the limit is"),
         ("Party", bytes(FRAME_LIMIT + 1), f"a frame of {FRAME_LIMIT + 1:,} bytes"),
         ("Party", bytes(2 * FRAME_LIMIT), "larger than max"),
+        ("User", LARGE, f"the limit is {MAX_USER_BYTES:,}"),
         ("User", REPLY, "users only send requests"),
         ("User", REQUEST[:-1], "does not fit"),
         ("User", b"x" * 100, "not a frame of this version"),
@@ -518,6 +522,43 @@ def test_a_malformed_frame_ends_that_connection_and_no_other(
     eventually(lambda: set(hub.connected()) == {"b"})
     assert ask(hub.carrier(new_job(), wait_seconds=1), 1, {"b": b"x"}) == {"b": b"x"}
     assert world.user().ask(b"x", PATIENCE) == b"x"
+
+
+def test_a_user_has_some_connections_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_hub, "CONNECTIONS_OF_ONE_USER", 2)
+    world.hub()
+    lines = [world.user("mallory"), world.user("mallory")]
+    for line in lines:
+        assert line.ask(b"x", PATIENCE) == b"x"
+    code, details = call(world, [REQUEST], "User", credentials=world.authority.issue("user", "mallory"))
+    assert (code, details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "user 'mallory' has 2 connections already")
+    assert world.user("bob").ask(b"x", PATIENCE) == b"x"
+    assert world.party("mallory").connected
+    lines[0].close()
+    assert world.user("mallory").ask(b"x", PATIENCE) == b"x"
+
+
+def test_a_users_requests_are_held_up_to_some_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_hub, "BYTES_OF_ONE_USER", 1000)
+    begun, release = threading.Semaphore(0), threading.Event()
+
+    def serve(peer: Peer, data: bytes) -> bytes:
+        if peer.name == "mallory":
+            begun.release()
+            release.wait(PATIENCE)
+        return data
+
+    world.hub(serve_user=serve)
+    lines = [world.user("mallory"), world.user("mallory")]
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(lines[k % 2].ask, bytes([k]) * 400, PATIENCE) for k in range(6)]
+        for _ in range(2):
+            assert begun.acquire(timeout=PATIENCE)
+        assert world.user("bob").ask(bytes(5000), PATIENCE) == bytes(5000)  # one always fits
+        assert not begun.acquire(timeout=0.3)
+        release.set()
+        assert [future.result(PATIENCE) for future in asked] == [bytes([k]) * 400 for k in range(6)]
+        assert lines[0].ask(bytes(900), PATIENCE) == bytes(900)  # all room was given back
 
 
 def test_a_reply_to_another_request_is_refused(world: World) -> None:

@@ -339,7 +339,7 @@ class JobStore:
     def keys(self, model: str) -> bytes | None:
         """What `keep_keys` stored, None if nothing."""
         path = self.folder / "keys" / model / "epoch.msgpack"
-        return path.read_bytes() if path.is_file() else None
+        return path.read_bytes() if JOB_ID.fullmatch(model) and path.is_file() else None
 
     def claim_epoch(self, keyring: str, job: str) -> int:
         """The number of the epoch that a job begins: always the same for this job, and above all that were ever tried.

@@ -30,8 +30,8 @@ from woodlot.trees.predict import Vote
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
 
-MAX_REQUEST_BYTES = 1 << 24
-"""The largest encrypted request, in bytes: every member is brought the order that it is part of."""
+MAX_REQUEST_BYTES = 3_000_000
+"""The largest encrypted request, in bytes: every member is brought the order that it is part of, in a header."""
 
 JOB_ID = re.compile(r"[0-9a-f]{32}")
 _POINT = 65  # bytes of an uncompressed point of P-256

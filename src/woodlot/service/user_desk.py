@@ -1,4 +1,8 @@
-"""What users may ask the coordinator, one answer per message. A user sees its own jobs and models only."""
+"""What users may ask the coordinator, one answer per message.
+
+A user sees its own jobs only. Of models everybody sees what they are, and may use them where parties let them; only who
+has ordered a model may take it out.
+"""
 
 from __future__ import annotations
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 from woodlot.exceptions import ConfigError, IdentityError, LocalProtocolError, RemoteProtocolError
@@ -22,6 +20,7 @@ from woodlot.protocols.messages.base import Role
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink
+from woodlot.runtime.drivers.grpc_users import Answers, Room
 from woodlot.runtime.drivers.grpc_wire import (
     BROKEN,
     PARTY_METHOD,
@@ -52,18 +51,18 @@ THREADS_OF_ONE_USER = 16
 MAX_USER_REQUESTS = 64
 """How many requests of one user's connection are taken before the first is answered."""
 
-KEPT_BYTES = 64 << 20
-"""Replies to users that are kept, the youngest first, in case their connection broke before they had them."""
+MAX_USER_BYTES = 32 << 20
+"""The longest request of a user: the largest order is far below it."""
 
-KEPT_SECONDS = 60.0
-"""For how long; a user that has not come back by then has given up."""
+BYTES_OF_ONE_USER = 128 << 20
+"""Bytes of requests of one user that are held at the same time; more are read when some of these are answered."""
+
+CONNECTIONS_OF_ONE_USER = 32
+"""How many connections one user has at the same time."""
 
 _USER = "user"
-_MAX_USER_UNFINISHED = 4
-_KEY_BYTES = 200  # about what a kept reply takes beside itself
+_MAX_USER_UNFINISHED = 1  # users send one message after the other
 _MAX_REASON = 300  # characters of a reason that goes to a peer: gRPC sends it in a header
-
-_Key: TypeAlias = tuple[str, str, int]
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +110,10 @@ class Hub:
         self._message_limit = message_limit
         self._frame_limit = frame_limit
         self._outbox = Outbox()
-        self._answers = _Answers()
+        self._answers = Answers()
         self._visits: set[_Visit] = set()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()
         self._closed = threading.Event()
         self._server: Any = None
         # Certificates are checked in threads of their own: users' long requests must not hold that up.
@@ -227,6 +227,9 @@ class Hub:
         try:
             certificate = (context.auth_context().get("x509_pem_cert") or (b"",))[0]
             peer = await self._check(certificate, role)
+            if role == _USER and self._n_visits(peer) >= CONNECTIONS_OF_ONE_USER:
+                reason = f"user {peer.name!r} has {CONNECTIONS_OF_ONE_USER} connections already"
+                raise _EndError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
             visit = _Visit(peer, context, Writer(context.write, frame_limit=self._frame_limit))
             await context.send_initial_metadata(())
             self._visits.add(visit)
@@ -240,6 +243,10 @@ class Hub:
         except RemoteProtocolError as error:
             logger.warning("closed the connection of %s %r, which sent %s", role, peer.name, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_MAX_REASON])
+
+    def _n_visits(self, peer: Peer) -> int:
+        """How many connections somebody has."""
+        return sum((visit.peer.role, visit.peer.name) == (peer.role, peer.name) for visit in self._visits)
 
     async def _check(self, certificate: bytes, role: str) -> Peer:
         try:
@@ -287,29 +294,43 @@ class Hub:
 
     async def _hear_user(self, visit: _Visit) -> None:
         assembler = Assembler(
-            self._message_limit,
+            min(self._message_limit, MAX_USER_BYTES),
             accept=_only_requests,
             frame_limit=self._frame_limit,
             max_unfinished=_MAX_USER_UNFINISHED,
         )
         tasks = Tasks()
-        room = asyncio.Semaphore(MAX_USER_REQUESTS)
+        turns = asyncio.Semaphore(MAX_USER_REQUESTS)
+        room = self._rooms.get(visit.peer.name)
+        if room is None:
+            room = self._rooms[visit.peer.name] = Room(BYTES_OF_ONE_USER)
         try:
             while (frame := await visit.context.read()) is not grpc.aio.EOF:
                 parcel = assembler.feed(frame)
                 if parcel is not None:
-                    await room.acquire()
-                    tasks.start(self._answer(visit, parcel)).add_done_callback(lambda _: room.release())
+                    await turns.acquire()
+                    await room.take(len(parcel.data))
+                    work = self._begin(visit.peer, parcel, room)
+                    tasks.start(self._answer(visit, parcel.label, work)).add_done_callback(lambda _: turns.release())
+                    del frame, parcel  # while the next is waited for, nothing of this one is held here
         finally:
             tasks.cancel()
 
-    async def _answer(self, visit: _Visit, request: Parcel) -> None:
-        """Answer a user; the work goes on when the connection breaks, and a repeat of the request finds it."""
-        name, label = visit.peer.name, request.label
-        work = self._answers.get((name, label.job, label.number))
-        if work is None:
-            work = asyncio.ensure_future(self._work_for(visit.peer, request.data))
-            self._answers.add((name, label.job, label.number), work)
+    def _begin(self, user: Peer, request: Parcel, room: Room) -> asyncio.Future[bytes]:
+        """What will be a user's answer: it goes on when the connection breaks, and a repeat of the request finds it."""
+        key, size = (user.name, request.label.job, request.label.number), len(request.data)
+        work = self._answers.get(key)
+        if work is not None:
+            room.give_back(size)
+            return work
+        work = asyncio.ensure_future(self._work_for(user, request.data))
+        work.add_done_callback(lambda _: room.give_back(size))
+        self._answers.add(key, work)
+        return work
+
+    async def _answer(self, visit: _Visit, label: Label, work: asyncio.Future[bytes]) -> None:
+        """Send a user its answer when it is there."""
+        name = visit.peer.name
         try:
             kind, reply = Kind.reply, await asyncio.shield(work)
             if len(reply) > self._message_limit:
@@ -373,34 +394,6 @@ async def _first_to_end(hear: Awaitable[None], watch: Awaitable[None], ended: as
         first.result()
     if ended.done():
         raise ended.result()
-
-
-class _Answers:
-    """Replies to users by request, those at work and as many of the finished ones as there is room for."""
-
-    def __init__(self) -> None:
-        self._work: dict[_Key, asyncio.Future[bytes]] = {}
-        self._finished: deque[tuple[float, _Key, int]] = deque()
-        self._n_bytes = 0
-
-    def get(self, key: _Key) -> asyncio.Future[bytes] | None:
-        return self._work.get(key)
-
-    def add(self, key: _Key, work: asyncio.Future[bytes]) -> None:
-        self._work[key] = work
-        work.add_done_callback(lambda done: self._keep(key, done))
-
-    def _keep(self, key: _Key, done: asyncio.Future[bytes]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            del self._work[key]
-            return
-        now, size = time.monotonic(), _KEY_BYTES + len(done.result())
-        self._finished.append((now, key, size))
-        self._n_bytes += size
-        while self._finished and (self._n_bytes > KEPT_BYTES or self._finished[0][0] < now - KEPT_SECONDS):
-            _, oldest, size = self._finished.popleft()
-            self._n_bytes -= size
-            del self._work[oldest]
 
 
 def _only_requests(label: Label) -> None:
