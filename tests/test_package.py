@@ -13,7 +13,8 @@ import pytest
 import woodlot as wl
 from woodlot.data.tables import read_table
 from woodlot.trees.encoding import encode
-from woodlot.trees.grow import Grower, GrowthRules
+from woodlot.trees.grow import Grower
+from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap
 
 FIT = (

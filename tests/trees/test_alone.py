@@ -15,7 +15,7 @@ from woodlot.data.tables import read_table
 from woodlot.trees.alone import Field, Growth, WholeTrees, grow_alone, grow_on, join_trees
 from woodlot.trees.fill import EMPTY_WEIGHT, Levels, fill_leaves
 from woodlot.trees.forest import Structure
-from woodlot.trees.grow import GrowthRules
+from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap
 
 DEEP = 2**31 - 1

@@ -23,8 +23,9 @@ from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category
 from woodlot.data.tables import Table
 from woodlot.trees.encoding import encode
 from woodlot.trees.forest import Splits
-from woodlot.trees.grow import Grower, GrowthRules, entropy_scale
+from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.hashing import place
+from woodlot.trees.rules import GrowthRules, entropy_scale
 from woodlot.trees.sampling import Bootstrap, tree_keys
 
 SEED = 11

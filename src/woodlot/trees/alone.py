@@ -27,10 +27,11 @@ from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.trees.encoding import EncodedTable, encode
 from woodlot.trees.forest import Splits, Structure, join_splits, join_structures
-from woodlot.trees.grow import Grower, GrowthRules
+from woodlot.trees.grow import Grower
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.predict import Walker, row_chunks
 from woodlot.trees.ranks import Columns, Ranker
+from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap, feature_key
 
 BYTES_PER_ROW = 8

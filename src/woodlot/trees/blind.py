@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable
-from woodlot.trees.grow import Grower, GrowthRules
+from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.hashing import places
+from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap
 
 Shuffle = Callable[[int], NDArray[np.uint64]]

@@ -20,57 +20,18 @@ from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure, gather_sets
-from woodlot.trees.kernels import class_keys, classes, cut, rows, targets, wide
-from woodlot.trees.kernels.search import (
-    BY_NODE_IN_LARGE_TABLE,
-    BY_NODE_UP_TO,
-    IN_ORDER_UP_TO,
-    TINY,
-    Columns,
-    Rules,
-    Scratch,
-    list_candidates,
-    make_scratch,
-    next_candidates,
-    search_twos,
-)
+from woodlot.trees.kernels import cut, rows
+from woodlot.trees.kernels.search import Columns
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.sampling import COMPACT_WEIGHT, WEIGHT_BITS, Bootstrap, draw_rows, tree_keys
+from woodlot.trees.rules import GrowthRules
+from woodlot.trees.sampling import Bootstrap, draw_rows, tree_keys
+from woodlot.trees.search import Found, SplitSearch
 from woodlot.trees.skeleton import Skeleton
 
 CHUNK_ROWS = 1 << 18
 """Nodes are searched in chunks of about this many rows: it bounds the work space of a thread."""
 SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
-CACHE_BYTES = 4 << 20
-"""A table of codes up to this size stays in a core's cache whichever way it is read."""
-PAIR = (np.int32, np.int32, np.uint64)
-"""What is listed of a node and one of its candidates: node, feature, and its place in the node's order."""
-XLOGX_BITS = 42
-"""Entropy scores are integers below 2**42: exact, and with room for the last bit of another machine's log2."""
-XLOGX_SIZE = 1 << 22
-"""Rows that weigh more than this together, and more than one each, get no table of x*log2(x): it would be too large."""
-
-
-@dataclass(frozen=True)
-class GrowthRules:
-    """When a node may be split, and how splits are judged.
-
-    ``min_weight`` counts in integer weights; ``whole_tree`` draws the candidate features once per tree, as in the
-    Federated Forest paper, and not at every node.
-    """
-
-    entropy: bool
-    max_depth: int
-    min_samples_split: int
-    min_samples_leaf: int
-    min_weight: int
-    whole_tree: bool
-
-    @property
-    def splits_two_rows_by_order(self) -> bool:
-        """Whether at a node of two rows every split is allowed and as good as any: the first feature in order wins."""
-        return self.min_samples_leaf == 1 and self.min_weight == 1 and not self.whole_tree
 
 
 class Offers(NamedTuple):
@@ -91,12 +52,6 @@ class Won:
     missing_left: NDArray[np.bool_]
     set_length: NDArray[np.int64]
     sets: NDArray[np.uint8]
-
-
-def entropy_scale(bootstrap: Bootstrap, n_rows: int) -> int:
-    """Factor of the fixed-point entropy scores: one for the whole job, so that all kernels and batches agree."""
-    heaviest = max(bootstrap.tree_weight(n_rows), 2)
-    return int(2.0 ** max(0.0, np.floor(XLOGX_BITS - np.log2(heaviest * max(np.log2(heaviest), 1.0)))))
 
 
 class Grower:
@@ -138,55 +93,19 @@ class Grower:
         self.root_sizes = self.end - self.start
         self._won: list[Won] = []
         self._columns = Columns(*(getattr(table, name) for name in Columns._fields))
-        self._prepare_kernels(int(self.root_sizes.max(initial=0)), bootstrap, len(labels))
+        self._largest = int(self.root_sizes.max(initial=0))
+        self._search = SplitSearch(
+            table, feature_keys, labels, n_classes, rules, bootstrap, self.rows, self.weights, self._largest
+        )
+        self._local = threading.local()
         self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
         self._close(np.arange(len(trees), dtype=np.int64))
-
-    def _prepare_kernels(self, largest: int, bootstrap: Bootstrap, n_rows: int) -> None:
-        table = self.table
-        self._wide = (
-            self.n_classes > 256
-            or self.weights.dtype != np.uint8
-            or largest * COMPACT_WEIGHT >= 2**WEIGHT_BITS
-            or (self.rules.entropy and bootstrap.tree_weight(n_rows) > max(n_rows, bootstrap.n_draws, XLOGX_SIZE))
-        )
-        code_bytes = table.fine.dtype.itemsize
-        by_position = self._wide or self.n_classes == 0
-        key_type = np.uint32 if code_bytes <= 2 and (not by_position or largest <= 65536) else np.uint64
-        codes = table.n_codes[table.categorical == 1]
-        max_codes = int(codes.max(initial=0)) + 1
-        in_cache = table.fine.nbytes + table.coarse.nbytes <= CACHE_BYTES
-        self._by_node_up_to = BY_NODE_UP_TO if in_cache else BY_NODE_IN_LARGE_TABLE
-        self._in_order_up_to = 0 if self.n_classes == 0 else IN_ORDER_UP_TO
-        self._scratch_shape = (largest, key_type, self.n_classes, max_codes)
-        self._local = threading.local()
-
-        table_of_xlogx = np.zeros(1, np.int64)
-        if self.rules.entropy:
-            scale = entropy_scale(bootstrap, n_rows)
-            if self._wide:
-                table_of_xlogx[0] = scale
-            else:
-                table_of_xlogx = np.zeros(bootstrap.tree_weight(n_rows) + 1, np.int64)
-                wide.fill_xlogx(table_of_xlogx, float(scale))
-        self._kernel_rules = Rules(
-            np.int64(self.rules.min_samples_leaf),
-            np.int64(self.rules.min_weight),
-            self.rules.entropy,
-            table_of_xlogx,
-        )
-
-    def _scratch(self) -> Scratch:
-        scratch: Scratch | None = getattr(self._local, "scratch", None)
-        if scratch is None:
-            scratch = self._local.scratch = make_scratch(*self._scratch_shape)
-        return scratch
 
     def _spare(self) -> tuple[NDArray[np.uint32], NDArray[Any]]:
         """Room of this thread for the rows and weights that go right."""
         spare: tuple[NDArray[np.uint32], NDArray[Any]] | None = getattr(self._local, "spare", None)
         if spare is None:
-            room = self._scratch_shape[0] + 1
+            room = self._largest + 1
             spare = self._local.spare = np.empty(room, np.uint32), np.empty(room, self.weights.dtype)
         return spare
 
@@ -256,7 +175,7 @@ class Grower:
 
         def work(chunk: slice) -> None:
             found = best[chunk], feature[chunk], place[chunk], self._cut[chunk], self._missing_left[chunk]
-            self._search(chunk, wanted[chunk], found, whole[chunk])
+            self._search_nodes(chunk, wanted[chunk], found, whole[chunk])
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
         return Offers(best, feature, whole)
@@ -274,138 +193,23 @@ class Grower:
             m = len(chosen)
             found = np.full(m, -np.inf), np.full(m, -1, np.int32), np.full(m, np.iinfo(np.uint64).max, np.uint64)
             cuts, missing_left, whole = np.full(m, -1, np.int64), np.zeros(m, np.uint8), np.empty(m)
-            self._search(chosen, counts[chosen].astype(np.int64), (*found, cuts, missing_left), whole)
+            self._search_nodes(chosen, counts[chosen].astype(np.int64), (*found, cuts, missing_left), whole)
             offers.score[chosen], offers.feature[chosen], offers.whole[chosen] = found[0], found[1], whole
             self._cut[chosen], self._missing_left[chosen] = cuts, missing_left
 
         run_chunks(work, self._chunks((self.end - self.start)[nodes]), self.n_jobs)
         return offers
 
-    def _search(
+    def _search_nodes(
         self,
-        chunk: slice | NDArray[np.int64],
+        chosen: slice | NDArray[np.int64],
         counts: NDArray[np.int64],
-        found: tuple[NDArray[Any], ...],
+        found: Found,
         whole: NDArray[np.float64],
     ) -> None:
-        start, end = self.start[chunk], self.end[chunk]
-        sizes = end - start
-        order_key = self.skeleton.key[chunk]
-        select_key = self.skeleton.root_key[chunk] if self.rules.whole_tree else order_key
-        n_nodes = len(start)
-        evaluate, payload, first = self._evaluator(start, end, whole)
-        done = self._search_smallest(start, end, order_key, counts, payload, first, found)
-        counts[done] = 0
-
-        n_large = int(counts[sizes > self._by_node_up_to].sum())
-        pairs, spare = ([np.empty(n, kind) for kind in PAIR] for n in (max(int(counts.sum()), n_nodes), n_large))
-        n_pairs = list_candidates(
-            select_key,
-            order_key,
-            counts,
-            sizes,
-            self.feature_keys,
-            self._by_node_up_to,
-            self._in_order_up_to,
-            *pairs,
-            *spare,
-        )
-        evaluate(pairs, n_pairs, found)
-        if self.rules.whole_tree:
-            return
-        # where no candidate can split the node the search goes on in the node's order, as in scikit-learn
-        tried = counts
-        tried[done] = len(self.feature_keys)
-        failed = np.flatnonzero((found[1] < 0) & (tried < len(self.feature_keys)))
-        while len(failed):
-            next_candidates(select_key, failed, tried, self.feature_keys, *pairs)
-            evaluate(pairs, len(failed), found)
-            tried[failed] += 1
-            failed = failed[(found[1][failed] < 0) & (tried[failed] < len(self.feature_keys))]
-
-    def _search_smallest(
-        self,
-        start: NDArray[np.int64],
-        end: NDArray[np.int64],
-        order_key: NDArray[np.uint64],
-        counts: NDArray[np.int64],
-        payload: NDArray[np.float64] | None,
-        first: NDArray[np.int64],
-        found: tuple[NDArray[Any], ...],
-    ) -> NDArray[np.bool_]:
-        """Search the nodes of so few rows that their candidates need not be listed; returns which they are."""
-        if not self.rules.splits_two_rows_by_order:
-            return np.zeros(len(start), bool)
-        sizes: NDArray[np.int64] = end - start
-        if payload is not None and not self.table.categorical.any() and not self.table.has_missing.any():
-            targets.search_tiny(
-                self._columns, self.rows, self.weights, start, end, payload, first, counts, order_key,
-                self.feature_keys, self._scratch(), *found[:4],
-            )  # fmt: skip
-            return sizes <= TINY
-        search_twos(
-            self._columns, self.rows, self.weights, start, end, payload, first, self.rules.entropy, order_key,
-            self.feature_keys, *found[:4],
-        )  # fmt: skip
-        return np.asarray(sizes == 2)
-
-    def _evaluator(
-        self, start: NDArray[np.int64], end: NDArray[np.int64], whole: NDArray[np.float64]
-    ) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.int64]]:
-        """Gather a chunk's labels once; the function returned searches pairs of its nodes.
-
-        Also returns the gathered targets of a regression, and where those of each node begin.
-        """
-        n_nodes = len(start)
-        n_rows = int((end - start).sum())
-        first = np.empty(n_nodes, np.int64)
-        scratch = self._scratch()
-        if self.n_classes == 0:
-            payload = np.empty(n_rows, np.float64)
-            totals = np.empty((n_nodes, 2), np.float64)
-            targets.prepare_targets(self.rows, self.weights, self.labels, start, end, payload, first, totals, whole)
-
-            def evaluate(pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]) -> None:
-                targets.search_targets(
-                    self._columns, self.rows, self.weights, start, end, payload, first, totals,
-                    *pairs, n_pairs, self._kernel_rules, scratch, *self._optional(scratch), *found,
-                )  # fmt: skip
-
-            return evaluate, payload, first
-        prepare = wide.prepare_wide if self._wide else class_keys.prepare
-        payload_of_classes: NDArray[Any] = np.empty(n_rows, np.int64 if self._wide else np.uint16)
-        totals = np.empty((n_nodes, self.n_classes), np.int64 if self._wide else np.int32)
-        weight = np.empty(n_nodes, np.int64)
-        square = np.empty(n_nodes, np.int64)
-        prepare(
-            self.rows, self.weights, self.labels, start, end, payload_of_classes, first, totals, weight, square,
-            whole, self._kernel_rules,
-        )  # fmt: skip
-
-        two = self.n_classes == 2
-        by_class = (
-            scratch.sorting,
-            scratch.groups.chosen,
-            scratch.left,
-            scratch.groups if two else None,
-            None if two else scratch.hist_class,
-            scratch.groups.hist_count,
-            *self._optional(scratch),
-        )
-        search, work_space = (wide.search_wide, (scratch,)) if self._wide else (classes.search_classes, by_class)
-
-        def evaluate_classes(pairs: list[NDArray[Any]], n_pairs: int, found: tuple[NDArray[Any], ...]) -> None:
-            search(
-                self._columns, self.rows, start, end, payload_of_classes, first, totals, weight, square,
-                *pairs, n_pairs, self._kernel_rules, *work_space, *found,
-            )  # fmt: skip
-
-        return evaluate_classes, None, first
-
-    def _optional(self, scratch: Scratch) -> tuple[Any, Any]:
-        """What only some tables need: None spares the kernels the compilation of its code."""
-        categories = scratch.categories if self.table.categorical.any() else None
-        return categories, self.table.has_missing if self.table.has_missing.any() else None
+        order_key = self.skeleton.key[chosen]
+        select_key = self.skeleton.root_key[chosen] if self.rules.whole_tree else order_key
+        self._search.find(self.start[chosen], self.end[chosen], order_key, select_key, counts, found, whole)
 
     def can_apply(self, won: NDArray[np.bool_]) -> bool:
         """Whether this party has offered a split at all these nodes."""
@@ -458,32 +262,10 @@ class Grower:
     def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flags of a split by categories; returns its set. The order of the categories is found again."""
         f = int(self._feature[node])
-        fine = self.table.fine
         start, end = self.start[node : node + 1], self.end[node : node + 1]
         s, n = int(start[0]), int(end[0] - start[0])
-        first = np.zeros(1, np.int64)
-        scratch = self._scratch()
-        if self.n_classes == 0:
-            payload: NDArray[Any] = np.empty(n, np.float64)
-            totals: NDArray[Any] = np.empty((1, 2), np.float64)
-            targets.prepare_targets(
-                self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1)
-            )
-            targets.rank_categories_by_target(fine, f, self.rows, s, self.weights, payload, 0, n, scratch.categories)
-        else:
-            payload = np.empty(n, np.int64 if self._wide else np.uint16)
-            totals = np.empty((1, self.n_classes), np.int64 if self._wide else np.int32)
-            prepare, rank = (
-                (wide.prepare_wide, wide.rank_categories_wide)
-                if self._wide
-                else (class_keys.prepare, class_keys.rank_categories)
-            )
-            prepare(
-                self.rows, self.weights, self.labels, start, end, payload, first, totals, np.empty(1, np.int64),
-                np.empty(1, np.int64), np.empty(1), self._kernel_rules,
-            )  # fmt: skip
-            rank(fine, f, self.rows, s, payload, 0, n, totals, 0, scratch.categories)
-        cut.flags_by_rank(fine, f, scratch.categories.rank, int(self._cut[node]), self.rows, s, n, flags, 0)
+        rank = self._search.rank_categories(f, start, end)
+        cut.flags_by_rank(self.table.fine, f, rank, int(self._cut[node]), self.rows, s, n, flags, 0)
         # categories that nobody in this node has, and those not seen at all, go where most rows went
         goes_left = np.full(int(self.table.n_codes[f]) + 1, 2 * int(flags.sum()) > n)
         goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)

@@ -30,7 +30,7 @@ from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.protocols.vertical.labels import TargetCode
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import Field, Growth
-from woodlot.trees.grow import GrowthRules
+from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1

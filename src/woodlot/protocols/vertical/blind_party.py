@@ -26,7 +26,8 @@ from woodlot.protocols.vertical.blind_sums import BlindSide, EncryptedRows, dige
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.plan import check_growth, n_draws, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower
-from woodlot.trees.grow import Grower, entropy_scale
+from woodlot.trees.grow import Grower
+from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap
 
 BLIND_TAKES: dict[type[Message], frozenset[State]] = {

@@ -13,8 +13,8 @@ from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages.blind import EncryptedLabels, EncryptLabels, StartBlind
 from woodlot.protocols.messages.vertical import EncodedLabels, GrowthStart, ShareLabels, StartForest
-from woodlot.trees.grow import GrowthRules
 from woodlot.trees.predict import Vote
+from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1

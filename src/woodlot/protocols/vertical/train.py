@@ -44,10 +44,10 @@ from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, rules_of, sampling_of
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
-from woodlot.trees.grow import entropy_scale
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
+from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import tree_keys
 from woodlot.trees.skeleton import Skeleton
 

@@ -22,10 +22,10 @@ from woodlot.protocols.vertical import bits
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.cells import ENTROPY, GINI, TARGETS, Cells
 from woodlot.trees.forest import Leaves, Splits, gather_sets
-from woodlot.trees.grow import XLOGX_SIZE, entropy_scale
 from woodlot.trees.kernels.cells import narrow_pairs, place_all
 from woodlot.trees.kernels.wide import fill_xlogx
 from woodlot.trees.parallel import effective_jobs
+from woodlot.trees.rules import XLOGX_SIZE, entropy_scale
 from woodlot.trees.sampling import Bootstrap, tree_keys
 from woodlot.trees.skeleton import Skeleton
 
