@@ -23,7 +23,7 @@ from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier, Numbered
 from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task
 from woodlot.runtime.sessions import Sessions
-from woodlot.service.orders import new_job
+from woodlot.service.order_seal import new_job
 
 
 class Relay:

@@ -19,7 +19,8 @@ from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import ConfigError
 from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task
 from woodlot.service.identity import Identity, Trust
-from woodlot.service.orders import TrainOrder, check_order
+from woodlot.service.order_seal import check_order
+from woodlot.service.orders import TrainOrder
 
 
 @pytest.fixture(scope="module")

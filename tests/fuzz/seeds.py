@@ -27,7 +27,8 @@ from woodlot.runtime.frames import Kind, Label, split
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import key_bytes
 from woodlot.service.identity import Identity, install, request
-from woodlot.service.orders import AlignOrder, Part, PredictOrder, TrainOrder, common_fields, sign_order
+from woodlot.service.order_seal import common_fields, sign_order
+from woodlot.service.orders import AlignOrder, Part, PredictOrder, TrainOrder
 from woodlot.service.receipts import MemberKey, Request, Statement, make_receipt, signature_of
 
 

@@ -36,7 +36,7 @@ from woodlot.service import certificates
 from woodlot.service.certificates import Request, Revocations
 from woodlot.service.config import CoordinatorConfig, JobConfig, MemberConfig, PartyConfig
 from woodlot.service.identity import Trust
-from woodlot.service.orders import open_part, read_order
+from woodlot.service.order_seal import open_part, read_order
 from woodlot.service.receipts import Receipt
 
 LIMIT = 1 << 20

@@ -24,16 +24,8 @@ from woodlot.runtime.till import Till
 from woodlot.service.coordinator_jobs import align_job, predict_job, train_job
 from woodlot.service.coordinator_rows import train_rows_job
 from woodlot.service.identity import Identity, Trust
-from woodlot.service.orders import (
-    AlignOrder,
-    AnyOrder,
-    Part,
-    PredictOrder,
-    TrainOrder,
-    TrainRowsOrder,
-    common_fields,
-    sign_order,
-)
+from woodlot.service.order_seal import common_fields, sign_order
+from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder, TrainRowsOrder
 from woodlot.service.party_home import PartyHome
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore

@@ -33,6 +33,7 @@ from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
+from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
     Part,
     PredictOrder,
@@ -40,7 +41,6 @@ from woodlot.service.orders import (
     RevokeOrder,
     TrainOrder,
     TrainRowsOrder,
-    common_fields,
 )
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_plan import OrderedDescent

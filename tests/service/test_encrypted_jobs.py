@@ -13,7 +13,8 @@ from small_jobs import PARTIES, PLAN
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.orders import TrainOrder, read_order, sign_order
+from woodlot.service.order_seal import read_order, sign_order
+from woodlot.service.orders import TrainOrder
 
 SHARED = replace(PLAN, max_bins=32)
 ENCRYPTED = replace(SHARED, labels="encrypted", key_bits=2048)

@@ -25,7 +25,8 @@ from woodlot.protocols.messages.linear_encrypted import StartEncrypted
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import JobFailed
 from woodlot.service.coordinator_jobs import KINDS
-from woodlot.service.orders import AnyOrder, PredictLinearOrder, TrainLinearOrder, TrainOrder, read_order, sign_order
+from woodlot.service.order_seal import read_order, sign_order
+from woodlot.service.orders import AnyOrder, PredictLinearOrder, TrainLinearOrder, TrainOrder
 
 EVERYTHING = ("align", "train", "predict", "train-linear", "predict-linear")
 PLAN = LinearPlan(

@@ -17,18 +17,8 @@ from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import Subject
 from woodlot.service.identity import Identity
-from woodlot.service.orders import (
-    AlignOrder,
-    AnyOrder,
-    Part,
-    PredictOrder,
-    TrainOrder,
-    check_order,
-    common_fields,
-    open_part,
-    read_order,
-    sign_order,
-)
+from woodlot.service.order_seal import check_order, common_fields, open_part, read_order, sign_order
+from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 
 PLAN = ForestPlan(
     task="targets", n_estimators=3, entropy=False, max_depth=None, min_samples_split=0.1, min_samples_leaf=2,

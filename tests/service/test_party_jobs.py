@@ -22,15 +22,8 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.orders import (
-    AlignOrder,
-    AnyOrder,
-    Part,
-    PredictOrder,
-    TrainOrder,
-    common_fields,
-    new_job,
-)
+from woodlot.service.order_seal import common_fields, new_job
+from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
 
 

@@ -27,7 +27,7 @@ from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Labels
 from woodlot.protocols.messages import jobs as msg
 from woodlot.service.identity import Identity
-from woodlot.service.orders import sign_order
+from woodlot.service.order_seal import sign_order
 from woodlot.service.receipts import REQUEST_SECONDS, Receipt
 
 TRIO = ("bank", "shop", "club")

@@ -23,7 +23,7 @@ from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
 from woodlot.service.coordinator import Coordinator
 from woodlot.service.identity import Identity
-from woodlot.service.orders import sign_order
+from woodlot.service.order_seal import sign_order
 from woodlot.service.party import Party
 
 

@@ -33,7 +33,8 @@ from woodlot.runtime.frames import Kind, Label, split
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import COORDINATOR_HOST, Subject
 from woodlot.service.client import Client
-from woodlot.service.orders import AlignOrder, Part, sign_order
+from woodlot.service.order_seal import sign_order
+from woodlot.service.orders import AlignOrder, Part
 
 PATIENCE = 60.0
 PAST = datetime.now(UTC) - timedelta(hours=1)

@@ -30,7 +30,8 @@ from woodlot.runtime.drivers.mpi import MpiCarrier
 from woodlot.runtime.run import run
 from woodlot.service.coordinator_common import Trained, model_facts
 from woodlot.service.coordinator_jobs import train_job
-from woodlot.service.orders import TrainOrder, new_job
+from woodlot.service.order_seal import new_job
+from woodlot.service.orders import TrainOrder
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

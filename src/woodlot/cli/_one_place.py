@@ -35,7 +35,8 @@ from woodlot.runtime.run import run
 from woodlot.service.agent import JOURNAL
 from woodlot.service.job_store import JobStore
 from woodlot.service.local import LocalFederation
-from woodlot.service.orders import TrainOrder, read_order
+from woodlot.service.order_seal import read_order
+from woodlot.service.orders import TrainOrder
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import feature_key

@@ -28,7 +28,7 @@ from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import read_order
+from woodlot.service.order_seal import read_order
 from woodlot.service.receipts import Receipt
 
 COORDINATOR = "coordinator"

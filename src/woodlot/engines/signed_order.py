@@ -12,7 +12,8 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, IdentityError
 from woodlot.service.certificates import REVOKED
 from woodlot.service.identity import Identity, Trust
-from woodlot.service.orders import AnyOrder, Part, common_fields, read_order, sign_order
+from woodlot.service.order_seal import common_fields, read_order, sign_order
+from woodlot.service.orders import AnyOrder, Part
 
 
 class SignedOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

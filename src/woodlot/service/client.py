@@ -24,7 +24,8 @@ from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers.grpc_line import UserLine
 from woodlot.service.certificates import REVOKED
 from woodlot.service.identity import Identity, Trust
-from woodlot.service.orders import AnyOrder, Part, common_fields, sign_order
+from woodlot.service.order_seal import common_fields, sign_order
+from woodlot.service.orders import AnyOrder, Part
 from woodlot.service.receipts import Receipt
 
 M = TypeVar("M", bound=Message)

@@ -38,14 +38,13 @@ from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorin
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
+from woodlot.service.order_seal import check_order, read_order
 from woodlot.service.orders import (
     AnyOrder,
     RevokeOrder,
     RevokeRevocableOrder,
     RevokeRowsOrder,
     ScoreOrder,
-    check_order,
-    read_order,
 )
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.user_desk import UserDesk

@@ -32,15 +32,14 @@ from woodlot.service.coordinator_keys import Epoch, keep_epoch
 from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job
 from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
+from woodlot.service.order_seal import PURPOSE, read_order
 from woodlot.service.orders import (
-    PURPOSE,
     RevokeOrder,
     RevokeRevocableOrder,
     RevokeRowsOrder,
     TrainOrder,
     TrainRevocableOrder,
     TrainRowsOrder,
-    read_order,
 )
 from woodlot.service.receipts import (
     CLOCK_SECONDS,

@@ -19,13 +19,13 @@ from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
+from woodlot.service.order_seal import check_order
 from woodlot.service.orders import (
     KeysOrder,
     MemberOrder,
     PredictEncryptedOrder,
     RevocableOrder,
     RevokeRevocableOrder,
-    check_order,
 )
 from woodlot.service.party_home import verify_party
 from woodlot.service.party_jobs import housekeeping_job

@@ -20,6 +20,7 @@ from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProt
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.service.key_store import KeyStore
+from woodlot.service.order_seal import check_order, open_part
 from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
@@ -35,8 +36,6 @@ from woodlot.service.orders import (
     TrainOrder,
     TrainRevocableOrder,
     TrainRowsOrder,
-    check_order,
-    open_part,
 )
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors

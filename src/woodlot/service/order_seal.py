@@ -1,0 +1,129 @@
+"""How a user makes an order that nobody can change, with parts that only their parties read; and how it is checked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.x509 import load_pem_x509_certificate
+
+from woodlot.data.decoding import from_json
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.orders import (
+    AnyOrder,
+    Part,
+    RevocableOrder,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    TrainLinearOrder,
+    TrainOrder,
+)
+
+PURPOSE = "job order"
+"""What a user's signature under an order is for."""
+
+_POINT = 65  # bytes of an uncompressed point of P-256
+_NONCE = bytes(12)  # every sealed part has a key of its own
+
+
+def new_job() -> str:
+    """A name for a job that nobody else draws."""
+    return os.urandom(16).hex()
+
+
+def common_fields(parts: Mapping[str, Part], certificates: Mapping[str, bytes]) -> dict[str, Any]:
+    """The fields of an order that say who takes part; each party's part is sealed to its certificate."""
+    job = new_job()
+    return {
+        "job": job,
+        "created": time.time(),
+        "parties": tuple(parts),
+        "sealed": {p: _seal(part, certificates[p], job, p) for p, part in parts.items()},
+    }
+
+
+def sign_order(order: AnyOrder, identity: Identity) -> tuple[bytes, bytes]:
+    """The bytes of an order, and the user's signature under them."""
+    data = msgspec.json.encode(order)
+    return data, identity.sign(data, PURPOSE)
+
+
+def read_order(data: bytes) -> AnyOrder:
+    """An order from its bytes; anything else is a `RemoteProtocolError`."""
+    try:
+        order: AnyOrder = from_json(data, AnyOrder)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"this is no order: {error}") from None
+    if set(order.sealed) != set(order.parties) or len(set(order.parties)) != len(order.parties):
+        raise RemoteProtocolError("an order must have one sealed part for each of its parties")
+    members = ("helper", "key_service")
+    named = {
+        "train": ("holder",),
+        "predict": ("score_at", "deliver_to"),
+        "train-linear": ("holder",),
+        "predict-linear": ("score_at", "deliver_to"),
+        "keys": members,
+        "predict-encrypted": members,
+        "train-revocable": ("holder", *members),
+        "revoke-revocable": ("holder", *members),
+    }.get(order.kind, ())
+    for field in named:
+        if (party := getattr(order, field)) is not None and party not in order.parties:
+            raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
+    if isinstance(order, RevocableOrder) and (order.helper is None) != (order.key_service is None):
+        raise RemoteProtocolError("an order with encrypted splits names both a helper and a key service")
+    if isinstance(order, RevocableOrder) and (not order.row_parties or order.holder not in order.row_parties):
+        raise RemoteProtocolError("helper and key service have no rows; there must be others, the label holder first")
+    if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder) and order.leaver in order.parties:
+        raise RemoteProtocolError(f"{order.leaver!r} leaves: it takes no part in growing the forest without it")
+    if isinstance(order, TrainOrder | TrainLinearOrder | RevokeOrder | RevocableOrder) and order.join != "inner":
+        raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
+    return order
+
+
+def check_order(data: bytes, signature: bytes, certificate: bytes, trust: Trust) -> tuple[AnyOrder, str]:
+    """The order and the name of the user who has signed it."""
+    user = trust.verify(certificate, PURPOSE, data, signature, role="user")
+    return read_order(data), user.name
+
+
+def open_part(order: AnyOrder, identity: Identity) -> Part:
+    """The part of an order that is sealed to this party."""
+    sealed = order.sealed.get(identity.name, b"")
+    try:
+        share = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sealed[:_POINT])
+        key = serialization.load_pem_private_key(identity.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("not a key of this kind")
+        cipher = _cipher(key.exchange(ec.ECDH(), share), sealed[:_POINT], order.job, identity.name)
+        return from_json(cipher.decrypt(_NONCE, sealed[_POINT:], None), Part)
+    except (ValueError, InvalidTag, msgspec.MsgspecError):
+        raise RemoteProtocolError(
+            "the order has no part that this party can open; was its certificate renewed?"
+        ) from None
+
+
+def _seal(part: Part, certificate: bytes, job: str, party: str) -> bytes:
+    theirs = load_pem_x509_certificate(certificate).public_key()
+    if not isinstance(theirs, ec.EllipticCurvePublicKey):
+        raise RemoteProtocolError(f"the certificate of {party!r} has a key of another kind")
+    own = ec.generate_private_key(ec.SECP256R1())
+    share = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    return share + _cipher(own.exchange(ec.ECDH(), theirs), share, job, party).encrypt(
+        _NONCE, msgspec.json.encode(part), None
+    )
+
+
+def _cipher(secret: bytes, share: bytes, job: str, party: str) -> ChaCha20Poly1305:
+    info = b"woodlot order part\0" + share + f"{job}\0{party}".encode()
+    return ChaCha20Poly1305(HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(secret))
