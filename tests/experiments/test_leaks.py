@@ -18,7 +18,9 @@ from woodlot.estimators import checks
 from woodlot.estimators.forest import FederatedForestClassifier
 from woodlot.exceptions import DataError
 from woodlot.experiments import leaks
-from woodlot.experiments.leaks import Finding
+from woodlot.experiments.leaks import Finding, alignment, training
+from woodlot.experiments.leaks.case import LABEL, Tape
+from woodlot.experiments.leaks.partitions import drawn_rows, leaves_of_rows, sides_at
 
 SMALL = {"n_estimators": 8, "max_depth": 6}
 BITS = 512
@@ -28,9 +30,9 @@ BITS = 512
 def quick() -> Iterator[None]:
     """Attacks in a moment: fewer ids to try, short keys, and attackers that grow few trees."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaks, "TRIED_IDS", 20_000)
-        patch.setattr(leaks, "MAX_ALIGNED", 25)
-        patch.setattr(leaks, "ATTACK_TREES", 15)
+        patch.setattr(alignment, "TRIED_IDS", 20_000)
+        patch.setattr(alignment, "MAX_ALIGNED", 25)
+        patch.setattr(training, "ATTACK_TREES", 15)
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
         patch.setattr(checks, "KEY_BITS", (BITS, *checks.KEY_BITS))
         yield
@@ -116,13 +118,13 @@ def test_no_attack_succeeds_on_labels_that_mean_nothing(case: leaks.Case) -> Non
 
 def test_the_leaves_are_those_that_the_messages_tell(case: leaks.Case) -> None:
     """As many bits of partitions as rows at split nodes; what the attack uses is in the messages."""
-    tape, federation = leaks.Tape(), case.federation()
+    tape, federation = Tape(), case.federation()
     federation.observer = tape.record
-    model = FederatedForestClassifier(**SMALL, random_state=0).fit(federation, y=f"bank.{leaks._LABEL}")
-    leaf, drawn = leaks.leaves_of_rows(case, model), leaks.drawn_rows(model, len(case.labels))
+    model = FederatedForestClassifier(**SMALL, random_state=0).fit(federation, y=f"bank.{LABEL}")
+    leaf, drawn = leaves_of_rows(case, model), drawn_rows(model, len(case.labels))
     rows = 0
     for party in ("bank", "shop"):
-        sides, _ = leaks.sides_at(model.forest_.coordinator, party, leaf)
+        sides, _ = sides_at(model.forest_.coordinator, party, leaf)
         forest = model.forest_.coordinator
         nodes = np.flatnonzero(forest.owner == forest.parties.index(party))
         tree = np.searchsorted(forest.structure.offset, nodes, side="right") - 1
