@@ -51,13 +51,15 @@ def test_everybody_dials_the_port_that_the_coordinator_listens_on() -> None:
 
 def test_the_job_asks_for_what_the_parties_have_and_allow() -> None:
     assert JOB.job.parties == tuple(PARTIES)
+    tables = JOB.job.tables
+    assert isinstance(tables, dict)
     for name, party in PARTIES.items():
-        assert JOB.job.table_of(name) in party.tables
+        assert tables[name] in party.tables
         party.policy.check_order("train", "alice")
         party.policy.check_order("predict", "alice")
         party.policy.check_leaf(JOB.forest["min_samples_leaf"])
     holder, _, label = JOB.job.y.partition(".")
-    assert label in (PARTIES[holder].tables[JOB.job.table_of(holder)].columns or ())
+    assert label in (PARTIES[holder].tables[tables[holder]].columns or ())
     forest = FederatedForestClassifier(**JOB.forest)
     check_parameters(forest.get_params(deep=False), forest._criteria)
 

@@ -79,12 +79,12 @@ numbers = st.integers(0, 2**250)
 
 @given(a=numbers, b=numbers, k=st.integers(0, 2**64), seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_sums_differences_and_products(key: PrivateKey, a: int, b: int, k: int, seed: int) -> None:
+def test_sums_and_products(key: PrivateKey, a: int, b: int, k: int, seed: int) -> None:
     public, n, random = key.public, int(key.public.n), stream(seed)
     a, b = a % n, b % n
     (one,), other = key.encrypt([a], random), public.encrypt(b, random)
-    found = [one, other, public.add(one, other), public.subtract(one, other), public.multiply(one, k)]
-    expected = [a, b, (a + b) % n, (a - b) % n, a * k % n]
+    found = [one, other, public.add(one, other), public.multiply(one, k)]
+    expected = [a, b, (a + b) % n, a * k % n]
     assert key.decrypt(found) == key.decrypt(found, threads=2) == expected
     assert [textbook_decrypt(key, c) for c in found] == expected
     fresh = public.refresh(one, random)

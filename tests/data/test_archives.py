@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from woodlot.data import archives
-from woodlot.data.archives import parse_array, read_arrays, unpack_arrays
+from woodlot.data.archives import parse_array, read_arrays
 
 ARRAYS = hnp.arrays(
     st.sampled_from(["|b1", "|u1", "<i4", "<i8", "<u8", "<f4", "<f8"]), hnp.array_shapes(min_dims=0, min_side=0)
@@ -32,7 +32,7 @@ def saved(**arrays: Any) -> bytes:
 @given(one=ARRAYS, fortran=st.booleans())
 def test_what_numpy_writes_is_read_and_may_be_written_to(one: np.ndarray, fortran: bool) -> None:
     written = np.asfortranarray(one) if fortran else one
-    (read,) = unpack_arrays(saved(one=written)).values()
+    (read,) = read_arrays(io.BytesIO(saved(one=written))).values()
     assert read.dtype == one.dtype
     np.testing.assert_array_equal(read, one)
     assert read.flags.writeable
@@ -85,7 +85,7 @@ def test_an_archive_that_grows_out_of_all_proportion_is_refused_unopened(monkeyp
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="does not justify"):
-            unpack_arrays(bomb)
+            read_arrays(io.BytesIO(bomb))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -100,7 +100,7 @@ def test_what_is_no_archive_of_arrays_is_refused(tmp_path: Path) -> None:
     damaged += [packed(b"not an array"), packed(whole, name="one.txt"), whole.replace(b"one.npy", b"../.npy", 1)]
     for data in damaged:
         with pytest.raises(ValueError, match=r"array"):
-            unpack_arrays(data)
+            read_arrays(io.BytesIO(data))
     path = tmp_path / "one.npz"
     path.write_bytes(whole)
     np.testing.assert_array_equal(read_arrays(path)["one"], np.arange(50))

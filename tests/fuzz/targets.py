@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import woodlot as wl
-from woodlot.data.archives import parse_array, unpack_arrays
+from woodlot.data.archives import parse_array, read_arrays
 from woodlot.data.ids import canonical_ids
 from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
@@ -78,7 +78,7 @@ def frames(data: bytes) -> None:
 def archives(data: bytes) -> None:
     """The arrays of a model, raw."""
     with suppress(ValueError):  # what the callers turn into their own errors
-        unpack_arrays(data)
+        read_arrays(io.BytesIO(data))
     with suppress(ValueError):
         parse_array(data)
 
@@ -160,7 +160,7 @@ def forests(data: bytes) -> None:
         return
     known = parts(saved_models())
     number = data[0] % len(known)
-    arrays = {name: array.copy() for name, array in unpack_arrays(known[number].arrays).items()}
+    arrays = {name: array.copy() for name, array in read_arrays(io.BytesIO(known[number].arrays)).items()}
     for at in range(1, len(data) - 11, 12):
         name = sorted(arrays)[data[at] % len(arrays)]
         flat = arrays[name].reshape(-1)

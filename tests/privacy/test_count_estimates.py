@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from parts import sum_parts
 from scipy.optimize import nnls
 from sklearn.linear_model import Lasso
 
 from woodlot.privacy.counts import debias, estimate_counts
 from woodlot.privacy.label_code import LabelCode
-from woodlot.privacy.randomised_response import RandomisedResponse, sum_parts
+from woodlot.privacy.randomised_response import RandomisedResponse
 
 LETTERS = [chr(ord("A") + number) for number in range(26)]
 BLOOM = RandomisedResponse.from_paper(LabelCode.bloom(LETTERS, length=64, hashes=2), pr=0.75, xi=0.9, zeta=0.1)

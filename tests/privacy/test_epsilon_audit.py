@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from audits import audited_epsilon
+from parts import sum_parts
 
 from woodlot.privacy.label_code import LabelCode
 from woodlot.privacy.noise import CountNoise
-from woodlot.privacy.randomised_response import RandomisedResponse, sum_parts
+from woodlot.privacy.randomised_response import RandomisedResponse
 
 REPORTS = 5
 UNLUCKY = 1e-6

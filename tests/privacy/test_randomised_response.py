@@ -15,13 +15,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from parts import sum_parts
 from scipy import stats
 
 from woodlot.exceptions import DataError
 from woodlot.privacy._libraries import opendp
 from woodlot.privacy.derivation import derive_key, open_stream
 from woodlot.privacy.label_code import LabelCode
-from woodlot.privacy.randomised_response import INSTANT_STEPS, RandomisedResponse, sum_parts
+from woodlot.privacy.randomised_response import INSTANT_STEPS, RandomisedResponse
 
 SECRET = bytes(range(32))
 TWO = LabelCode.one_hot(["no", "yes"])
@@ -286,13 +287,6 @@ def test_bad_rows_are_refused_without_naming_them() -> None:
 
 
 # --- sums and the instant layer ---
-
-
-def test_sums_over_parts() -> None:
-    bits = np.array([[1, 0], [1, 1], [0, 1], [1, 1]], np.uint8)
-    ones, n = sum_parts(bits, np.array([2, 0, 2, -1]), 3)
-    assert ones.tolist() == [[1, 1], [0, 0], [1, 1]]
-    assert n.tolist() == [1, 0, 2]
 
 
 def instant_parts(sizes: list[int], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

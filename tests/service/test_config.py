@@ -185,7 +185,7 @@ class TestFiles:
         assert config.identity == tmp_path / "alice"
         assert config.job.kind == "train"
         assert config.job.parties == ("bank", "shop")
-        assert [config.job.table_of(party) for party in ("bank", "shop")] == ["customers", "orders"]
+        assert config.job.tables == {"bank": "customers", "shop": "orders"}
         assert (config.job.y, config.job.sample_weight) == ("bank.default", "bank.weight")
         assert (config.job.task, config.job.name) == ("regression", "credit-2025.1")
         assert config.align.method == "psi"
@@ -195,7 +195,7 @@ class TestFiles:
     def test_job_defaults(self) -> None:
         config = JobConfig.parse(TRAIN, folder=HERE, origin="job.toml")
         assert (config.job.parties, config.job.sample_weight, config.job.name) == (None, None, None)
-        assert config.job.table_of("anybody") == "customers"
+        assert config.job.tables == "customers"
         assert (config.align.method, config.forest) == ("keyed-hash", {})
 
     def test_tables_by_party_name_the_parties(self) -> None:
@@ -550,7 +550,8 @@ class TestRoundTrips:
         config = JobConfig.load(write(tmp_path_factory.getbasetemp(), raw))
         assert config.forest == forest
         assert config.job.y == job["y"]
-        assert {party: config.job.table_of(party) for party in config.job.parties or ()} == names
+        assert config.job.tables == names
+        assert config.job.parties == tuple(names)
 
 
 class TestDocumentation:

@@ -232,12 +232,6 @@ def scale(ciphertext: Ciphertext, factor: int) -> Ciphertext:
     return Ciphertext(group, powmod(ciphertext.c1, factor, group.N2), powmod(ciphertext.c2, factor, group.N2))
 
 
-def negate(ciphertext: Ciphertext) -> Ciphertext:
-    """The number with the other sign, by inversion: an exponent of N - 1 would do the same a thousand times slower."""
-    group, invert = ciphertext.group, gmp().invert
-    return Ciphertext(group, invert(ciphertext.c1, group.N2), invert(ciphertext.c2, group.N2))
-
-
 def refresh(ciphertext: Ciphertext, exponent: int) -> Ciphertext:
     """HEncRef as the paper prints it: the same number under sk + exponent.
 

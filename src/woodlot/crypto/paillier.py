@@ -101,10 +101,6 @@ class PublicKey:
         """A ciphertext of the sum, modulo n; its noise is that of both."""
         return one * other % self.square
 
-    def subtract(self, one: Any, other: Any) -> Any:
-        """A ciphertext of the difference, modulo n."""
-        return one * gmp().invert(other, self.square) % self.square
-
     def multiply(self, cipher: Any, factor: int) -> Any:
         """A ciphertext of the product with a number that is known."""
         return gmp().powmod(cipher, factor, self.square)

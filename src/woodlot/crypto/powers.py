@@ -92,29 +92,14 @@ def powers_of(bases: Sequence[Any], exponent: int, modulus: int, *, threads: int
     """Every base to the same exponent; gmpy2 gives up the interpreter's lock meanwhile, so threads share the work."""
     lib = gmp()
     exponent, modulus = lib.mpz(exponent), lib.mpz(modulus)
-    return _spread(lambda part: lib.powmod_base_list(part, exponent, modulus), bases, threads)
-
-
-def spread_powers(pairs: Sequence[tuple[Any, Any]], modulus: int, *, threads: int = 1) -> list[Any]:
-    """Every base to its own exponent, over threads."""
-    lib = gmp()
-    modulus = lib.mpz(modulus)
-
-    def work(part: Sequence[tuple[Any, Any]]) -> list[Any]:
-        with lib.context(allow_release_gil=True):
-            return [lib.powmod(base, exponent, modulus) for base, exponent in part]
-
-    return _spread(work, pairs, threads)
-
-
-def _spread(work: Any, items: Sequence[Any], threads: int) -> list[Any]:
-    threads = min(threads, len(items))
+    threads = min(threads, len(bases))
     if threads <= 1:
-        return list(work(list(items))) if items else []
-    size = -(-len(items) // threads)
-    parts = [list(items[start : start + size]) for start in range(0, len(items), size)]
+        return list(lib.powmod_base_list(list(bases), exponent, modulus)) if bases else []
+    size = -(-len(bases) // threads)
+    parts = [list(bases[start : start + size]) for start in range(0, len(bases), size)]
     with ThreadPoolExecutor(len(parts)) as pool:
-        return [found for part in pool.map(work, parts) for found in part]
+        powers = pool.map(lambda part: lib.powmod_base_list(part, exponent, modulus), parts)
+        return [power for part in powers for power in part]
 
 
 class Tables:

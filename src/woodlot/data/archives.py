@@ -102,15 +102,9 @@ class ArrayFile:
             return np.frombuffer(file.read((length - first) * layout.dtype.itemsize), layout.dtype).copy()
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     """Read all arrays of an ``.npz`` file; see `ArrayFile`."""
-    arrays = ArrayFile(path)
-    return {name: arrays.read(name) for name in arrays.names}
-
-
-def unpack_arrays(data: bytes) -> dict[str, NDArray[Any]]:
-    """The same of the bytes of such a file."""
-    arrays = ArrayFile(io.BytesIO(data))
+    arrays = ArrayFile(file)
     return {name: arrays.read(name) for name in arrays.names}
 
 

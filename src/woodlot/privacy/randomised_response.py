@@ -231,7 +231,7 @@ class RandomisedResponse:
         query : bytes
             The whole query, or a digest of it: whatever is asked differently must differ here.
         ones : array of shape (parts, bits)
-            Sums of the permanent bits over the rows of each part; see `sum_parts`.
+            Sums of the permanent bits over the rows of each part.
         n : array of shape (parts,)
             Rows of each part.
 
@@ -263,36 +263,6 @@ class RandomisedResponse:
         ends = np.cumsum(sizes)[1::2]
         told: NDArray[np.int64] = np.diff(hits[ends], prepend=0).reshape(ones.shape)
         return told
-
-
-def sum_parts(
-    bits: NDArray[np.uint8], part: NDArray[np.integer[Any]], n_parts: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Add the permanent bits of the rows of each part.
-
-    Parameters
-    ----------
-    bits : array of shape (rows, bits)
-        As `RandomisedResponse.permanent` gives them.
-    part : array of int
-        The part of each row, below `n_parts`; a negative number: none.
-    n_parts : int
-        How many parts there are.
-
-    Returns
-    -------
-    ones : array of shape (parts, bits)
-    n : array of shape (parts,)
-        Rows of each part.
-
-    """
-    inside = part >= 0
-    if not inside.all():
-        bits, part = bits[inside], part[inside]
-    ones = np.empty((n_parts, bits.shape[1]), np.int64)
-    for column in range(bits.shape[1]):
-        ones[:, column] = np.bincount(part[bits[:, column] != 0], minlength=n_parts)
-    return ones, np.bincount(part, minlength=n_parts)
 
 
 def _blocks(words: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

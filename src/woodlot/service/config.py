@@ -317,10 +317,6 @@ class JobSettings(Section, frozen=True, kw_only=True):
             odd = sorted(set(self.tables) ^ set(parties))
             raise ValueError(f"tables must name one table for each of the parties; {', '.join(odd)} is in one only")
 
-    def table_of(self, party: str) -> str:
-        """Name of a party's table."""
-        return self.tables if isinstance(self.tables, str) else self.tables[party]
-
 
 class AlignSettings(Section, frozen=True, kw_only=True):
     """The section ``[align]``: how the common rows are found."""

@@ -27,9 +27,7 @@ def claim_of(plan: GrowthPlan, n_features: int) -> PrivacyClaim:
             plain_epsilon=plain_epsilon(spends),
             not_protected=(
                 "what the splits tell: they are chosen by looking at the rows, without noise",
-                "thresholds, halfway between two values of a client"
-                if plan.grid is None
-                else "which thresholds of the public grid were chosen",
+                "thresholds, halfway between two values of a client" if plan.grid is None else _ON_GRID,
                 "how many rows a client has, and which classes",
                 _SEVERAL,
             ),
