@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from woodlot.data.alignment import align_rows
 from woodlot.exceptions import IdentityError
 from woodlot.protocols.align import Alignment, AlignParty, Signer, align
 from woodlot.protocols.messages.base import Message
-from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
@@ -91,17 +89,6 @@ def expected_rows(tables: Mapping[str, Ids], join: str) -> set[tuple[int, ...]]:
     _, rows = align_rows(frames, "id", join)
     assert rows is not None
     return set(zip(*(own.tolist() for own in rows.values()), strict=True))
-
-
-@contextmanager
-def captured() -> Iterator[list[bytes]]:
-    """Every message that is encoded inside."""
-    seen: list[bytes] = []
-    codec.listeners.append(seen.append)
-    try:
-        yield seen
-    finally:
-        codec.listeners.remove(seen.append)
 
 
 def traces_of(values: Ids) -> list[bytes]:

@@ -20,7 +20,6 @@ from alignments import (
     Ids,
     Liar,
     Operator,
-    captured,
     entropy_of,
     expected_rows,
     is_found,
@@ -31,6 +30,7 @@ from alignments import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wire_search import captured
 from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.align import Alignment, AlignParty, align
 from woodlot.protocols.align.tokens import are_ascending, make_tokens, match_tokens

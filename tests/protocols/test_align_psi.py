@@ -15,7 +15,6 @@ from alignments import (
     Between,
     Ids,
     Liar,
-    captured,
     expected_rows,
     is_found,
     party,
@@ -25,6 +24,7 @@ from alignments import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wire_search import captured
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty, psi
 from woodlot.protocols.align.party import State

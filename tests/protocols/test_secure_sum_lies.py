@@ -1,0 +1,244 @@
+"""Secure sums with a coordinator that is not honest, and with vectors that were tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pytest
+from alignments import Between, Liar, Operator
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from secure_sums import NAMES, AddUp, Client, changing, clients_of, total, vectors_of
+
+from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import secure_sum as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.secure_sum import (
+    SumSession,
+    sum_of,
+)
+from woodlot.protocols.secure_sum.client import State
+from woodlot.runtime.codec import decode, encode
+
+# --- a coordinator that is not honest ---
+
+
+def test_two_clients_are_refused_unless_all_allow_it() -> None:
+    vectors = vectors_of(2, 4)
+    with pytest.raises(ConfigError, match=r"3 clients or more, and there are 2.*allow_two=True"):
+        total(clients_of(vectors, allow_two=True), [4])
+    with pytest.raises(PolicyError, match="party 'ash': sums over 2 clients"):
+        total(clients_of(vectors), [4], allow_two=True)
+    with pytest.raises(ConfigError, match="2 clients or more, and there are 1"):
+        total(clients_of(vectors_of(1, 4), allow_two=True), [4], allow_two=True)
+
+
+def test_a_client_decides_itself_whether_sums_are_plain() -> None:
+    vectors = vectors_of(3, 4)
+    with pytest.raises(PolicyError, match="this client takes part in secure ones only"):
+        total(clients_of(vectors), [4], mode="plain")
+    with pytest.raises(PolicyError, match="this client takes part in plain ones only"):
+        total(clients_of(vectors, mode="plain"), [4])
+
+
+def replaced(name: str, **fields: Any) -> Callable[[msg.StartSums], Message]:
+    def change(message: msg.StartSums) -> Message:
+        changed = msgspec.structs.replace(message.introductions[name], **fields)
+        return msg.StartSums(introductions={**message.introductions, name: changed})
+
+    return change
+
+
+def _swapped(message: msg.StartSums) -> Message:
+    own = message.introductions
+    return msg.StartSums(introductions={**own, "beech": own["cedar"], "cedar": own["beech"]})
+
+
+def _without(message: msg.StartSums) -> Message:
+    return msg.StartSums(introductions={n: i for n, i in message.introductions.items() if n != "elm"})
+
+
+def _forged(message: msg.StartSums) -> Message:
+    """The coordinator's own key, signed by an operator of its own."""
+    stranger = Operator(b"another").admit("beech")
+    share = X25519PrivateKey.from_private_bytes(bytes(range(32))).public_key().public_bytes_raw()
+    return replaced("beech", share=share, certificate=stranger.certificate, signature=stranger.sign("secure-sum", b""))(
+        message
+    )
+
+
+LIES: dict[str, tuple[Callable[[msg.StartSums], Message], str]] = {
+    "another key": (replaced("beech", share=bytes(range(32))), "party 'beech' is not signed"),
+    "no signature": (replaced("beech", signature=b""), "party 'beech' is not signed"),
+    "a forged identity": (_forged, "party 'beech' is not signed"),
+    "keys exchanged": (_swapped, "is not signed"),
+    "one left out": (_without, "not those of the parties"),
+    "its own changed": (replaced("ash", share=bytes(32)), "under this party's name is not its own"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_introductions_that_are_not_in_order_are_refused(lie: str) -> None:
+    change, words = LIES[lie]
+    parties: dict[str, Any] = dict(clients_of(vectors_of(4, 3)))
+    honest = parties["ash"]
+    parties["ash"] = Between(honest, changing(msg.StartSums, change))
+    with pytest.raises(LocalProtocolError, match=words):
+        total(parties, [3])
+    assert honest.sums.state == State.opened
+
+
+def test_a_roster_told_differently_is_refused() -> None:
+    """A client that is told of fewer others signs that; nobody who was told of all takes it."""
+    parties: dict[str, Any] = dict(clients_of(vectors_of(4, 3)))
+    parties["ash"] = Between(
+        parties["ash"],
+        changing(msg.OpenSums, lambda m: msg.OpenSums(clients=tuple(n for n in m.clients if n != "elm"), mode=m.mode)),
+    )
+    with pytest.raises(LocalProtocolError, match=r"not those of the parties|is not signed"):
+        total(parties, [3])
+    elsewhere = {**clients_of(vectors_of(4, 3)), "ash": Client("ash", [[1, 2, 3]], job="another")}
+    with pytest.raises(LocalProtocolError, match="is not signed by its identity for this job"):
+        total(elsewhere, [3])
+
+
+def test_plain_clients_of_different_jobs_are_found_out() -> None:
+    parties = clients_of(vectors_of(3, 3), mode="plain")
+    parties["ash"] = Client("ash", [[1, 2, 3]], mode="plain", job="another")
+    with pytest.raises(RemoteProtocolError, match="not told the same"):
+        total(parties, [3], mode="plain")
+
+
+def test_rounds_told_differently_give_garbage_that_is_found() -> None:
+    """Other clients or another length for one of them: the masks do not cancel."""
+    vectors = vectors_of(5, 6)
+
+    def fewer(message: AddUp) -> Message:
+        clients = tuple(n for n in message.order.clients if n != "elm")
+        return AddUp(order=msgspec.structs.replace(message.order, clients=clients))
+
+    def later(message: AddUp) -> Message:
+        return AddUp(order=msgspec.structs.replace(message.order, round=message.order.round + 1))
+
+    def as_asked(message: msg.MaskedVector) -> Message:
+        return msg.MaskedVector(round=0, values=message.values)
+
+    for change in (fewer, later):
+        parties: dict[str, Any] = dict(clients_of(vectors))
+        parties["ash"] = Liar(Between(parties["ash"], changing(AddUp, change)), changing(msg.MaskedVector, as_asked))
+        with pytest.raises(RemoteProtocolError, match="the sum is not one of these clients' numbers"):
+            total(parties, [6])
+
+
+def test_messages_out_of_turn_change_nothing() -> None:
+    client = Client("ash", [[1, 2]])
+    opening = msg.OpenSums(clients=NAMES[:3], mode="secure")
+    order = msg.SumOrder(round=0, clients=NAMES[:3], length=2, bound=5)
+    for early in (msg.StartSums(introductions={}), AddUp(order=order)):
+        with pytest.raises(RemoteProtocolError, match="idle"):
+            client.handle(early)
+    with pytest.raises(RemoteProtocolError, match="does not take SumsStarted"):
+        client.handle(msg.SumsStarted(transcript=b""))
+    with pytest.raises(RemoteProtocolError, match="'ash', is not among"):
+        client.handle(msg.OpenSums(clients=NAMES[1:5], mode="secure"))
+    first = client.handle(opening)
+    with pytest.raises(RemoteProtocolError, match="not due"):
+        client.handle(opening)
+    assert isinstance(first, msg.SumsIntroduced)
+    assert client.sums.state == State.opened
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"clients": ("b", "a", "c")}, {"clients": ("a", "a")}, {"clients": ()}, {"round": -1}, {"length": 0},
+     {"bound": 0}, {"bound": 2**62}],
+)  # fmt: skip
+def test_orders_that_cannot_be(wrong: dict[str, Any]) -> None:
+    good = {"round": 0, "clients": ("a", "b", "c"), "length": 2, "bound": 5}
+    with pytest.raises(ValueError, match=r"ascending|numbered|one number|bound"):
+        msg.SumOrder(**{**good, **wrong})
+    encoded = encode(AddUp(order=msg.SumOrder(**good)))
+    assert isinstance(decode(encoded), AddUp)
+    replaced_bytes = encoded.replace(b"\xa5bound\x05", b"\xa5bound\x00")
+    assert replaced_bytes != encoded
+    with pytest.raises(RemoteProtocolError, match="bound"):
+        decode(replaced_bytes)
+    session = SumSession(("a", "b", "c"), "secure", 3)
+    with pytest.raises(LocalProtocolError, match="no such sum"):
+        session.order(0, 5)
+    assert session.next_round == 0
+
+
+# --- tampered sums ---
+
+
+@pytest.mark.parametrize("bound", [None, 1000])
+@pytest.mark.parametrize("mode", ["secure", "plain"])
+def test_a_changed_vector_is_found(mode: Literal["secure", "plain"], bound: int | None) -> None:
+    vectors = vectors_of(4, 20)
+
+    def added(at: int, amount: int) -> Callable[[Any], Message]:
+        def change(message: Any) -> Message:
+            values = message.values.copy()
+            values[at : at + 1] += values.dtype.type(amount)
+            return type(message)(round=message.round, values=values)
+
+        return change
+
+    def exchanged(message: Any) -> Message:
+        values = message.values.copy()
+        values[[2, 3]] = values[[3, 2]]
+        return type(message)(round=message.round, values=values)
+
+    top = 1 << (31 if bound else 63)
+    for change in (added(0, 1), added(7, top), added(19, 2), added(20, 1), added(21, 1), exchanged):
+        parties: dict[str, Any] = dict(clients_of(vectors, mode=mode))
+        parties["beech"] = Liar(parties["beech"], changing(msg.SumVector, change))
+        with pytest.raises(RemoteProtocolError, match="the sum is not one of these clients' numbers"):
+            total(parties, [20], mode=mode, bound=bound)
+
+
+def test_a_vector_of_another_form_names_its_sender() -> None:
+    vectors = vectors_of(3, 5)
+    changes: list[Callable[[Any], Message]] = [
+        lambda m: msg.MaskedVector(round=m.round, values=m.values[:-1]),
+        lambda m: msg.MaskedVector(round=m.round, values=m.values.astype("<u4")),
+        lambda m: msg.MaskedVector(round=m.round + 1, values=m.values),
+        lambda m: msg.PlainVector(round=m.round, values=m.values),
+        lambda m: msg.SumsStarted(transcript=b""),
+    ]
+    for change in changes:
+        parties: dict[str, Any] = dict(clients_of(vectors))
+        parties["cedar"] = Liar(parties["cedar"], changing(msg.MaskedVector, change))
+        with pytest.raises(RemoteProtocolError, match=r"^cedar "):
+            total(parties, [5])
+
+
+def test_numbers_beyond_the_bound() -> None:
+    vectors = vectors_of(3, 5, low=0, high=10)
+    vectors["beech"][0][3] = -123456
+    with pytest.raises(DataError, match="party 'beech': a number is beyond the bound of 1000") as caught:
+        total(clients_of(vectors), [5], bound=1000)
+    assert "123456" not in str(caught.value)
+    order = msg.SumOrder(round=0, clients=("a", "b"), length=1, bound=4)
+    lying = np.array([9, 2, 0], "<u4")
+    lying[2] = np.dot(np.array([1, 3], "<u4"), lying[:2])
+    replies = {
+        "a": msg.PlainVector(round=0, values=lying),
+        "b": msg.PlainVector(round=0, values=np.zeros(3, "<u4")),
+    }
+    with pytest.raises(RemoteProtocolError, match="a sum is beyond 8"):
+        sum_of(order, "plain", replies)
+    with pytest.raises(LocalProtocolError, match="needs a vector of each"):
+        sum_of(order, "plain", {"a": replies["a"]})
+
+
+def test_what_is_not_the_ordered_numbers_stays_here() -> None:
+    client = clients_of(vectors_of(3, 5), mode="plain")
+    total(client, [5], mode="plain")
+    order = msg.SumOrder(round=9, clients=NAMES[:3], length=5, bound=5)
+    for wrong in (np.zeros(5), np.zeros(4, int), np.zeros((5, 1), int)):
+        with pytest.raises(LocalProtocolError):
+            client["ash"].sums.answer(order, wrong)
