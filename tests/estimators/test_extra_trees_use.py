@@ -122,11 +122,11 @@ def test_categories_missing_values_and_columns_of_nothing() -> None:
     X["town"] = np.array(["Aarau", "Brugg", "Chur", "Davos"])[y + (np.arange(len(y)) % 7 == 0)]
     X.loc[::10, "town"] = None
     X.loc[::7, "age"] = np.nan
-    X["constant"], X["nothing"] = 1.0, np.nan
+    X["constant"], X["nothing"], X["nowhere"] = 1.0, np.nan, pd.Categorical([None] * len(X), ["Egg"])
     model = Classifier(20, random_state=0, max_features=None).fit(X, y)
     assert model.score(X, y) > 0.8
     assert model.combine().categorical_features == ("town",)
-    assert model.feature_importances_[-2:].tolist() == [0, 0]
+    assert model.feature_importances_[-3:].tolist() == [0, 0, 0]
     with pytest.warns(UserWarning, match=r"not within what was declared.*'town'"):
         known = Classifier(20, random_state=0, declared={"town": ["Aarau", "Brugg"]}).fit(X, y)
     assert known.clipped_ == {"town": int(X["town"].isin(["Chur", "Davos"]).sum())}

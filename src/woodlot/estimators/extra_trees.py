@@ -353,11 +353,11 @@ def pooled_ranges(federation: RowFederation) -> tuple[Knots, KnownCategories]:
     texts: dict[str, set[str]] = {}
     for table in federation.tables():
         for name, column in zip(table.names, table.columns, strict=True):
+            known = ends.setdefault(name, [])  # a column of nothing is no other than one of numbers
             if isinstance(column, NumericColumn):
                 values = column.values[~np.isnan(column.values)]
-                some = [float(values.min()), float(values.max())] if len(values) else []
-                ends.setdefault(name, []).extend(some)
-            else:
+                known += [float(values.min()), float(values.max())] if len(values) else []
+            elif column.categories:
                 texts.setdefault(name, set()).update(column.categories)
     knots: Knots = {
         name: (min(some, default=0.0), max(some, default=0.0)) for name, some in ends.items() if name not in texts
