@@ -326,3 +326,26 @@ def test_clients_in_process_pay_from_the_purses_they_are_given(tmp_path: Path) -
             assert ledger.spent("bern", "patients") == pytest.approx(2.0)
     with pytest.raises(DataError, match="no clients of this federation"):
         federation.use_purses({"zug": LedgerPurse("zug")})
+
+
+def test_every_training_of_a_federation_draws_and_pays_its_own_noise(tmp_path: Path) -> None:
+    """Noise of an earlier training on the same federation is not told again, as if rows had not changed since."""
+    rng = np.random.default_rng(0)
+    tables = {k: pd.DataFrame({"x": rng.uniform(size=60), "y": rng.choice(["a", "b"], 60)}) for k in "abc"}
+    federation = wl.Federation.local(tables, layout="rows")
+    assert isinstance(federation, RowFederation)
+    rows = pd.DataFrame({"x": np.linspace(0, 1, 20)})
+    with LedgerFile(tmp_path / "privacy.sqlite") as file:
+        federation.use_purses({"a": LedgerPurse("a", "", Budget(3.0), file)})
+        told = []
+        for epsilon, spent in ((0.1, 0.4), (0.1, 0.8), (0.5, 2.8)):
+            model = wl.CollaborativeForestClassifier(
+                4, dp_leaf_epsilon=epsilon, leaf_average="rows", max_depth=2, random_state=0
+            )
+            told.append(model.fit(federation, "y").predict_proba(rows))
+            with file.transaction() as ledger:
+                assert ledger.spent("a", "") == pytest.approx(spent)
+                assert all(charge.answer is None for charge in ledger.charges("a", ""))
+        assert not np.array_equal(told[0], told[1])
+        with pytest.raises(PolicyError, match="privacy budget"):
+            model.fit(federation, "y")

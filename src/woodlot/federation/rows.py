@@ -34,6 +34,7 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 
 _SECRET_BYTES = 32
+_NAME_BYTES = 8
 
 
 class RowFederation(Federation):
@@ -210,8 +211,11 @@ class RowFederation(Federation):
         n_jobs: int,
         on_progress: Callable[[Progress], None] | None,
     ) -> tuple[Any, Account]:
-        """Run a protocol with all clients."""
-        common = secrets.token_bytes(_SECRET_BYTES)
+        """Run a protocol with all clients.
+
+        It is a job of its own, as between organisations: what it draws is drawn for it, and paid for.
+        """
+        job, common = f"local-{secrets.token_hex(_NAME_BYTES)}", secrets.token_bytes(_SECRET_BYTES)
         threads = max(1, n_jobs // len(self.parties))
         handlers = {}
         for name, member in self._members.items():
@@ -224,13 +228,19 @@ class RowFederation(Federation):
                 purse=self._purses[name],
                 row_ids=self._row_ids.get(name),
                 dataset=label or "",
+                job=job,
                 shared_secret=common,
                 n_jobs=threads,
             )
             handlers[name] = client_of(plan, own)
         ledger = Ledger()
-        with InProcessDriver(handlers, ledger=ledger) as driver:
-            outcome = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+        try:
+            with InProcessDriver(handlers, ledger=ledger) as driver:
+                outcome = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+        finally:
+            for purse in self._purses.values():
+                if isinstance(purse, LedgerPurse):
+                    purse.forget_answers(job)
         return outcome, ledger.account()
 
 

@@ -79,6 +79,11 @@ class LedgerPurse:
             due = [charge.spend for charge in charges if ledger.earlier(self.client, self.dataset, charge) is None]
             ledger.check(self.client, self.dataset, self.budget, *due)
 
+    def forget_answers(self, job: str) -> None:
+        """Drop the answers of a job that has ended; its charges stay."""
+        with self._file.transaction() as ledger:
+            ledger.forget_answers(job)
+
     def spends(self) -> list[Spend]:
         """Return all that was paid."""
         with self._file.transaction() as ledger:
