@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocols"))
 
 from revocable_world import ready_master
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import woodlot as wl
@@ -237,3 +238,14 @@ def test_bad_rows_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             wl.RevocableForestRegressor(2, **{"encryption": "simulated"} | wrong).fit(X, y)
+
+
+def test_a_label_holder_without_columns_scores_out_of_bag() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y, dealing = X[:, 0] > 0, {"office": [], "bank": [0, 1], "shop": [2]}
+    model = wl.RevocableForestClassifier(
+        8, max_depth=3, random_state=0, encryption="simulated", oob_score=True, parties=dealing
+    ).fit(X, y)
+    plain = clone(model).set_params(parties=1).fit(X, y)
+    assert model.oob_score_ == plain.oob_score_
+    assert model.revoke("bank", level=3).statement.scores is not None

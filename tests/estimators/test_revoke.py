@@ -240,3 +240,18 @@ def test_a_party_without_a_split_leaves_without_a_trace() -> None:
     assert receipt.statement.removed == 0
     with pytest.raises(DataError, match="lack columns"):
         wl.FederatedForestRegressor(3, parties=dealing, random_state=0).fit(X, y).revoke("idle", holdout=(rest, y))
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [1.5, 3.0]])
+def test_a_search_that_finds_what_was_there_tells_of_no_leaf(labels: list[Any]) -> None:
+    """The leaver was a candidate, another column takes its place, and the same split wins: no leaf is new."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.where(X[:, 0] > 0, *labels)
+    kind = wl.FederatedForestClassifier if isinstance(labels[0], str) else wl.FederatedForestRegressor
+    dealing = {"bank": [0, 1], "shop": [2]}
+    for seed in range(6):
+        growth: dict[str, Any] = {"max_features": 2, "bootstrap": False, "random_state": seed}
+        model = kind(1, parties=dealing, **growth).fit(X, y)
+        model.revoke("shop", level=3)
+        anew = kind(1, parties=1, **growth).fit(X[:, :2], y)
+        np.testing.assert_array_equal(model.predict(X[:, :2]), anew.predict(X[:, :2]))

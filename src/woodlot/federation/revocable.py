@@ -24,12 +24,14 @@ from woodlot.protocols.revocable.keys import key_fingerprint
 from woodlot.protocols.revocable.model import EncryptedSplits, Rebuilding, RevocableForest
 from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.alone import NO_SPLITS
 from woodlot.trees.forest import join_splits
 from woodlot.trees.predict import Predictor, Vote
 
@@ -269,16 +271,17 @@ def _gather(
     oob = OutOfBagResult()
     if plan.forest.out_of_bag is not None:
         holder = labels.holder if labels.holder in tables else next(iter(tables))
+        nothing = PartyForest(made.forest.structure, NO_SPLITS, (), ())  # of a holder without columns
         parties = {
             name: VerticalParty(
                 name,
                 tables[name],
-                forest=parts.get(name),
+                forest=parts.get(name, nothing),
                 target=labels.target if name == holder else None,
                 key_by_party=federation.key_by_party,
             )
             for name in tables
-            if name in parts
+            if name in parts or name == holder
         }
         with InProcessDriver(parties, ledger=ledger) as driver:
             protocol = score_out_of_bag(made.forest, holder, plan.forest.out_of_bag, n_jobs)

@@ -376,7 +376,8 @@ class Grower:
         """
         chunks = self._chunks(end - start)
         entries = np.empty(len(start), np.int64)
-        found: list[Any] = [None] * len(chunks)
+        none = np.empty(0, np.int64)  # where everything below has stayed as it was, there is no leaf to tell of
+        found = [(none, none)] * (len(chunks) or 1)
 
         def work(k: int) -> None:
             first, last = start[chunks[k]], end[chunks[k]]
