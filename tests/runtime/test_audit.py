@@ -106,12 +106,24 @@ def test_disclosures_are_a_snapshot(ledger: Ledger) -> None:
 
 def test_the_table_is_aligned(ledger: Ledger) -> None:
     assert str(ledger.disclosure()[:2]).splitlines() == [
-        "sender       receiver     kind      count   bytes  form     reveals",
-        "-----------  -----------  --------  -----  ------  -------  ------------------------",
-        "coordinator  bank         Question      2   107 B  clear    what is asked",
-        "bank         coordinator  Answer        1  1.0 kB  encoded  the answer | and no more",
+        "sender       receiver     kind      count   bytes  form",
+        "-----------  -----------  --------  -----  ------  -------",
+        "coordinator  bank         Question      2   107 B  clear",
+        "bank         coordinator  Answer        1  1.0 kB  encoded",
+        "",
+        "Question  what is asked",
+        "Answer    the answer | and no more",
     ]
     assert str(Disclosures()) == "nothing was disclosed"
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(40, 60), (80, 80), (400, 120)])
+def test_what_is_told_is_wrapped_to_the_terminal(columns: int, widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = tuple(DisclosureRow("a", "b", kind, 1, 1, "clear", f"{kind} " * 60) for kind in ("Long", "Longer"))
+    told = str(Disclosures((*rows, *rows))).split("\n\n")[1].splitlines()
+    assert widest - len("Longer") <= max(map(len, told)) <= widest
+    assert [line.split()[0] for line in told if not line.startswith(" ")] == ["Long", "Longer"]  # once for each kind
 
 
 def test_html_is_escaped() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -56,16 +58,25 @@ class Disclosures(Sequence[DisclosureRow]):
     def __repr__(self) -> str:
         if not self.rows:
             return "nothing was disclosed"
-        table = [_HEADINGS, *(_cells(row) for row in self.rows)]
+        # What a message tells takes a sentence or two. They stand below, once for each kind, and in lines that fit.
+        headings = _HEADINGS[:-1]
+        table = [headings, *(_cells(row)[:-1] for row in self.rows)]
         widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
         table.insert(1, ["-" * width for width in widths])
-        return "\n".join(
+        lines = [
             "  ".join(
                 cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
-                for cell, width, heading in zip(line, widths, _HEADINGS, strict=True)
+                for cell, width, heading in zip(line, widths, headings, strict=True)
             ).rstrip()
             for line in table
-        )
+        ]
+        told = {row.kind: row.reveals for row in self.rows}
+        kind = max(map(len, told)) + 2
+        room = max(_NARROWEST, min(shutil.get_terminal_size().columns, _WIDEST))
+        lines.append("")
+        for name, reveals in told.items():
+            lines += textwrap.wrap(reveals, room, initial_indent=name.ljust(kind), subsequent_indent=" " * kind)
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return html_table(_HEADINGS, (_cells(row) for row in self.rows))
@@ -73,6 +84,8 @@ class Disclosures(Sequence[DisclosureRow]):
 
 _HEADINGS = [column.name for column in fields(DisclosureRow)]
 _NUMBERS = ("count", "bytes")
+_NARROWEST, _WIDEST = 60, 120
+"""Columns of the lines that say what a message tells."""
 
 
 def _cells(row: DisclosureRow) -> list[str]:
