@@ -424,13 +424,23 @@ def test_only_one_process_writes_and_others_read_meanwhile(path: Path) -> None:
     holder = process("hold", path)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "open\n"
-    with pytest.raises(JournalError, match=r"in use by another process.*Journal\.read"):
+    with pytest.raises(JournalError, match=r"in use by another process.*does the service run already"):
         Journal(path, durable=False)
     with Journal.read(path) as reader:
         assert reader.jobs() == []
     holder.communicate(timeout=PATIENCE)
     with Journal(path, durable=False), pytest.raises(JournalError, match="in use"):
         Journal(path, durable=False)  # nor twice in one process
+
+
+def test_jobs_are_told_in_the_order_in_which_they_began(journal: Journal) -> None:
+    assert journal.job("b").began is None
+    for name in ("b", "c", "a"):
+        journal.job(name).append(entries(3))
+    journal.job("b").append(entries(4))
+    assert journal.jobs() == ["b", "c", "a"]
+    began = journal.job("b").began
+    assert began == journal.job("b").records()[0].time / 1e9
 
 
 def test_reading_while_the_service_writes(journal: Journal, path: Path) -> None:

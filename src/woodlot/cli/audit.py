@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from woodlot.cli._client import (
+    SHORT,
     Access,
     AsJson,
     CoordinatorOption,
@@ -69,7 +70,7 @@ def audit(
                     problems = _audit_all(journal, as_json)
                 else:
                     name = unique(journal.jobs(), job, "job", f"woodlot audit --state {state}")
-                    problems = _report(_read(journal, name), as_json)
+                    problems = _report(_read(journal, name), as_json, _digests(journal, name) if as_json else None)
         elif job is None:
             raise ConfigError(
                 "which job? `woodlot jobs` shows yours; with --state FOLDER all jobs of a journal are read"
@@ -89,6 +90,8 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
     if path is None:
         raise ConfigError(f"which receipt? woodlot audit {VERIFY} RECEIPT")
     issuer = None if authority is None else read_file(authority, "name the authority's certificate, ca.pem")
+    if not path.is_file():
+        raise ConfigError(f"{path} is {'not a file' if path.exists() else 'not there'}; name the receipt's file")
     problem, verdict, stated = "", None, None
     try:
         receipt = Receipt.load(path)
@@ -132,6 +135,7 @@ class _Audit:
     records: int
     head: str
     problem: str
+    began: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -169,19 +173,37 @@ def _read(journal: Journal, job: str) -> _Audit:
     from woodlot.runtime.audit import Disclosures
 
     record = journal.job(job)
-    problem, messages_sent, head = "", Disclosures(), (0, "")
+    problem, messages_sent, head, began = "", Disclosures(), (0, ""), None
     try:
-        head = record.head
+        head, began = record.head, record.began
         messages_sent = record.disclosures()
         record.verify()
     except JournalError as error:
         problem = str(error)
-    return _Audit(job, messages_sent, *head, problem)
+    return _Audit(job, messages_sent, *head, problem, began)
 
 
-def _report(found: _Audit, as_json: bool) -> list[str]:
+def _digests(journal: Journal, job: str) -> list[dict[str, Any]]:
+    """Every message by itself: two sides compare them to see that they have recorded the same."""
+    from woodlot.runtime.journal_records import END
+
+    return [
+        {
+            "sender": record.sender,
+            "receiver": record.receiver,
+            "number": record.number,
+            "kind": record.kind,
+            "bytes": record.n_bytes,
+            "sha256": record.digest.hex(),
+        }
+        for record in journal.job(job).records()
+        if record.kind != END
+    ]
+
+
+def _report(found: _Audit, as_json: bool, digests: list[dict[str, Any]] | None = None) -> list[str]:
     if as_json:
-        print_json(found.to_json())
+        print_json(found.to_json() | ({} if digests is None else {"digests": digests}))
         return [found.problem] if found.problem else []
     from woodlot.cli import _show as show
 
@@ -217,7 +239,8 @@ def _audit_all(journal: Journal, as_json: bool) -> list[str]:
 
     rows = [
         (
-            one.job,
+            show.moment(one.began),
+            one.job[:SHORT],
             f"{one.records:,}",
             show.amount(sum(row.bytes for row in one.messages)),
             Text("NO", style="bold red") if one.problem else Text("yes", style="green"),
@@ -226,5 +249,5 @@ def _audit_all(journal: Journal, as_json: bool) -> list[str]:
         for one in found
     ]
     console = show.stdout()
-    console.print(show.table(("job", ">records", ">bytes", "whole", "last link"), rows))
+    console.print(show.table(("began", "job", ">records", ">bytes", "whole", "last link"), rows))
     return problems

@@ -93,9 +93,13 @@ class Journal:
         return JobJournal(self, name)
 
     def jobs(self) -> list[str]:
-        """Return the names of all jobs that have records."""
+        """Return the names of all jobs that have records, in the order in which they began."""
         with self._reading() as connection:
-            return [name for (name,) in connection.execute("SELECT job FROM jobs ORDER BY job")]
+            found = connection.execute(
+                "SELECT jobs.job FROM jobs LEFT JOIN records ON records.job = jobs.job AND position = 1 "
+                "ORDER BY time, jobs.job"
+            )
+            return [name for (name,) in found]
 
     def _with_bodies(self) -> list[str]:
         """The jobs of which some bytes are kept: those that run, however many have ended."""
@@ -279,6 +283,12 @@ class JobJournal:
         with self._journal._reading() as connection:
             count, head = self._head(connection)
         return count, head.hex()
+
+    @property
+    def began(self) -> float | None:
+        """When the first record was written, in seconds since 1970; None where it is missing."""
+        first = self._select("AND position = 1")
+        return first[0].time / 1e9 if first else None
 
     def last(self, sender: str, receiver: str) -> int:
         """Return the highest number of a message from `sender` to `receiver`, or 0."""
