@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,25 @@ def test_a_party_leaves_and_the_others_grow_the_forest_anew(world: World, tmp_pa
 
     access = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
     command = ["revoke", str(model.forest_.model)[:8], "chur", "--level", "3", "--y", LABEL, "--tables",
-               f"anna={TABLE}", "--out", str(tmp_path / "receipt.json"), *access]  # fmt: skip
+               f"anna={TABLE}", *access]  # fmt: skip
+    told = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "none" / "receipt.json")])
+    assert (told.exit_code, "there is no folder" in told.output) == (1, True)
     told = CliRunner().invoke(app, command)
     assert told.exit_code == 0, told.output
-    assert Receipt.load(tmp_path / "receipt.json").statement.parties_after == ("anna",)
+    attach = re.search(r"To keep the receipt: woodlot (jobs attach \w{8}) --out receipt.json", told.stdout)
+    assert attach is not None, told.stdout
+    kept = tmp_path / "receipt.json"
+    told = CliRunner().invoke(app, [*attach[1].split(), "--out", str(kept), *access])
+    assert f"woodlot audit verify {kept} --authority {world.root / 'alice' / 'identity' / 'ca.pem'}" in told.stdout
+    assert Receipt.load(kept).statement.parties_after == ("anna",)
+
+
+def test_where_two_stay_both_the_user_and_their_policies_must_allow_it(world: World) -> None:
+    with rows_of(world) as federation:
+        model = wl.HorizontalForestClassifier(1, max_depth=1, random_state=1).fit(federation, y=LABEL)
+    access = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
+    command = ["revoke", str(model.forest_.model), "chur", "--level", "3", "--y", LABEL, "--tables", TABLE, *access]
+    told = CliRunner().invoke(app, command)
+    assert "secure sums need 3 clients or more, and there are 2" in told.output
+    told = CliRunner().invoke(app, [*command, "--allow-two"])
+    assert "let its operator set allow_two = true in the section [policy]" in told.output

@@ -371,9 +371,17 @@ def finish(facts: JobFacts, access: Access, *, as_json: bool, more: Mapping[str,
     why = f": {one_line(facts.error)}" if facts.error else ""
     again = f"; to resume it: {access.command('jobs', 'resume', facts.job[:SHORT])}"
     typer.echo(
-        f"woodlot: job {facts.job[:SHORT]} is {facts.state}{why}{again if facts.state == 'stopped' else ''}", err=True
+        f"woodlot: job {facts.job[:SHORT]} {facts.standing}{why}{again if facts.state == 'stopped' else ''}", err=True
     )
     raise typer.Exit(1)
+
+
+def check_place(out: Path) -> None:
+    """Refuse an --out whose folder is not there, or that is a folder itself, before anything is asked of others."""
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.absolute().parent}; make it first")
+    if out.is_dir():
+        raise ConfigError(f"--out {out}: this is a folder; name a file")
 
 
 def detached(facts: JobFacts, access: Access, *, as_json: bool) -> None:
@@ -381,7 +389,7 @@ def detached(facts: JobFacts, access: Access, *, as_json: bool) -> None:
     if as_json:
         print_json(plain(facts))
         return
-    typer.echo(f"Job {facts.job} is {facts.state}. To follow it:")
+    typer.echo(f"Job {facts.job} {facts.standing}. To follow it:")
     typer.echo(f"  {access.command('jobs', 'attach', facts.job[:SHORT])}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from woodlot.cli._client import (
     IdentityOption,
     JobFile,
     JobFileOption,
+    check_place,
     detached,
     find_job,
     finish,
@@ -25,11 +27,9 @@ from woodlot.cli._client import (
     refuse_options_before,
     reporting,
 )
-from woodlot.cli.predict import OutOption, check_out
+from woodlot.cli.predict import check_out
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from woodlot.protocols.messages.jobs import JobFacts
     from woodlot.service.client import Client
 
@@ -85,18 +85,27 @@ def listed(
 @jobs.command()
 def attach(
     job: Job,
-    out: OutOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Where the answers go (.csv, .parquet), or a revocation's receipt."),
+    ] = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     file: JobFileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a job to its end, and show the outcome; Ctrl-C detaches. --out fetches the answers of a prediction."""
+    """Follow a job to its end, and show the outcome; Ctrl-C detaches.
+
+    --out fetches the answers of a prediction, or the receipt of a revocation.
+    """
     with reporting(as_json):
-        check_out(out)
         access = Access.find(coordinator, identity, JobFile.read(file))
         with reach(access) as client:
             facts = client.job(find_job(client, job))
+            if out is not None and facts.kind.startswith("revoke"):
+                check_place(out)
+            else:
+                check_out(out)
             facts = follow(client, facts, access, as_json=as_json)
             _say(client, facts, access, as_json=as_json, out=out)
 
@@ -141,7 +150,7 @@ def cancel(
         print_json(plain(facts))
     else:
         late = " before it could be cancelled" if facts.state != "cancelled" else ""
-        typer.echo(f"Job {facts.job[:SHORT]} is {facts.state}{late}.")
+        typer.echo(f"Job {facts.job[:SHORT]} {facts.standing}{late}.")
     if facts.state != "cancelled":
         raise typer.Exit(1)
 
@@ -191,9 +200,10 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
     """The outcome of any kind of job."""
     from woodlot.cli.align import say_aligned
     from woodlot.cli.predict import say_predicted, say_rows_predicted
+    from woodlot.cli.revoke import say_revoked
     from woodlot.cli.train import say_trained
 
-    if facts.kind in ("train", "train-rows"):
+    if facts.kind.startswith("train"):
         say_trained(client, facts, access, as_json=as_json)
     elif facts.kind == "align":
         say_aligned(facts, access, as_json=as_json)
@@ -201,5 +211,7 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
         say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
     elif facts.kind == "predict-rows":
         say_rows_predicted(client, facts, access, as_json=as_json)
+    elif facts.kind.startswith("revoke"):
+        say_revoked(client, facts, access, out, as_json=as_json)
     else:
         finish(facts, access, as_json=as_json)

@@ -19,6 +19,7 @@ from woodlot.cli._client import (
     JobFileOption,
     PartiesOption,
     TablesOption,
+    check_place,
     detached,
     find_model,
     finish,
@@ -225,8 +226,7 @@ def check_out(out: Path | None) -> None:
         return
     if out.suffix.lower() not in ENDINGS:
         raise ConfigError(f"--out {out}: the file must end in {' or '.join(ENDINGS)}")
-    if not out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {out.absolute().parent}; make it first")
+    check_place(out)
 
 
 def tables_of(forest: ModelFacts, tables: str | dict[str, str], parties: list[str] | None) -> dict[str, str]:

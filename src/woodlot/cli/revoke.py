@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from woodlot.cli._client import (
+    SHORT,
     Access,
     AsJson,
     CoordinatorOption,
@@ -16,6 +17,7 @@ from woodlot.cli._client import (
     JobFile,
     JobFileOption,
     TablesOption,
+    check_place,
     connecting,
     detached,
     find_model,
@@ -29,7 +31,8 @@ from woodlot.cli._client import (
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.service.receipts import Receipt
+    from woodlot.protocols.messages.jobs import JobFacts
+    from woodlot.service.client import Client
 
 
 def revoke(
@@ -46,6 +49,10 @@ def revoke(
     sample_weight: Annotated[
         str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, as in the training.")
     ] = None,
+    allow_two: Annotated[
+        bool,
+        typer.Option("--allow-two", help="Let secure sums be of two where two stay: each learns the other's numbers."),
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the receipt goes.")] = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
@@ -59,6 +66,8 @@ def revoke(
     the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt.
     """
     with reporting(as_json):
+        if out is not None:
+            check_place(out)
         job = JobFile.read(file)
         access = Access.find(coordinator, identity, job)
         settings = job.raw.get("job", {})
@@ -67,7 +76,7 @@ def revoke(
         if not isinstance(label, str) or named is None:
             raise ConfigError("name the job.toml of the training with --job, or add --y bank.default and --tables")
         _run(access, model, party, level, label, sample_weight or settings.get("sample_weight"), named, out,
-             detach=detach, as_json=as_json)  # fmt: skip
+             allow_two=allow_two, detach=detach, as_json=as_json)  # fmt: skip
 
 
 def _run(
@@ -80,6 +89,7 @@ def _run(
     tables: Any,
     out: Path | None,
     *,
+    allow_two: bool,
     detach: bool,
     as_json: bool,
 ) -> None:
@@ -91,21 +101,26 @@ def _run(
         federation = connect(access.address, access.identity, tables=tables)
     with federation:
         client = federation.client
-        order = revocation_order(federation, find_model(client, model), party, level, label, weight)
+        facts = find_model(client, model)
+        order = revocation_order(federation, facts, party, level, label, weight, allow_two=allow_two)
         ordered = client.submit(order)
         if detach:
             detached(ordered, access, as_json=as_json)
             return
         done = follow(client, ordered, access, as_json=as_json)
-        if done.state != "done":
-            finish(done, access, as_json=as_json)
-        receipt = client.receipt(done.job)
+        say_revoked(client, done, access, out, as_json=as_json)
+
+
+def say_revoked(client: Client, done: JobFacts, access: Access, out: Path | None, *, as_json: bool) -> None:
+    """The outcome of a revocation: the receipt, in a file where one is named."""
+    from woodlot.service.certificates import AUTHORITY
+
+    if done.state != "done":
+        finish(done, access, as_json=as_json)
+    receipt = client.receipt(done.job)
     if out is not None:
         receipt.save(out)
-    _say(receipt, done.job, out, as_json=as_json)
-
-
-def _say(receipt: Receipt, model: str, out: Path | None, *, as_json: bool) -> None:
+    model = done.job
     if as_json:
         statement = receipt.statement
         print_json(
@@ -124,5 +139,9 @@ def _say(receipt: Receipt, model: str, out: Path | None, *, as_json: bool) -> No
     console = show.stdout()
     console.print(f"{receipt!r}", soft_wrap=True, highlight=False)
     console.print(f"The model is now {model}.", soft_wrap=True, highlight=False)
-    if out is not None:
-        console.print(f"Check the receipt with: woodlot audit verify {out} --authority ca.pem", soft_wrap=True)
+    if out is None:
+        again = access.command("jobs", "attach", done.job[:SHORT], "--out", "receipt.json")
+        console.print(f"To keep the receipt: {again}", soft_wrap=True, highlight=False)
+    else:
+        authority = access.identity / AUTHORITY
+        console.print(f"Check the receipt with: woodlot audit verify {out} --authority {authority}", soft_wrap=True)

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 def revocation_order(
-    federation: ConnectedFederation, model: ModelFacts, leaver: str, level: int, label: str, weight: str | None = None
+    federation: ConnectedFederation,
+    model: ModelFacts,
+    leaver: str,
+    level: int,
+    label: str,
+    weight: str | None = None,
+    *,
+    allow_two: bool = False,
 ) -> AnyOrder:
     """An order to take a party out of a model of any layout.
 
@@ -35,11 +42,15 @@ def revocation_order(
         The label of the training: ``party.column``, or of a forest over rows its column.
     weight : str, optional
         Weights of the rows, as in the training.
+    allow_two : bool
+        Whether the secure sums of a forest over rows may be of two parties, where two stay.
     """
     if model.layout != "rows":
         return federation.revoke_order(model, leaver, level, federation.find_labels(label, weight))
     estimator = from_settings(json.loads(model.settings))
     if not isinstance(estimator, WholeForest):
         raise ConfigError("what this model was grown by is not known here; train it anew without the party")
+    if allow_two and "allow_two" in estimator.get_params():
+        estimator.set_params(allow_two=True)
     rows = ConnectedRowFederation(federation.client, federation.tables)
     return rows.revoke_rows_order(model, estimator.make_plan(), label, leaver, level)
