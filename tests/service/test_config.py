@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -254,6 +255,19 @@ def without(raw: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 class TestRefusals:
+    @pytest.mark.parametrize(
+        ("read", "raw", "command"),
+        [
+            (PartyConfig, {"listen": "a:1", "state": "state/"}, "woodlot coordinator"),
+            (CoordinatorConfig, {"coordinator": "a:1", "tables": {}, "policy": {}}, "woodlot party"),
+            (CoordinatorConfig, {"coordinator": "a:1", "job": {}}, "woodlot train"),
+            (JobConfig, {"coordinator": "a:1", "state": "state/", "policy": {}}, "woodlot party"),
+        ],
+    )
+    def test_the_file_of_another_role(self, read: Any, raw: dict[str, Any], command: str) -> None:
+        with pytest.raises(ConfigError, match=f"^it.toml is the file of another role; run it with: {command} it.toml$"):
+            read.parse(raw, folder=HERE, origin="it.toml")
+
     @pytest.mark.parametrize(
         ("place", "value", "words"),
         [
@@ -565,6 +579,19 @@ class TestDocumentation:
         names |= {f"job.{field}" for field in JobSettings.__struct_fields__}
         names |= {f"privacy.{field}" for field in PrivacyConfig.__struct_fields__}
         assert told == names - {"alignment", "tables", "policy", "privacy", "name", "folder"}
+
+    @pytest.mark.parametrize(
+        ("settings", "prefix"),
+        [(Policy(), ""), (PrivacyConfig(), r"privacy\."), (JobSettings(y="a.b", task="regression"), r"job\.")],
+    )
+    def test_defaults_are_those_on_the_page(self, settings: msgspec.Struct, prefix: str) -> None:
+        told = dict(re.findall(rf"^\| `{prefix}(\w+)` \| (none|`[^|]*`) \|", self.PAGE, re.MULTILINE))
+        named = {name: getattr(settings, name) for name in settings.__struct_fields__ if name in told}
+        written = {name: "none" if value is None else f"`{json.dumps(value)}`" for name, value in named.items()}
+        assert {name: told[name] for name in named} == {
+            name: text.replace("0.0", "0") for name, text in written.items()
+        }
+        assert len(named) >= 3
 
     def test_the_examples_are_right(self) -> None:
         kinds = {

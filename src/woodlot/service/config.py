@@ -66,7 +66,17 @@ class _File(Section, frozen=True, kw_only=True):
             What errors call the file.
 
         """
+        cls._refuse_other_role(raw, origin)
         return anchored(convert(cls, raw, origin), folder)
+
+    @classmethod
+    def _refuse_other_role(cls, raw: Mapping[str, Any], origin: str) -> None:
+        """Say whose file this is, where it is another's: that it has a setting too many would lead astray."""
+        if raw.keys() <= set(cls.__struct_fields__):
+            return
+        for other, command in _COMMANDS.items():
+            if other is not cls and raw.keys() <= set(other.__struct_fields__):
+                raise ConfigError(f"{origin} is the file of another role; run it with: {command} {origin}")
 
 
 class CoordinatorConfig(_File, frozen=True, kw_only=True):
@@ -366,6 +376,14 @@ class JobConfig(_File, frozen=True, kw_only=True):
         elif not config.job.tables:
             refuse_missing(origin, "job.tables")
         return msgspec.structs.replace(config, mpi=tables)
+
+
+_COMMANDS: dict[type[_File], str] = {
+    CoordinatorConfig: "woodlot coordinator",
+    PartyConfig: "woodlot party",
+    JobConfig: "woodlot train",
+}
+"""What the files are run with."""
 
 
 class _TableSettings(Section, frozen=True, kw_only=True):

@@ -28,6 +28,9 @@ _BYTES = {"b": 1} | {
 }
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
+_LIKENESS = 0.7
+"""How like a setting must be to what was written to be offered in its place; at 0.6 it would be a wild guess."""
+
 _EXAMPLES = {
     "coordinator": f'coordinator = "coordinator.example:{DEFAULT_PORT}"',
     "id": 'id = "customer_id"',
@@ -207,7 +210,7 @@ def _refuse_unknown(kind: type[msgspec.Struct], raw: object, origin: str, prefix
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, value in raw.items():
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1)
+            near = difflib.get_close_matches(name, fields, 1, _LIKENESS)
             advice = f"did you mean {near[0]!r}?" if near else f"the settings here are {', '.join(fields)}"
             if name in top:
                 advice = "it belongs to the top of the file, before the first [section]"
