@@ -180,4 +180,4 @@ def test_an_order_that_a_party_forbids_fails(flower: Flower, tmp_path: Path) -> 
     order(*write_job_file(flower.world), "--flower", str(settings))
     number, status = flower.run(settings)
     assert status == "finished:failed"
-    assert "is failed: party 'shop': " in " ".join((flower.flwr("log", number, "here", "--show") or "").split())
+    assert "has failed: party 'shop': " in " ".join((flower.flwr("log", number, "here", "--show") or "").split())

@@ -153,4 +153,4 @@ def test_a_site_refuses_what_its_policy_forbids(flare: Flare, world: World, tmp_
     order(*write_job_file(world), "--nvflare", str(folder))
     job = flare.submit(folder)
     assert flare.wait(job) == "FINISHED:EXECUTION_EXCEPTION", flare.logs(job)
-    assert "is failed: party 'shop': " in flare.children.log(SERVER)
+    assert "has failed: party 'shop': " in flare.children.log(SERVER)

@@ -94,7 +94,7 @@ def test_rows_too_few_for_any_leaf() -> None:
 @pytest.mark.parametrize("n_clients", [1, 2])
 def test_secure_sums_need_three_clients(n_clients: int) -> None:
     X, y = frame()[["age", "income"]], frame()["outcome"]
-    with pytest.raises(ConfigError, match=r"secure sums need 3 clients or more.*mode='plain'"):
+    with pytest.raises(ConfigError, match=r"secure sums need 3 clients or more.*sums='plain'"):
         wl.CollaborativeForestClassifier(4, parties=n_clients).fit(X, y)
     wl.CollaborativeForestClassifier(4, parties=n_clients, sums="plain").fit(X, y)
     two = wl.CollaborativeForestClassifier(4, parties=n_clients, allow_two=True)

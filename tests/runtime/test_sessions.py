@@ -179,6 +179,20 @@ def test_a_job_that_cannot_be_opened_is_refused_and_may_be_opened_later(maybe_jo
     assert told(sessions.answer(JOB, 2, ask(5))) == 5
 
 
+def test_the_log_of_a_refusal_has_its_words_and_a_trace_only_of_a_fault(caplog: pytest.LogCaptureFixture) -> None:
+    def open_job(job: str) -> Adding:
+        raise PolicyError("not on Sundays") if job == JOB else RuntimeError("a bug")
+
+    sessions = Sessions("a", open_job, journal=None)
+    sessions.answer(JOB, 1, ask(1))
+    sessions.answer(OTHER, 1, ask(1))
+    refused, failed = caplog.records
+    assert refused.getMessage() == f"job {JOB}: a request (Question) is refused: not on Sundays"
+    assert refused.exc_info is None
+    assert failed.getMessage() == f"job {OTHER}: a request (Question) is refused"
+    assert failed.exc_info is not None
+
+
 @pytest.mark.parametrize(
     ("error", "words"), [(DataError("the table has changed"), "the table has changed"), (OSError("/x"), "OSError")]
 )

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from party_bench import PRIVATE, REFUSALS, Bench, Recorded, play, recorded_jobs
+from processes import small_tables
 from small_jobs import PARTIES, PLAN
+from world import World
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import align, vertical
@@ -24,6 +26,7 @@ from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.order_seal import common_fields, new_job
 from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
+from woodlot.service.party import Party
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
 
 
@@ -86,18 +89,31 @@ def test_an_order_must_be_the_users_own(bench: Bench) -> None:
     assert "no part that this party can open" in refused(bench, swapped)
 
 
+NAMED = "its table, or a column that the order names (y, sample_weight),"
+
+
 def test_what_only_the_party_may_know_is_in_its_log_only(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     table = bench.world.root / "bank" / "customers.parquet"
     wrong_label = train_order(bench, **bench.fields(bank=Part(table="customers", label="incom")))
     wrong_weight = train_order(bench, **bench.fields(bank=Part(table="customers", label="late", weight="wealth")))
     for order, words in ((wrong_label, "'incom'"), (wrong_weight, "'wealth'")):
-        assert refused(bench, order) == "its table cannot be used; its own log says why"
+        assert refused(bench, order) == f"{NAMED} cannot be used; its own log says why"
         assert f"there is no column {words} in table 'customers'" in caplog.text
     assert "no table of the name" in refused(bench, train_order(bench, **bench.fields(bank=Part(table="income"))))
     caplog.clear()
     table.rename(table.with_suffix(".old"))
-    assert refused(bench, train_order(bench)) == "its table cannot be used; its own log says why"
+    assert refused(bench, train_order(bench)) == f"{NAMED} cannot be used; its own log says why"
     assert "customers.parquet) is not there" in caplog.text
+
+
+def test_a_party_says_at_its_start_which_tables_are_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(tmp_path, small_tables())
+    table = tmp_path / "bank" / "customers.parquet"
+    table.rename(table.with_suffix(".old"))
+    with Party(world.party_config("bank")), Party(world.party_config("shop")):
+        pass
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == f"table 'customers' ({table}) is not there; jobs that name it are refused until it is"
 
 
 def test_labels_that_cannot_be_used_are_told_in_general_words(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

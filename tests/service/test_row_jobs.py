@@ -193,7 +193,7 @@ def test_what_the_policy_forbids_is_refused(world: World) -> None:
     assert "secure sums need 3 clients" in failure(world, parties=HOSPITALS[:2])
     assert "allow_two = true" in failure(world, change(PLAN, allow_two=True), parties=HOSPITALS[:2])
     told = failure(world, label="illness")
-    assert "its table cannot be used; its own log says why" in told
+    assert "a column that the order names (y, sample_weight), cannot be used; its own log says why" in told
     assert "illness" not in told
 
 
@@ -228,7 +228,7 @@ def test_a_stricter_party(world: World, settings: dict[str, Any], words: str) ->
         (lambda t: t.set_column(1, "age", pa.array(["old"] * 60)), "'age' holds numbers at anna and categories"),
         (lambda t: t.set_column(4, LABEL, pa.array([1] * 60)), "different types: str at anna, int at bern"),
         (lambda t: t.set_column(4, LABEL, pa.array([None, *["no"] * 59])), "its labels or its table cannot be used"),
-        (lambda t: t.slice(0, 0), "its table cannot be used"),
+        (lambda t: t.slice(0, 0), "its table, or a column that the order names"),
     ],
     ids=["columns", "kinds", "classes", "missing labels", "no rows"],
 )

@@ -146,6 +146,10 @@ class TableSource:
             spool.let_go()
         return loaded
 
+    def is_missing(self) -> bool:
+        """Whether it is a file that is not there; a query is known only when it is asked."""
+        return self.path is not None and not (self.folder / self.path).is_file()
+
     def stamp(self) -> Stamp | None:
         """What changes when the file is written anew; None of a query, and of a file that is not there."""
         if self.path is None:

@@ -90,7 +90,7 @@ def lead(config: CoordinatorConfig, signed: SignedOrder, start_parties: Callable
             _wait_for(lambda: job not in dict(coordinator.store.ended_untold()), _FAREWELL_SECONDS)
     if facts.state != "done":
         again = "; run the same order again to go on" if facts.state == "stopped" else ""
-        raise JobFailed(f"job {job} is {facts.state}: {facts.error}{again}")
+        raise JobFailed(f"job {job} {facts.standing}: {facts.error}{again}")
     return facts
 
 

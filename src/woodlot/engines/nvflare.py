@@ -74,7 +74,7 @@ class OrderController(Controller):  # type: ignore[misc]
         ) as coordinator:
             facts = coordinator.run(signed)
             if facts.state != "done":
-                self.system_panic(f"Woodlot: job {facts.job} is {facts.state}: {facts.error}", fl_ctx)
+                self.system_panic(f"Woodlot: job {facts.job} {facts.standing}: {facts.error}", fl_ctx)
             elif facts.model and facts.kind.startswith("train"):
                 export_model(coordinator, facts.model, Path(workspace.get_run_dir(fl_ctx.get_job_id())) / MODEL)
 

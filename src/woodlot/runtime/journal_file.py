@@ -91,7 +91,8 @@ class FileLock:
         except OSError as error:
             self.release()
             raise JournalError(
-                f"journal {path} is in use by another process: end it first, or open the journal with Journal.read"
+                f"journal {path} is in use by another process: does the service run already? End it first, or name "
+                "another state folder; `woodlot audit --state FOLDER` reads a journal while it is in use"
             ) from error
 
     def release(self) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from woodlot.exceptions import JournalError, PolicyError
+from woodlot.exceptions import JournalError, PolicyError, WoodlotError
 from woodlot.protocols.messages.base import Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
@@ -278,15 +278,21 @@ class _Session:
                 self._handler = self._open()
         except (_Stuck, JournalError):
             raise
-        except Exception as error:
-            logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator must get an answer
+            self._log_refusal(kind, error)
             return kind, Refusal.__name__, encode(Refusal.from_exception(error)), keep
         reply, data, failure = respond(self._handler, message, limit=self._limit)
         if isinstance(failure, JournalError):
             raise failure  # the disk is at fault, not the request: it stays open
         if failure is not None:
-            logger.warning("job %s: a request (%s) is refused", self._job, kind, exc_info=failure)
+            self._log_refusal(kind, failure)
         return kind, type(reply).__name__, data, keep
+
+    def _log_refusal(self, kind: str, error: Exception) -> None:
+        """An error of ours says all; any other is a fault, to be found by its trace."""
+        ours = isinstance(error, WoodlotError)
+        words = f": {error}" if ours else ""
+        logger.warning("job %s: a request (%s) is refused%s", self._job, kind, words, exc_info=None if ours else error)
 
     def _open(self) -> Handler:
         """Build the handler, and bring it to where the journal ends."""

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from woodlot.exceptions import (
+    ConfigError,
     DataError,
     EpochError,
     IdentityError,
@@ -27,6 +28,7 @@ from woodlot.service.identity import Identity, Trust
 from woodlot.service.order_seal import common_fields, sign_order
 from woodlot.service.orders import AnyOrder, Part
 from woodlot.service.receipts import Receipt
+from woodlot.service.settings import Address
 
 M = TypeVar("M", bound=Message)
 
@@ -57,7 +59,10 @@ class Client:
 
     def __init__(self, address: str, identity: str | os.PathLike[str], *, message_limit: int = DEFAULT_LIMIT) -> None:
         folder = Path(identity)
-        self.address = address
+        try:
+            self.address: str = Address.parse(address)
+        except ValueError as error:
+            raise ConfigError(f"the coordinator's address: {error}") from None
         self.identity = Identity.load(folder)
         if self.identity.role != "user":
             raise IdentityError(f"{folder} is the identity of a {self.identity.role}; a user needs its own")
@@ -108,7 +113,10 @@ class Client:
         known = {p.name: p.certificate for p in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
         strangers = [party for party in parts if party not in known]
         if strangers:
-            raise DataError(f"{', '.join(strangers)} never joined this federation; its parties are {sorted(known)}")
+            raise DataError(
+                f"{', '.join(strangers)} never joined this federation; its parties are {sorted(known)}. Correct the "
+                "name, or have that party's service started: it joins when it connects"
+            )
         for party in parts:
             # the coordinator passes certificates on; one that is not the party's would read what is sealed to it
             if self._trust.admit(known[party], role="party").name != party:
@@ -145,7 +153,7 @@ class Client:
         facts = self.follow(job, on_facts)
         if facts.state != "done":
             again = f"; when the cause is gone: woodlot jobs resume {job}" if facts.state == "stopped" else ""
-            raise JobFailed(f"job {job} is {facts.state}{': ' if facts.error else ''}{facts.error}{again}")
+            raise JobFailed(f"job {job} {facts.standing}{': ' if facts.error else ''}{facts.error}{again}")
         return facts
 
     def await_phase(self, job: str, phase: str) -> msg.JobFacts:
@@ -154,7 +162,7 @@ class Client:
             if facts.phase == phase and facts.state == "running":
                 break
             if facts.state in ENDED:
-                raise JobFailed(f"job {job} is {facts.state}{': ' if facts.error else ''}{facts.error}")
+                raise JobFailed(f"job {job} {facts.standing}{': ' if facts.error else ''}{facts.error}")
         return facts
 
     def job(self, job: str) -> msg.JobFacts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from woodlot.data.spool import Spool
 from woodlot.runtime.cluster import Connection
 from woodlot.service.agent import Agent
@@ -11,6 +13,8 @@ from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.room import Room
+
+logger = logging.getLogger(__name__)
 
 
 class Party(Agent):
@@ -46,6 +50,9 @@ class Party(Agent):
         except BaseException:
             self._store.close()
             raise
+        for table in config.tables.values():
+            if table.is_missing():
+                logger.warning("%s is not there; jobs that name it are refused until it is", table)
 
     def close(self) -> None:
         """Hang up, when what is being worked on is done."""

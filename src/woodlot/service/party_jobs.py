@@ -117,7 +117,9 @@ class PartyJob:
         tables, part = self.home.tables, open_part(order, self.home.identity)
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
-        with private_errors(f"job {self.job}: table {part.table!r}", "its table cannot be used"):
+        # a misspelt label is the user's likeliest slip; whether it is that stays in the party's own log
+        what = "its table" if part.label is None else "its table, or a column that the order names (y, sample_weight),"
+        with private_errors(f"job {self.job}", f"{what} cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
             for column in (part.label, part.weight):

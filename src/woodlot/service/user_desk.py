@@ -111,7 +111,7 @@ class UserDesk:
     def _on_ResumeJob(self, user: Peer, request: msg.ResumeJob) -> Message:
         stored = self._own(user, request.job)
         if self._coordinator.enqueue(request.job) is None:
-            raise DataError(f"job {request.job} is {stored.facts.state}; only a stopped job can be resumed")
+            raise DataError(f"job {request.job} {stored.facts.standing}; only a stopped job can be resumed")
         return self._status(request.job)
 
     def _status(self, job: str) -> Message:
@@ -136,7 +136,7 @@ class UserDesk:
     def _on_AskPredictions(self, user: Peer, request: msg.AskPredictions) -> Message:
         stored = self._own(user, request.job)
         if stored.facts.state != "done" or stored.facts.kind not in ("predict", "predict-linear", "predict-encrypted"):
-            raise DataError(f"job {request.job} is {stored.facts.state}: it has no answers")
+            raise DataError(f"job {request.job} {stored.facts.standing}: it has no answers")
         facts = self._coordinator.store.model_facts(stored.facts.model)
         outputs, uncertain, account = self._coordinator.store.answers(request.job)
         return msg.Predictions(

@@ -263,6 +263,11 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     score: float | None = None
     scores: dict[str, float] = {}
 
+    @property
+    def standing(self) -> str:
+        """The state with its verb, as in "has failed" and "is running"."""
+        return f"{'has' if self.state in ('failed', 'stopped') else 'is'} {self.state}"
+
 
 class JobStatus(Message):
     """How one job stands."""

@@ -109,7 +109,7 @@ def open_sums(
     if len(names) < minimum:
         raise ConfigError(
             f"secure sums need {minimum} clients or more, and there are {len(names)}: with fewer, clients learn each "
-            "other's numbers from the sum. Set allow_two=True to allow two, or mode='plain' to do without secrecy"
+            "other's numbers from the sum. Set allow_two=True to allow two, or sums='plain' to do without secrecy"
         )
     opening = msg.OpenSums(clients=names, mode=mode)
     replies = yield Round(PHASE, dict.fromkeys(names, opening), Progress(0, 2, "introductions"))

@@ -77,9 +77,9 @@ def check_leaver(parties: Sequence[str], holder: str | None, leaver: str) -> Non
             f"{leaver!r} is not a party of this forest, or has been revoked before; its parties are {list(parties)}"
         )
     if len(parties) == 1:
-        raise DataError(f"{leaver!r} is the last party of this forest: delete the model instead of revoking")
+        raise DataError(f"{leaver!r} is the last party of this forest: nothing would be left; give up the whole model")
     if leaver == holder:
-        raise DataError(f"{leaver!r} holds the labels: without them there is no forest; delete the model instead")
+        raise DataError(f"{leaver!r} holds the labels: without them there is no forest; give up the whole model")
 
 
 def regrow(

@@ -30,6 +30,8 @@ _USER_SLOWEST_DELAY = 1.0
 _WAKE_SECONDS = 0.2
 _MAX_FAILURE = 100  # characters of a failure that the coordinator names
 
+_CLOSED = "this connection to the coordinator was closed; connect again"
+
 logger = logging.getLogger(__name__)
 
 
@@ -294,7 +296,7 @@ class UserLine:
 
     def _post(self, number: int, question: _Question) -> None:
         if self._closed:
-            question.answer.set_exception(LocalProtocolError("this line is closed"))
+            question.answer.set_exception(LocalProtocolError(_CLOSED))
             return
         self._questions[number] = question
         if self._writer is not None:
@@ -370,7 +372,7 @@ class UserLine:
             await asyncio.gather(self._running, return_exceptions=True)
         self._writer = None
         self._tasks.cancel()
-        self._fail_all(LocalProtocolError("this line is closed"))
+        self._fail_all(LocalProtocolError(_CLOSED))
 
     def __enter__(self) -> Self:
         return self
