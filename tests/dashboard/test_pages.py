@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -302,7 +303,12 @@ def test_over_tls_only_named_users_get_in(stage: Stage) -> None:
     pages = Pages(stage.coordinator, [])
     with pytest.raises(ConfigError, match="--user"):
         Server(pages.app, "0.0.0.0", 0)  # noqa: S104 - refused
-    with Server(pages.app, "127.0.0.1", 0, identity=own, trust=Trust(own.authority, None), users=("alice",)) as server:
+    trust = Trust(own.authority, None)
+    with Server(pages.app, "0.0.0.0", 0, identity=own, trust=trust, users=("alice",)) as server:  # noqa: S104 - not started
+        assert server.address == f"https://{socket.gethostname()}:{server.port}/"
+    with Server(pages.app, "127.0.0.1", 0, identity=own, trust=trust, users=("alice",)) as server:
+        with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: .*--listen"):
+            Server(pages.app, "127.0.0.1", server.port)
         server.start()
         for user, status in (("alice", 200), ("bob", 403), (None, None)):
             context = ssl.create_default_context(cafile=str(world.root / "alice" / "identity" / "ca.pem"))

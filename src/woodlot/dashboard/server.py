@@ -18,6 +18,7 @@ from woodlot.exceptions import ConfigError, IdentityError
 from woodlot.service.identity import Identity, Trust
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+EVERY_ADDRESS = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not listened on
 
 
 class Server:
@@ -53,14 +54,22 @@ class Server:
                 f"listening on {host} shows the page to the network: name with --user who may look, by a user's "
                 "certificate over TLS, or listen on 127.0.0.1"
             )
-        self._socket = socket.create_server((host.strip("[]"), port))
+        try:
+            self._socket = socket.create_server((host.strip("[]"), port))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; name another address with --listen; "
+                "with port 0 it is any that is free"
+            ) from None
         self.port = int(self._socket.getsockname()[1])
         names = {*LOOPBACK} if is_local else {host, socket.gethostname(), socket.getfqdn(), *LOOPBACK}
         hosts = tuple(f"{name}:{self.port}" for name in names)
         secure = identity is not None
         self.guard = Guard(app, hosts, users=users if secure else None, secure=secure)
         app.state.guard = self.guard
-        self.address = f"{'https' if secure else 'http'}://{'127.0.0.1' if is_local else host}:{self.port}/"
+        # an address that stands for all of this machine's is none that a browser can open
+        shown = "127.0.0.1" if is_local else socket.gethostname() if host in EVERY_ADDRESS else host
+        self.address = f"{'https' if secure else 'http'}://{shown}:{self.port}/"
         config = uvicorn.Config(
             self.guard, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2,
             http=H11Protocol if trust is None else _certificate_protocol(trust),
