@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -40,13 +41,25 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"woodlot {woodlot.__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["demo", "-h"]])
 def test_help_fits_a_narrow_terminal_and_names_what_there_is(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
     wanted = ["demo", "--version"] if arguments == ["--help"] else ["--rows", "--trees", "--seed", "--json"]
     assert all(name in done.stdout for name in wanted)
+
+
+def test_a_shell_can_complete_commands() -> None:
+    asked = {**os.environ, "_WOODLOT_COMPLETE": "complete_bash", "COMP_WORDS": "woodlot identity s", "COMP_CWORD": "2"}
+    done = subprocess.run([COMMAND], env=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["sign", "show"]
+
+
+@pytest.mark.parametrize("kind", ["revokable", "local", "linear"])
+def test_what_cannot_be_planned_is_named_with_what_can(kind: str) -> None:
+    done = run("plan", "--rows", "100", "--columns", "bank=2", "--columns", "shop=2", "--set", f"kind={kind}")
+    assert done.stderr.startswith(f"woodlot: --set kind={kind}: a forecast is made of kind revocable or lossless")
 
 
 def test_without_a_command_it_shows_the_help() -> None:
@@ -64,6 +77,8 @@ def test_without_a_command_it_shows_the_help() -> None:
         (["demo", "--seed", "4294967296"], "--seed"),
         (["demo", "--sead", "1"], "--sead"),
         (["harvest"], "harvest"),
+        (["trian"], "Did you mean 'train'?"),
+        (["party", "party.toml", "--log-level", "loud"], "--log-level"),
     ],
 )
 def test_a_wrong_argument_is_named_and_nothing_runs(arguments: list[str], named: str) -> None:

@@ -33,6 +33,7 @@ import woodlot as wl
 from woodlot.cli import app
 from woodlot.cli._client import COORDINATOR_ENV, IDENTITY_ENV
 from woodlot.cli._show import _View
+from woodlot.exceptions import ConfigError
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.runtime.drivers.grpc_line import UserLine
 
@@ -402,9 +403,12 @@ def test_audit_at_the_coordinator_and_in_the_journals(
     asked = told("audit", job[:12], "--job", job_file)
     assert asked["verified"]
     state = {name: world.root / name / "state" for name in ("coordinator", "bank", "shop")}
-    assert told("audit", job, "--state", state["coordinator"])["messages"] == asked["messages"]
+    theirs = told("audit", job, "--state", state["coordinator"])
+    assert theirs["messages"] == asked["messages"]
     for party in ("bank", "shop"):
         own = told("audit", job[:8], "--state", state[party])
+        sent = [one for one in theirs["digests"] if party in (one["sender"], one["receiver"])]
+        assert sorted(map(str, own["digests"])) == sorted(map(str, sent))
         mine = [row for row in asked["messages"] if party in (row["sender"], row["receiver"])]
         assert sorted(map(str, own["messages"])) == sorted(map(str, mine))
     shown = say("audit", job, "--job", job_file)
@@ -415,6 +419,9 @@ def test_audit_at_the_coordinator_and_in_the_journals(
     copy = tmp_path / "state"
     shutil.copytree(state["bank"], copy)
     assert told("audit", "--state", copy)["verified"]
+    lines = say("audit", "--state", copy).splitlines()[2:]
+    assert any(line.split()[2] == job[:8] for line in lines)
+    assert [line[:16] for line in lines] == sorted(line[:16] for line in lines)
     flip_a_byte(copy / "journal.sqlite", 5)
     done = run("audit", "--state", copy)
     assert done.exit_code == 1
@@ -430,6 +437,7 @@ def test_what_an_audit_cannot_find(job_file: Path, tmp_path: Path) -> None:
     assert "which job?" in refused("audit")
     assert "has no journal.sqlite" in refused("audit", "--state", tmp_path)
     assert "there is no job 'xyz'" in refused("audit", "xyz", "--job", job_file)
+    assert "none.json is not there; name the receipt's file" in refused("audit", "verify", tmp_path / "none.json")
 
 
 # --- what can be wrong ---
@@ -437,6 +445,8 @@ def test_what_an_audit_cannot_find(job_file: Path, tmp_path: Path) -> None:
 
 def test_where_and_who(world: World, tmp_path: Path) -> None:
     assert "where is the coordinator? Say --coordinator" in refused("jobs")
+    with pytest.raises(ConfigError, match="address: 'localhost' is not an address such as"):
+        wl.connect("localhost", world.root / "alice" / "identity", tables="customers")
     assert "who are you? Say --identity" in refused("jobs", "--coordinator", world.address)
     address = ["--coordinator", world.address, "--identity"]
     assert "woodlot identity request" in refused("models", *address, tmp_path / "nobody")
@@ -620,7 +630,7 @@ def test_a_job_that_stopped_is_resumed(second: tuple[World, Path]) -> None:
     done = run("train", job_file)
     assert done.exit_code == 1
     assert done.stdout == ""
-    job = re.search(r"woodlot: job (\w{8}) is stopped: party 'shop' was not connected", done.stderr)
+    job = re.search(r"woodlot: job (\w{8}) has stopped: party 'shop' was not connected", done.stderr)
     assert job is not None, done.stderr
     assert f"to resume it: woodlot jobs resume {job[1]} --job" in done.stderr
     world.start_party("shop")

@@ -10,8 +10,11 @@ import signal
 import sys
 import threading
 from contextlib import AbstractContextManager
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from woodlot.service.member import MemberRole
@@ -27,6 +30,18 @@ has loaded compiled kernels.
 """
 
 
+class LogLevel(StrEnum):
+    """From how grave on a line is logged."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+LogLevelOption = Annotated[LogLevel, typer.Option(case_sensitive=False, help="From how grave on a line is logged.")]
+
+
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -40,7 +55,7 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def start_logging(form: str, level: str) -> None:
+def start_logging(form: str, level: LogLevel) -> None:
     """Log to standard error: lines for people or JSON for machines. A long-running command begins with this."""
     leave_no_dump()
     handler = logging.StreamHandler(sys.stderr)
@@ -72,7 +87,7 @@ def serve(service: AbstractContextManager[Any]) -> None:
         logging.getLogger("woodlot").info("ending")
 
 
-def serve_member(config: Path, role: MemberRole, log_level: str) -> None:
+def serve_member(config: Path, role: MemberRole, log_level: LogLevel) -> None:
     """Run a helper or a key service."""
     from woodlot.service.config import MemberConfig
     from woodlot.service.member import MemberService

@@ -23,7 +23,7 @@ def show(
     releases: Annotated[bool, typer.Option("--releases", help="List every release.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was released under differential privacy, by table, and what is left.
+    """Show what was released under differential privacy, by table, of which budget, and what it means.
 
     Run it where the party runs, beside it if you like: its record is only read.
     """
@@ -50,6 +50,8 @@ def _print(accounts: list[dict[str, Any]], *, releases: bool) -> None:
                 {
                     "spent": f"epsilon {account['epsilon']:.6g}" + (f", delta {delta:g}" if delta else ""),
                     "budget": "none: nothing is refused" if limit is None else f"epsilon {limit:g}",
+                    # composed epsilons do not add: what one more release would cost depends on its kind
+                    "left": "" if limit is None or delta else f"epsilon {max(0.0, limit - account['epsilon']):.6g}",
                     "releases": f"{len(account['releases']):,}",
                     "meaning": account["meaning"],
                 }

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from woodlot.cli._service import LogLevel, LogLevelOption, serve, start_logging
+
 
 def coordinator(
     config: Annotated[Path, typer.Argument(help="The coordinator's configuration, a TOML file.")],
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevelOption = LogLevel.info,
 ) -> None:
     """Run the coordinator of a federation until it is told to end."""
-    from woodlot.cli._service import serve, start_logging
     from woodlot.service.config import CoordinatorConfig
     from woodlot.service.coordinator import Coordinator
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from woodlot.cli._service import LogLevel, LogLevelOption, serve_member
+
 if TYPE_CHECKING:
     from cryptography import x509
 
@@ -127,7 +129,7 @@ def install(
     folder: Annotated[Path, typer.Argument(help="Folder with the key.")],
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="What the operator sent back.")],
     authority: Annotated[
-        Path | None, typer.Argument(metavar="[CA]", help="The authority's ca.pem, if it is not in that file.")
+        Path | None, typer.Argument(metavar="CA", help="The authority's ca.pem, if it is not in that file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -204,11 +206,9 @@ def revoke(
 @identity.command()
 def keys(
     config: Annotated[Path, typer.Argument(help="The key service's configuration, a TOML file.")],
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevelOption = LogLevel.info,
 ) -> None:
     """Run the key service of encrypted forests: it makes moduli and splits their strong keys."""
-    from woodlot.cli._service import serve_member
-
     serve_member(config, "key service", log_level)
 
 
@@ -227,9 +227,10 @@ def _echo_facts(facts: dict[str, Any], *, err: bool = False) -> None:
     width = max(map(len, shown))
     for name, value in shown.items():
         if name == "certificates":
+            longest = max((len(one["name"]) for one in value), default=0)
             for one in value:
                 typer.echo(
-                    f"{one['state']:<10}  {one['role']:<11}  {one['name']}  until {one['not_after'][:10]}  "
+                    f"{one['state']:<10}  {one['role']:<11}  {one['name']:<{longest}}  until {one['not_after'][:10]}  "
                     f"serial {one['serial']}",
                     err=err,
                 )

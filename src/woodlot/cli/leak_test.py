@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def leak_test(
     table: Annotated[
-        Path | None, typer.Argument(metavar="[TABLE]", help="Your table, .csv or .parquet; made-up data without it.")
+        Path | None, typer.Argument(metavar="TABLE", help="Your table, .csv or .parquet; made-up data without it.")
     ] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the classes.")] = None,
     party: Annotated[

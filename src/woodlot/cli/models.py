@@ -85,7 +85,7 @@ def listed(
         )
         for model in known
     ]
-    headings = ("model", "name", "user", "ordered", ">trees", ">rows", ">out of bag", "parties")
+    headings = ("model", "name", "user", "ordered", ">trees", ">rows", ">score", "parties")
     console.print(_show.table(headings, rows, wrapped=("name", "parties")))
 
 
@@ -98,15 +98,17 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a model: its settings, whose splits it has, what it cost, and who saw what."""
-    with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
-        known = find_model(client, model)
+    with reporting(as_json):
+        access = Access.find(coordinator, identity, JobFile.read(job))
+        with reach(access) as client:
+            known = find_model(client, model)
     if as_json:
         print_json(plain(known))
     else:
-        _print(known)
+        _print(known, access.command("audit", known.model[:SHORT]))
 
 
-def _print(model: ModelFacts) -> None:
+def _print(model: ModelFacts, audit: str) -> None:
     from rich.text import Text
 
     from woodlot.cli import _show
@@ -153,7 +155,7 @@ def _print(model: ModelFacts) -> None:
     console.print(f"\n{cost.rounds:,} rounds, {_show.duration(cost.total_seconds)}: {phases}{network}\n", markup=False)
     console.print("[bold]Who saw what while it grew[/bold]\n")
     console.print(_show.who_saw(account.disclosure))
-    console.print(f"\nMessage by message, and what each tells: woodlot audit {model.model[:SHORT]}", markup=False)
+    console.print(f"\nMessage by message, and what each tells: {audit}", markup=False, soft_wrap=True)
 
 
 def _privacy(model: ModelFacts) -> str:

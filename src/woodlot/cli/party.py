@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from woodlot.cli._service import LogLevel, LogLevelOption, serve, serve_member, start_logging
+
 
 class PartyRole(StrEnum):
     """What an agent does for a federation."""
@@ -21,16 +23,13 @@ def party(
     role: Annotated[
         PartyRole, typer.Option(help="A party with its tables, or the helper of encrypted forests.")
     ] = PartyRole.party,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevelOption = LogLevel.info,
 ) -> None:
     """Run a party: dial the coordinator, and answer what the party's policy allows."""
-    from woodlot.cli._service import serve, start_logging
     from woodlot.service.config import PartyConfig
     from woodlot.service.party import Party
 
     if role == PartyRole.helper:
-        from woodlot.cli._service import serve_member
-
         serve_member(config, "helper", log_level)
         return
     settings = PartyConfig.load(config)

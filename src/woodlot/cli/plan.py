@@ -59,6 +59,10 @@ def plan(
         console.print("\n[dim]Measured in one process: without the network.[/dim]")
 
 
+_KINDS = ("revocable", "lossless")
+"""What can be planned besides a forest over columns, by the names that it has in a job.toml."""
+
+
 def _estimator(task: str, settings: dict[str, Any]) -> Any:
     """What is planned: over columns, revocable, or over rows."""
     from woodlot.cli._forest import REVOCABLE_KIND, make_estimator, make_revocable_estimator, make_row_estimator
@@ -66,6 +70,8 @@ def _estimator(task: str, settings: dict[str, Any]) -> Any:
     kind = settings.get("kind")
     if kind is None:
         return make_estimator(task, settings, "--set")
+    if kind not in _KINDS:
+        raise ConfigError(f"--set kind={kind}: a forecast is made of kind {' or '.join(_KINDS)}, or without it")
     make = make_revocable_estimator if kind == REVOCABLE_KIND else make_row_estimator
     return make(task, settings, "--set")
 

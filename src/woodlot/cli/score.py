@@ -29,7 +29,7 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 
 
 def score(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids as in the parties' tables.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids as in the parties' tables.")],
     model: Annotated[str, typer.Option("--model", metavar="NAME|ID", help="Which forest.")],
     tables: TablesOption = None,
     party: PartiesOption = None,
