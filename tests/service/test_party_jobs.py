@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.order_seal import common_fields, new_job
+from woodlot.service import order_seal
+from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job
 from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.service.party import Party
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
@@ -72,6 +74,36 @@ def test_an_order_is_for_one_job(bench: Bench) -> None:
     job.handle(bench.opening(order))
     with pytest.raises(RemoteProtocolError, match="opened before"):
         job.handle(bench.opening(order))
+
+
+def test_an_order_is_begun_within_its_time(bench: Bench) -> None:
+    old = train_order(bench, created=time.time() - (ORDER_DAYS * 86_400 + 60))
+    assert f"more than {ORDER_DAYS} days ago" in refused(bench, old)
+    bench.homes["bank"] = replace(bench.homes["bank"], has_opened=lambda job: job == old.job)
+    assert bench.job("bank", old.job).handle(bench.opening(old)).n_aligned is None  # type: ignore[attr-defined]
+    assert f"more than {ORDER_DAYS} days ago" in refused(bench, train_order(bench, created=0.0))
+    young = train_order(bench, created=time.time() - (ORDER_DAYS - 1) * 86_400)
+    assert bench.job("bank", young.job).handle(bench.opening(young)).n_aligned is None  # type: ignore[attr-defined]
+
+
+def test_a_job_that_was_begun_in_time_goes_on_for_any_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, late, config = train_order(bench), train_order(bench), bench.world.party_config("bank")
+    bench.close()
+    with Party(config) as party:
+        assert isinstance(decode(party.answer(order.job, 1, encode(bench.opening(order)))), msg.JobOpened)
+    monkeypatch.setattr(order_seal, "ORDER_DAYS", -1)
+    with Party(config) as party:
+        told = decode(party.answer(order.job, 2, encode(msg.KeepAlignment())))
+        assert "the rows are not aligned yet" in told.reason  # type: ignore[attr-defined]
+        told = decode(party.answer(late.job, 1, encode(bench.opening(late))))
+        assert "order again" in told.reason  # type: ignore[attr-defined]
+
+
+def test_a_training_needs_every_row_of_an_alignment_made_before(bench: Bench) -> None:
+    outer = play(bench, AlignOrder(**bench.fields(), join="outer"))
+    assert "align with join='inner'" in refused(bench, train_order(bench, alignment=outer.job))
+    inner = play(bench, AlignOrder(**bench.fields()))
+    assert play(bench, train_order(bench, alignment=inner.job)).outcome.forest.n_rows == inner.outcome.n_rows
 
 
 def test_an_order_must_be_the_users_own(bench: Bench) -> None:

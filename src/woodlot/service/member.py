@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
-from woodlot.service.order_seal import check_order
+from woodlot.service.order_seal import check_age, check_order
 from woodlot.service.orders import (
     KeysOrder,
     MemberOrder,
@@ -48,6 +49,7 @@ class _Home:
     policy: Policy
     store: KeyStore
     n_jobs: int
+    has_opened: Callable[[str], bool]
 
     @property
     def certificate(self) -> bytes:
@@ -106,6 +108,8 @@ class MemberJob:
         if order.job != self._job or name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this member")
         home.policy.check_order(order.kind, user)
+        if not home.has_opened(self._job):
+            check_age(order)
         if not isinstance(order, MemberOrder | RevocableOrder) or name != (
             order.helper if home.role == "helper" else order.key_service
         ):
@@ -181,6 +185,7 @@ class MemberService(Agent):
             policy=config.policy,
             store=KeyStore(config.state / KEYS_FOLDER),
             n_jobs=effective_jobs(config.n_jobs),
+            has_opened=self.has_opened,
         )
         self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
 

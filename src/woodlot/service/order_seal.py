@@ -16,21 +16,23 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.data.decoding import from_json
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import (
     AnyOrder,
+    EveryRow,
     Part,
     RevocableOrder,
     RevokeOrder,
     RevokeRevocableOrder,
     RevokeRowsOrder,
-    TrainLinearOrder,
-    TrainOrder,
 )
 
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
+
+ORDER_DAYS = 30
+"""For how long an order can be taken: one that was cancelled, or never ran, must not be kept for later."""
 
 _POINT = 65  # bytes of an uncompressed point of P-256
 _NONCE = bytes(12)  # every sealed part has a key of its own
@@ -86,7 +88,7 @@ def read_order(data: bytes) -> AnyOrder:
         raise RemoteProtocolError("helper and key service have no rows; there must be others, the label holder first")
     if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder) and order.leaver in order.parties:
         raise RemoteProtocolError(f"{order.leaver!r} leaves: it takes no part in growing the forest without it")
-    if isinstance(order, TrainOrder | TrainLinearOrder | RevokeOrder | RevocableOrder) and order.join != "inner":
+    if isinstance(order, EveryRow) and order.join != "inner":
         raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
     return order
 
@@ -95,6 +97,19 @@ def check_order(data: bytes, signature: bytes, certificate: bytes, trust: Trust)
     """The order and the name of the user who has signed it."""
     user = trust.verify(certificate, PURPOSE, data, signature, role="user")
     return read_order(data), user.name
+
+
+def check_age(order: AnyOrder) -> None:
+    """Refuse an order that was signed too long ago to be begun now.
+
+    Raises
+    ------
+    PolicyError
+        If it is older than `ORDER_DAYS`, by the clock of whoever checks it.
+
+    """
+    if time.time() - order.created > ORDER_DAYS * 86_400:
+        raise PolicyError(f"the order was signed more than {ORDER_DAYS} days ago; order again, or check the clocks")
 
 
 def open_part(order: AnyOrder, identity: Identity) -> Part:

@@ -420,3 +420,6 @@ AnyOrder: TypeAlias = (
     | KeysOrder
     | PredictEncryptedOrder
 )
+
+EveryRow = TrainOrder | TrainLinearOrder | RevokeOrder | RevocableOrder
+"""Orders for which every party must have every row."""

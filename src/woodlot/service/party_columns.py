@@ -34,6 +34,7 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.service.orders import (
     AlignedOrder,
+    EveryRow,
     PredictLinearOrder,
     PredictOrder,
     RevokeOrder,
@@ -60,6 +61,10 @@ class ColumnsWork:
         self._rows: NDArray[np.int64] | None = None
         if order.alignment is not None:
             self._rows = taken.home.store.alignment(order.alignment, order.row_parties, taken.loaded)
+            if isinstance(order, EveryRow) and (self._rows < 0).any():
+                raise DataError(
+                    "it lacks rows of the alignment, and a training needs every row: align with join='inner'"
+                )
         elif len(order.row_parties) == 1:  # nobody to align with
             self._rows = np.arange(taken.loaded.n_rows)
         self._align: AlignParty | None = None

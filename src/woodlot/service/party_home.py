@@ -79,6 +79,8 @@ class PartyHome:
         Where tables are kept that may be larger than memory; None: in memory.
     cluster : callable or None
         Connects the cluster that columns or rows are spread over; None: they are all here.
+    has_opened : callable
+        Whether a job was opened here before: one that is rebuilt after a restart may go on for any time.
     held : HeldTables
         The tables that some job has in its hands.
 
@@ -96,6 +98,7 @@ class PartyHome:
     privacy: PrivacyConfig
     room: Room | None = None
     cluster: Callable[[], Cluster] | None = None
+    has_opened: Callable[[str], bool] = lambda job: False
     held: HeldTables = field(default_factory=lambda: HeldTables())
 
     @property

@@ -20,7 +20,7 @@ from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProt
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.service.key_store import KeyStore
-from woodlot.service.order_seal import check_order, open_part
+from woodlot.service.order_seal import check_age, check_order, open_part
 from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
@@ -101,6 +101,8 @@ class PartyJob:
         if order.job != self.job or home.identity.name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this party")
         home.policy.check_order(order.kind, user)
+        if not home.has_opened(self.job):
+            check_age(order)
         if isinstance(order, MemberOrder):
             self._work = ProviderWork(home, order, user, open_part(order, home.identity))
             return msg.JobOpened(n_aligned=None, fingerprint="")
