@@ -77,6 +77,21 @@ def test_requests_in_order_are_answered_and_the_latest_is_repeated(maybe_journal
     assert told(first) == 14
 
 
+def test_what_is_refused_does_not_fill_the_disk(journal: Journal, tmp_path: Path) -> None:
+    """A coordinator may send anything, as often as it likes: its digest is kept, and the answer."""
+    sessions = Sessions("a", lambda job: Adding(), journal=journal)
+    refusals = [sessions.answer(JOB, number, bytes([number]) * 100_000) for number in range(1, 20)]
+    refusals.append(sessions.answer(JOB, 20, ask(-1)))
+    asked = journal.job(JOB).sent("coordinator", "a")
+    assert [record.kept for record in asked] == [False] * 20
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 500_000
+    again = Sessions("a", lambda job: Adding(), journal=journal)
+    assert again.answer(JOB, 20, ask(-1)) == refusals[-1]
+    assert again.answer(JOB, 3, bytes([3]) * 100_000) == refusals[2]
+    assert "not the one that was answered" in reason(again.answer(JOB, 3, bytes([4]) * 100_000))
+    assert told(again.answer(JOB, 21, ask(5))) == 5
+
+
 def test_earlier_replies_are_repeated_from_the_journal(journal: Journal) -> None:
     sessions = Sessions("a", lambda job: Adding(), journal=journal)
     replies = [sessions.answer(JOB, number, ask(number)) for number in range(1, 5)]

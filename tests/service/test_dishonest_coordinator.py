@@ -289,6 +289,10 @@ def test_one_forest_is_scored_at_a_party(rows_bench: Bench, tmp_path: Path) -> N
         PredictRows(model="0" * 32, files={name: np.frombuffer(data, np.uint8) for name, data in some.items()})
         for some in files
     )
+    home = bench.homes["bank"]
+    strict = replace(home, policy=msgspec.structs.replace(home.policy, min_rows=61))
+    with pytest.raises(PolicyError, match="fewer rows"):
+        PartyJob(strict, order.job).handle(bench.opening(order))
     told = encode(job.handle(one))
     refuses(job, another, "answered once in a job")
     assert encode(job.handle(one)) == told

@@ -225,8 +225,10 @@ class _Session:
 
     def _record(self, journal: JobJournal, asked: Entry, reply: str, data: bytes) -> bytes:
         """Write request, reply and charges in one; return what may be sent."""
-        number = asked.number
+        number, refused = asked.number, asked._replace(body=None)
+        # What was refused is never asked again: were its bytes kept, a coordinator could fill the disk with them.
         if reply == Refusal.__name__:
+            asked = refused
             self.till.clear()  # nothing is released
         also = None if self.till.is_empty else self.till.write
         # a refusal may have been for a passing reason: it is repeated as it was
@@ -236,7 +238,7 @@ class _Session:
         except PolicyError as error:  # another job was faster; the handler is ahead of what is recorded
             self._forget()
             data = encode(Refusal.from_exception(error))
-            journal.append([asked, Entry.of(self._party, _COORDINATOR, number, Refusal.__name__, data)])
+            journal.append([refused, Entry.of(self._party, _COORDINATOR, number, Refusal.__name__, data)])
         return data
 
     def _read_last(self) -> int:

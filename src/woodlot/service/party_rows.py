@@ -124,6 +124,7 @@ class PredictRowsWork:
     n_aligned = None
 
     def __init__(self, taken: TakenOrder[PredictRowsOrder]) -> None:
+        taken.home.policy.check_rows(taken.loaded.n_rows, "rows")
         self._taken = taken
         self._asked = Once()
 
