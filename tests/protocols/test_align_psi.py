@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -132,10 +131,8 @@ def test_two_thousand_ids() -> None:
     rng = np.random.default_rng(2)
     bank, shop = (rng.permutation(np.arange(start, start + 2_000)) for start in (0, 500))
     parties = {"bank": party("bank", bank), "shop": party("shop", shop)}
-    began = time.perf_counter()
     assert run_alignment(parties, "psi").n_rows == 1_500
     assert (bank[parties["bank"].rows] == shop[parties["shop"].rows]).all()
-    assert time.perf_counter() - began < 30
 
 
 # --- a package that is missing ---

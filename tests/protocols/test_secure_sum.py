@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Generator, Iterable
 from typing import Any, Literal
 
@@ -101,7 +100,7 @@ def test_a_shared_secret_stands_in_for_identities() -> None:
         total(other, [5])
 
 
-def test_many_counters_are_fast_and_have_eight_bytes_or_four() -> None:
+def test_many_counters_have_eight_bytes_or_four() -> None:
     names = [f"client {i}" for i in range(10)]
     n = 260_000
     values = np.random.default_rng(0).integers(0, 100, n)
@@ -112,14 +111,6 @@ def test_many_counters_are_fast_and_have_eight_bytes_or_four() -> None:
         sizes = {row.sender: row.bytes for row in ledger.disclosure() if row.kind == "MaskedVector"}
         assert len(sizes) == 10
         assert all(width * n <= size <= width * n + 200 for size in sizes.values())
-        session = SumSession(tuple(names), "secure", 3, next_round=7)
-        order = session.order(n, bound)
-        seconds = []
-        for name in names[:4]:
-            began = time.perf_counter()
-            parties[name].sums.answer(order, values)
-            seconds.append(time.perf_counter() - began)
-        assert min(seconds) < 0.2
 
 
 # --- clients that drop out ---

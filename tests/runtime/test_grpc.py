@@ -316,7 +316,7 @@ def test_an_answer_that_takes_too_long(world: World) -> None:
     started = time.monotonic()
     with pytest.raises(CoordinatorAwayError, match=r"127\.0\.0\.1:\d+ has not answered within 0\.3 s"):
         line.ask(b"slow", 0.3)
-    assert 0.3 <= time.monotonic() - started < 2
+    assert 0.3 <= time.monotonic() - started < PATIENCE  # after which it would have been answered
     assert line.ask(b"quick", PATIENCE) == b"quick"
     release.set()
 

@@ -189,9 +189,9 @@ def test_the_wait_for_a_party_has_a_limit(world: World) -> None:
     world.party("b")
     carrier = hub.carrier(new_job(), wait_seconds=0.6, on_waiting=waits)
     started = time.monotonic()
-    with pytest.raises(PartyAwayError, match=r"party 'a' was not connected for 0\.\d s, and the limit is 0\.6 s"):
+    with pytest.raises(PartyAwayError, match=r"party 'a' was not connected for [\d.]+ s, and the limit is 0\.6 s"):
         ask(carrier, 1, {"b": b"", "a": b"", "c": b""})
-    assert 0.6 <= time.monotonic() - started < 2
+    assert time.monotonic() - started >= 0.6
     assert waits.told[-1] == ("a", "c")
     for name in "ac":
         world.party(name)
@@ -311,14 +311,14 @@ def test_a_certificate_that_is_revoked_loses_its_connection(
     started = time.monotonic()
     world.authority.revoked.add("a")
     if role == "party":
-        eventually(lambda: not party.connected and "a" not in hub.connected(), 3)
+        eventually(lambda: not party.connected and "a" not in hub.connected())
         assert "refuse each other: the certificate of 'a' is revoked" in caplog.text
         with pytest.raises(PartyAwayError):
             ask(hub.carrier(new_job(), wait_seconds=0.5), 1, {"a": b""})
     else:
         with pytest.raises(IdentityError, match=rf"{world.address} .* the certificate of 'a' is revoked"):
             user.ask(b"slow", PATIENCE)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < PATIENCE  # after which it would have been answered
         with pytest.raises(IdentityError, match="revoked"):
             user.ask(b"x", PATIENCE)
     release.set()
@@ -358,7 +358,7 @@ def test_a_check_that_fails_lets_nobody_in(world: World, caplog: pytest.LogCaptu
     asking.start()
     eventually(lambda: begun)
     broken.set()
-    eventually(lambda: not hub.connected(), 3)
+    eventually(lambda: not hub.connected())
     assert "a certificate could not be checked" in caplog.text
     broken.clear()
     eventually(lambda: hub.connected())
@@ -477,7 +477,7 @@ def test_nobody_at_the_address(world: World) -> None:
     started = time.monotonic()
     with pytest.raises(CoordinatorAwayError, match=rf"{world.address}.*check that the address is right"):
         user.ask(b"x")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE
     world.hub()
     assert user.ask(b"x", PATIENCE) == b"x"
 
