@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from woodlot.data.wording import quoted
 from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class TableSource:
         if self.id in columns:
             self._refuse(f"has its id {self.id!r} among its columns; ids are never learnt from: take it out")
         if repeated := _repeated(columns):
-            self._refuse(f"has {_quoted(repeated)} more than once among its columns; keep one of each")
+            self._refuse(f"has {quoted(repeated)} more than once among its columns; keep one of each")
 
     def _refuse(self, problem: str) -> NoReturn:
         raise ConfigError(f"table {self.name!r} {problem}")
@@ -166,7 +167,7 @@ class TableSource:
 
         check_names(names, str(self))
         if repeated := _repeated(names):
-            raise DataError(f"{self} has {_quoted(repeated)} more than once; rename or drop all but one of each")
+            raise DataError(f"{self} has {quoted(repeated)} more than once; rename or drop all but one of each")
         for name, setting in [(self.id, "id"), *((name, "columns") for name in self.columns or ())]:
             if name not in names:
                 raise DataError(
@@ -380,11 +381,6 @@ def _repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _quoted(names: Sequence[str], limit: int = 20) -> str:
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
-
-
 def _hint(name: str, names: Sequence[str]) -> str:
     """What may be wrong where a column is not among the names."""
     if any(re.fullmatch(r"\s*[-+.\d]*\s*", other) for other in names):  # cells rather than names: not to be quoted
@@ -392,7 +388,7 @@ def _hint(name: str, names: Sequence[str]) -> str:
     if len(names) == 1 and (separator := re.search(r"[;\t|]", names[0])):
         return f"cells must be separated by commas, not by {separator[0]!r}"
     near = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"it has {_quoted(names)}"
+    return f"did you mean {near[0]!r}?" if near else f"it has {quoted(names)}"
 
 
 def _words_of_database(error: Exception) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from woodlot.data.arrays import array_columns
 from woodlot.data.arrow import arrow_columns, is_pandas_frame, pandas_columns
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category_column, check_names
+from woodlot.data.wording import quoted
 from woodlot.exceptions import DataError
 
 
@@ -59,7 +60,7 @@ class Table:
         position = {name: index for index, name in enumerate(self.names)}
         absent = [name for name in names if name not in position]
         if absent:
-            raise DataError(f"There is no column {_quoted(absent)}; the columns are {_quoted(self.names)}.")
+            raise DataError(f"There is no column {quoted(absent)}; the columns are {quoted(self.names)}.")
         columns = tuple(self.columns[position[name]] for name in names)
         return Table(tuple(names), columns, self.n_rows, self.positional)
 
@@ -159,11 +160,6 @@ def _refuse_duplicates(names: Sequence[str], what: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(
-            f"Column names must be unique, but {what} has {_quoted(repeated)} more than once. "
+            f"Column names must be unique, but {what} has {quoted(repeated)} more than once. "
             "Rename or drop all but one of each."
         )
-
-
-def _quoted(names: Sequence[str], limit: int = 20) -> str:
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.protocols.messages.revocable_keys import AskKeys, KeysOfModel
 from woodlot.protocols.revocable.epoch_keys import read_group
 from woodlot.protocols.revocable.participant import check_values
@@ -19,8 +18,6 @@ from woodlot.protocols.revocable.predict import encrypt_request
 from woodlot.service.client import Client
 from woodlot.service.orders import KeysOrder, Part, PredictEncryptedOrder
 from woodlot.trees.predict import Vote
-
-OnFacts = Callable[[JobFacts], None]
 
 
 def make_keys(
@@ -31,7 +28,6 @@ def make_keys(
     key_service: str,
     bits: int = DEFAULT_BITS,
     setting: Setting = "standard",
-    on_facts: OnFacts | None = None,
 ) -> KeysOfModel:
     """Begin an epoch of keys for a model, and have its splits encrypted; the epoch before it is over.
 
@@ -45,8 +41,6 @@ def make_keys(
         Members of the federation that run as such.
     bits, setting
         Of the modulus; see `woodlot.crypto.dtpkc`.
-    on_facts : callable, optional
-        Told of all news of the job.
 
     Returns
     -------
@@ -65,7 +59,7 @@ def make_keys(
         setting=setting,
         keys=keyring,
     )
-    client.finish(client.submit(order).job, on_facts)
+    client.finish(client.submit(order).job)
     return client.ask(AskKeys(model=facts.model), KeysOfModel)
 
 
@@ -75,7 +69,6 @@ def predict_encrypted(
     columns: Mapping[str, ArrayLike],
     *,
     vote: Vote = "soft",
-    on_facts: OnFacts | None = None,
 ) -> NDArray[np.float64]:
     """The outputs of a model for rows that nobody but this user reads.
 
@@ -89,8 +82,6 @@ def predict_encrypted(
         Values by ``"party.column"``. Each party is told the names of its own columns only, the coordinator none.
     vote : {"soft", "hard"}
         Whether trees give shares or a vote.
-    on_facts : callable, optional
-        Told of all news of the job.
 
     Returns
     -------
@@ -104,7 +95,7 @@ def predict_encrypted(
     """
     order = encrypted_order(client, model, columns, vote)
     job = client.submit(order).job
-    client.finish(job, on_facts)
+    client.finish(job)
     return client.predictions(job).outputs
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
+from woodlot.data.wording import quoted
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.messages.horizontal import DescribeRows, Kind, RowsDescribed, SchemaInUse, Task, UseSchema
@@ -31,7 +32,6 @@ Rounds = Generator[Round, dict[str, Message], Any]
 PHASE = "prepare"
 NO_MAGNITUDE = -1100
 """Stands for targets that are all zero, or none: less than the exponent of any float."""
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ def _same_columns(told: Mapping[str, RowsDescribed]) -> tuple[str, ...]:
         lacks = [name for name in names if name not in description.names]
         extra = [name for name in description.names if name not in names]
         if lacks or extra:
-            parts = [f"{client} lacks {_some(lacks)}, which {first} has"] if lacks else []
-            parts += [f"{first} lacks {_some(extra)}, which {client} has"] if extra else []
+            parts = [f"{client} lacks {quoted(lacks)}, which {first} has"] if lacks else []
+            parts += [f"{first} lacks {quoted(extra)}, which {client} has"] if extra else []
             raise DataError(
                 f"clients have different columns: {'; '.join(parts)}. Give every client the same columns, in any order"
             )
@@ -182,11 +182,6 @@ def _unite_classes(told: Mapping[str, RowsDescribed]) -> tuple[ClassName, ...]:
         raise DataError(f"the labels of the clients are of different types: {found}; make them the same everywhere")
     union = {label for description in told.values() for label in description.classes}
     return tuple(sorted(union))
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 # --- client ---
