@@ -122,6 +122,17 @@ def test_bad_ids(case: str) -> None:
         wl.Federation.local(given, id="id")
 
 
+@pytest.mark.parametrize("layout", ["columns", "rows"])
+def test_a_misspelt_id_is_not_learnt_from(layout: str) -> None:
+    given = {"bank": ALL[BANK], "shop": ALL[BANK if layout == "rows" else SHOP]}
+    with pytest.raises(DataError, match=r"the table of bank has no column 'ident'; it has \['id', 'age'"):
+        wl.Federation.local(given, id="ident", layout=layout)
+    with pytest.raises(DataError, match=r"id must be the name of a column that every table has, not \{'bank'"):
+        wl.Federation.local(given, id={"bank": "id", "shop": "key"}, layout=layout)
+    with pytest.raises(DataError, match=r"the table of bank is the name of a file; read it first.*'bank\.csv'"):
+        wl.Federation.local(given | {"bank": "bank.csv"}, id="id", layout=layout)
+
+
 def test_without_ids_rows_must_correspond() -> None:
     fed = wl.Federation.local({"bank": ALL[BANK[1:]], "shop": ALL[SHOP[1:]]})
     assert fed.ids is None

@@ -213,7 +213,7 @@ def test_the_coordinators_folder_alone(saved: Path, tmp_path: Path, federated: w
     for folder in (tmp_path / "elsewhere", saved / "coordinator"):
         alone = wl.load(folder)
         assert alone.forest_.parts == {}
-        with pytest.raises(ValueError, match="has a part of this forest"):
+        with pytest.raises(ValueError, match=r"has a part of this forest; their folders were not loaded.*combine\(\)"):
             alone.predict(FED)
         complete = alone.combine([saved / "party-bank", saved / "party-shop"])
         np.testing.assert_array_equal(complete.predict(FRAME), federated.predict(FED))
@@ -288,6 +288,8 @@ def test_save_never_overwrites(dealt: wl.FederatedForestClassifier, tmp_path: Pa
     for name in ("full", "file"):
         with pytest.raises(ModelFileError, match=f"{name} is not an empty folder; save into a new one"):
             dealt.save(tmp_path / name)
+    with pytest.raises(ModelFileError, match="below cannot be made: .*; save into a folder that can"):
+        dealt.save(tmp_path / "file" / "below")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "full", "notes.txt"]
     (tmp_path / "empty").mkdir()
     dealt.save(tmp_path / "empty")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from woodlot.data.arrays import array_columns
 from woodlot.data.arrow import arrow_columns, is_pandas_frame, pandas_columns
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category_column, check_names
+from woodlot.data.values import require_column
 from woodlot.data.wording import quoted
 from woodlot.exceptions import DataError
 
@@ -103,7 +104,8 @@ def read_table(data: Any, *, what: str = "X", skip: str | None = None) -> Table:
     what : str
         What error messages call the data.
     skip : str, optional
-        A column with a name that is not to be read, whatever its type: the ids of the rows.
+        A column with a name that is not to be read, whatever its type: the ids of the rows. It must be there: under a
+        misspelt name ids would be learnt from.
 
     Returns
     -------
@@ -129,12 +131,16 @@ def read_table(data: Any, *, what: str = "X", skip: str | None = None) -> Table:
     if is_pandas_frame(data):
         names = tuple(str(label) for label in data.columns)
         _refuse_duplicates(names, what)
+        if skip is not None:
+            require_column(skip, names, what)
         kept = [i for i, name in enumerate(names) if name != skip]
         names = tuple(names[i] for i in kept)
         return Table(names, pandas_columns(data.iloc[:, kept], names, what), len(data))
     if hasattr(data, "__arrow_c_stream__") and getattr(data, "ndim", 2) != 1:
         arrow = _arrow_table(data, what)
         _refuse_duplicates(arrow.column_names, what)
+        if skip is not None:
+            require_column(skip, arrow.column_names, what)
         names = tuple(name for name in arrow.column_names if name != skip)
         arrow = arrow.select(names)
         return Table(names, arrow_columns(arrow, what), arrow.num_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ def column_values(data: Any, name: str, what: str) -> NDArray[Any]:
     """One column of a table as an array: text as Python objects, null as None or NaN."""
     if is_pandas_frame(data):
         names = [str(label) for label in data.columns]
-        _require_column(name, names, what)
+        require_column(name, names, what)
         return np.asarray(data.iloc[:, names.index(name)].to_numpy())
     import pyarrow as pa
 
     table = pa.table(data)
-    _require_column(name, table.column_names, what)
+    require_column(name, table.column_names, what)
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -30,9 +31,10 @@ def column_values(data: Any, name: str, what: str) -> NDArray[Any]:
     return np.asarray(column.to_numpy())
 
 
-def _require_column(name: str, names: list[str], what: str) -> None:
+def require_column(name: str, names: Sequence[str], what: str) -> None:
+    """Refuse a column that is not there."""
     if name not in names:
-        raise DataError(f"{what} has no column {name!r}; it has {names}")
+        raise DataError(f"{what} has no column {name!r}; it has {list(names)}")
 
 
 def is_null(values: NDArray[Any]) -> NDArray[np.bool_]:

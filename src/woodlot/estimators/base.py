@@ -147,7 +147,11 @@ class FederatedForest(ColumnsModel):
         if not federation.present(self.forest_):
             raise DataError(
                 f"none of the parties {list(federation.parties)} has a part of this forest; "
-                f"its parties are {list(forest.parties)}"
+                + (
+                    "their folders were not loaded: load the folder that holds theirs too, or combine() them"
+                    if set(federation.parties) & set(forest.parties)
+                    else f"its parties are {list(forest.parties)}"
+                )
             )
         answer, account = federation.predict(
             self.forest_, method, wire, self._vote, shuffled=shuffled, n_jobs=effective_jobs(self.n_jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,6 +101,10 @@ def _named_parties(tables: Mapping[str, Any], given: bool | Sequence[str], what:
 
 
 def _read_named(data: Any, party: str, id: str | None) -> Table:
+    if isinstance(data, str | os.PathLike):
+        raise DataError(f"the table of {party} is the name of a file; read it first, as with pandas.read_csv({data!r})")
+    if id is not None and not isinstance(id, str):
+        raise DataError(f"id must be the name of a column that every table has, not {id!r}; rename columns to be alike")
     table = read_table(data, what=f"the table of {party}", skip=id)
     if table.positional:
         raise DataError(

@@ -52,8 +52,11 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ModelFileError(f"{target} is not an empty folder; save into a new one")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise ModelFileError(f"{target} cannot be made: {error.strerror}; save into a folder that can") from None
     try:
         yield staging
         if target.exists():
