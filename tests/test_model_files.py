@@ -288,7 +288,7 @@ def test_save_never_overwrites(dealt: wl.FederatedForestClassifier, tmp_path: Pa
     for name in ("full", "file"):
         with pytest.raises(ModelFileError, match=f"{name} is not an empty folder; save into a new one"):
             dealt.save(tmp_path / name)
-    with pytest.raises(ModelFileError, match="below cannot be made: .*; save into a folder that can"):
+    with pytest.raises(ModelFileError, match=r"below cannot be made: .*; save into a folder that can"):
         dealt.save(tmp_path / "file" / "below")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "full", "notes.txt"]
     (tmp_path / "empty").mkdir()
