@@ -524,6 +524,14 @@ def test_a_malformed_frame_ends_that_connection_and_no_other(
     assert world.user().ask(b"x", PATIENCE) == b"x"
 
 
+def test_who_says_nothing_is_hung_up_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_hub, "HANDSHAKE_MS", 300)
+    world.hub()
+    with socket.create_connection(("127.0.0.1", world.port), PATIENCE) as stranger:
+        assert stranger.recv(1) == b""
+    assert world.user().ask(b"x", PATIENCE) == b"x"
+
+
 def test_a_user_has_some_connections_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_hub, "CONNECTIONS_OF_ONE_USER", 2)
     world.hub()

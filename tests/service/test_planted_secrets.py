@@ -274,6 +274,17 @@ def test_a_private_key_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads limits as Linux has them")
+def test_a_service_opens_as_many_files_as_it_may() -> None:
+    code = (
+        "import resource as r; most = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (256, most)); "
+        "from woodlot.cli._service import start_logging; start_logging('text', 'info'); "
+        "print(r.getrlimit(r.RLIMIT_NOFILE) == (most, most))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads limits as Linux has them")
 def test_a_service_leaves_no_core_dump() -> None:
     code = (
         "import ctypes, resource; from woodlot.cli._service import start_logging; start_logging('text', 'info'); "

@@ -30,10 +30,12 @@ from woodlot.protocols.messages.revocable_keys import AskKeys
 from woodlot.runtime.codec import encode
 from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.frames import Kind, Label, split
+from woodlot.service import coordinator
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import COORDINATOR_HOST, Subject
 from woodlot.service.client import Client
-from woodlot.service.order_seal import sign_order
+from woodlot.service.identity import Identity
+from woodlot.service.order_seal import common_fields, sign_order
 from woodlot.service.orders import AlignOrder, Part
 
 PATIENCE = 60.0
@@ -167,6 +169,28 @@ def job(world: World) -> str:
         alice.submit(order)
         alice.cancel(order.job)
     return order.job
+
+
+def test_a_user_has_some_jobs_in_the_queue_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MAX_UNFINISHED", 2)
+    made = World(tmp_path, small_tables())
+    bank = Identity.load(made.root / "bank" / "identity").certificate
+
+    def submit(user: str) -> str:
+        me = Identity.load(made.root / user / "identity")
+        order = AlignOrder(**common_fields({"bank": Part(table="customers")}, {"bank": bank}))
+        job, _ = here.take(*sign_order(order, me), me.certificate)
+        assert here.enqueue(job) is not None
+        return job
+
+    with coordinator.Coordinator(made.coordinator_config()) as here:  # it is not started: nothing runs
+        here.store.remember_party("bank", bank)
+        first, _ = submit("alice"), submit("alice")
+        with pytest.raises(PolicyError, match="you have 2 jobs that wait or run"):
+            submit("alice")
+        submit("bob")
+        here.live.pop(first)  # it has ended
+        submit("alice")
 
 
 def test_another_users_jobs_are_as_unknown_as_those_that_never_were(world: World, job: str) -> None:

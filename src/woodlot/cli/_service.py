@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +58,7 @@ class _JsonLines(logging.Formatter):
 def start_logging(form: str, level: LogLevel) -> None:
     """Log to standard error: lines for people or JSON for machines. A long-running command begins with this."""
     leave_no_dump()
+    open_more_files()
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(_JsonLines() if form == "json" else text)
@@ -73,6 +74,17 @@ def leave_no_dump() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # where a program takes the dump in place of a file, the limit does not count
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def open_more_files() -> None:
+    """Let this process open as many files as it may: of the usual thousand, strangers' connections could take all."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a lower limit than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def serve(service: AbstractContextManager[Any]) -> None:

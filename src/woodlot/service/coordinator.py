@@ -54,6 +54,9 @@ logger = logging.getLogger(__name__)
 JOURNAL = "journal.sqlite"
 SCORE = "score"
 """The kind of a job that stays open; see `woodlot.service.coordinator_scores`."""
+MAX_UNFINISHED = 200
+"""Jobs of one user that wait or run at the same time: those of others wait behind them."""
+
 HOUSEKEEPING_SECONDS = 5.0
 _GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just been there
 
@@ -193,6 +196,8 @@ class Coordinator:
             if known.order != data or known.facts.user != user:
                 raise PolicyError("there is another job of this name")
             return order.job, False
+        if sum(live.facts.user == user for live in self.live.copy().values()) >= MAX_UNFINISHED:
+            raise PolicyError(f"you have {MAX_UNFINISHED} jobs that wait or run; let some of them end, or cancel them")
         here = self.joined()
         strangers = [party for party in order.parties if party not in here]
         if strangers:

@@ -39,6 +39,9 @@ from woodlot.runtime.peers import Credentials, Peer
 
 __all__ = ["Cancelled", "Hub"]
 
+HANDSHAKE_MS = 10_000
+"""Who has not shown a certificate by then is hung up on: connections of strangers take up room until then."""
+
 CHECK_SECONDS = 1.0
 """How often the certificate of an open connection is checked again."""
 
@@ -139,7 +142,8 @@ class Hub:
 
     async def _start(self) -> int:
         # Without so_reuseport=0 a second coordinator would share the port, and get every other connection.
-        server = grpc.aio.server(options=[*options(self._frame_limit), ("grpc.so_reuseport", 0)])
+        settings = [("grpc.so_reuseport", 0), ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS)]
+        server = grpc.aio.server(options=[*options(self._frame_limit), *settings])
         handlers = {
             PARTY_METHOD: grpc.stream_stream_rpc_method_handler(self._take_party),
             USER_METHOD: grpc.stream_stream_rpc_method_handler(self._take_user),
