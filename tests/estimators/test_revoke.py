@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import woodlot as wl
+from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.federation import GrownForest
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
@@ -255,3 +256,25 @@ def test_a_search_that_finds_what_was_there_tells_of_no_leaf(labels: list[Any]) 
         model.revoke("shop", level=3)
         anew = kind(1, parties=1, **growth).fit(X[:, :2], y)
         np.testing.assert_array_equal(model.predict(X[:, :2]), anew.predict(X[:, :2]))
+
+
+@pytest.mark.parametrize("kind", ["vertical", "revocable", "together"])
+def test_level_3_is_exact_after_level_1_too(kind: str, tmp_path: Path) -> None:
+    """Level 1 keeps nodes whose candidates were drawn among the first leaver's columns; level 3 looks at all again."""
+    X = np.random.default_rng(0).normal(size=(150, 7))
+    y = X.sum(axis=1) > 0
+    growth: dict[str, Any] = {"n_estimators": 6, "max_features": 2, "max_depth": 5, "random_state": 0}
+    make: Any = wl.FederatedForestClassifier
+    if kind != "vertical":
+        make, growth["encryption"] = wl.RevocableForestClassifier, "simulated"
+    dealing: dict[str, list[int]] = {"bank": [0, 1, 2], "shop": [3, 4, 5, 6], "club": [], "farm": []}
+    model = make(parties=dealing, **growth).fit(X, y)
+    model.revoke("shop", level=1)
+    if kind == "together":
+        model.revoke_together(["club", "farm"], level=3)
+    else:
+        model.save(tmp_path / "patched")
+        model = wl.load(tmp_path / "patched")
+        model.revoke("club", level=3, data=(X[:, :3], y))
+    anew = make(parties=1, **growth).fit(X[:, :3], y)
+    assert same_forest(model.combine(), anew.combine())

@@ -83,23 +83,41 @@ def test_exactly_as_if_the_leaver_had_never_been(world: World, user: ConnectedFe
     assert json.loads(told.output)["requester"] == "user 'alice'"
 
 
-@pytest.mark.parametrize("level", [1, 3])
-def test_who_has_split_no_node_can_leave_too(world: World, user: ConnectedFederation, level: int) -> None:
-    """Then no tree is grown anew, and the parties keep what they had."""
+@pytest.fixture
+def idle_shop(world: World) -> Iterator[None]:
+    """The shop's columns have one value each: it splits nothing."""
     path = world.root / "shop" / "customers.parquet"
     whole = pq.read_table(path)
     constant = pa.array(np.ones(len(whole)))
     pq.write_table(whole.set_column(1, "visits", constant).set_column(2, "basket", constant), path)
-    try:
-        model = fit(user)
-        before = user.client.find_model(str(model.forest_.model))
-        assert before.splits["shop"] == 0
-        model.revoke("shop", level=level)
-        after = user.client.find_model(str(model.forest_.model))
-        assert after.parties == ("bank", "club")
-        assert level == 3 or after.splits == {"bank": before.splits["bank"], "club": before.splits["club"]}
-    finally:
-        pq.write_table(whole, path)
+    yield
+    pq.write_table(whole, path)
+
+
+@pytest.mark.usefixtures("idle_shop")
+@pytest.mark.parametrize("level", [1, 3])
+def test_who_has_split_no_node_can_leave_too(user: ConnectedFederation, level: int) -> None:
+    """Then no tree is grown anew, and the parties keep what they had."""
+    model = fit(user)
+    before = user.client.find_model(str(model.forest_.model))
+    assert before.splits["shop"] == 0
+    model.revoke("shop", level=level)
+    after = user.client.find_model(str(model.forest_.model))
+    assert after.parties == ("bank", "club")
+    assert level == 3 or after.splits == {"bank": before.splits["bank"], "club": before.splits["club"]}
+
+
+@pytest.mark.usefixtures("idle_shop")
+def test_after_somebody_has_left_at_level_1_every_node_is_searched(world: World, user: ConnectedFederation) -> None:
+    """Nothing is taken for granted of a forest that was not grown from scratch, even if an idle party leaves it."""
+    model = fit(user, max_features=None)
+    model.revoke("club", level=1)
+    statement = model.revoke("shop", level=3).statement
+    assert statement.cost.nodes_searched >= (statement.nodes_after - 4) // 2  # all that are split, of four trees
+    with user_of(world, parties=("bank",)) as alone:
+        alone._alignment = user.client.job(str(model.forest_.model))
+        fresh = fit(alone, max_features=None)
+        assert user.client.find_model(str(fresh.forest_.model)).forest == statement.after["coordinator"]
 
 
 def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation, tmp_path: Path) -> None:

@@ -392,9 +392,15 @@ class FederatedForest(ColumnsModel):
         if isinstance(federation, ConnectedFederation):
             raise TypeError("elsewhere the coordinator regrows")
         return federation.revoke(
-            self.forest_, plan, training.labels, leavers[0], 1 if level == 1 else 3,
+            self.forest_, plan, training.labels, leavers[0], 1 if level == 1 else 3, patched=self._patched,
             n_jobs=effective_jobs(self.n_jobs), on_progress=show,
         )  # fmt: skip
+
+    @property
+    def _patched(self) -> bool:
+        """Whether the last revocation was not exact: another forest would grow from scratch."""
+        receipts: tuple[Receipt, ...] = getattr(self, "receipts_", ())
+        return bool(receipts) and not receipts[-1].statement.exact
 
     @property
     def _vote(self) -> Vote:

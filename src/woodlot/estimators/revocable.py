@@ -170,7 +170,8 @@ class RevocableForest(FederatedForest):
             raise TypeError("elsewhere the coordinator regrows")
         return revoke_revocable(
             federation, self.forest_, training.labels, leavers, level, self._encryption(),
-            holder=self._label_holder(training.labels), n_jobs=effective_jobs(self.n_jobs), on_progress=show,
+            holder=self._label_holder(training.labels), patched=self._patched, n_jobs=effective_jobs(self.n_jobs),
+            on_progress=show,
         )  # fmt: skip
 
     def revoke_together(

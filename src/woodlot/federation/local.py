@@ -263,6 +263,7 @@ class Federation:
         leaver: str,
         level: Level,
         *,
+        patched: bool = False,
         n_jobs: int = 1,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> tuple[GrownForest, Regrown, Account]:
@@ -276,6 +277,8 @@ class Federation:
             The party that leaves; its table is not looked at.
         level : {1, 3}
             Its nodes only, or exact.
+        patched : bool
+            Whether the last revocation from it was not exact.
         plan, labels, n_jobs, on_progress
             As for ``fit``.
         """
@@ -292,7 +295,7 @@ class Federation:
         if absent:
             raise DataError(f"{absent} are not here; regrowing needs the tables of all parties that stay")
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            protocol = regrow(plan, forest.coordinator, leaver, level, holder, n_jobs)
+            protocol = regrow(plan, forest.coordinator, leaver, level, holder, n_jobs, patched)
             regrown: Regrown = run(protocol, driver, ledger=ledger, on_progress=on_progress)
             grown = self._collect(plan, regrown.forest, holder, handlers, driver, ledger, n_jobs)
         return grown, regrown, ledger.account()

@@ -187,6 +187,7 @@ def revoke_revocable(
     encryption: Encryption | None,
     *,
     holder: str | None,
+    patched: bool = False,
     n_jobs: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[RevocableGrown, Constructed, Account]:
@@ -202,6 +203,8 @@ def revoke_revocable(
         Their nodes; also a new epoch of keys; or exact.
     holder : str or None
         The party that has the labels, where it is one.
+    patched : bool
+        Whether the last revocation from it was not exact.
     federation, labels, encryption, n_jobs, on_progress
         As for `grow_revocable`.
     """
@@ -229,7 +232,8 @@ def revoke_revocable(
         rebuilding = _rebuilding(forest, _tables(numbers, labels))
     plan, target = forest.revocable, _target(labels)
     with InProcessDriver(handlers, ledger=ledger) as driver:
-        protocol = regrow(plan, forest.coordinator, rebuilding, leavers, 3 if level == 3 else 1, target, n_jobs)
+        part, exact = forest.coordinator, level == 3
+        protocol = regrow(plan, part, rebuilding, leavers, 3 if exact else 1, target, n_jobs, patched)
         made: Constructed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
     categories = {p: c for p, c in forest.categories.items() if p not in leavers}
     grown = _gather(federation, plan, labels, made, handlers, tables, categories, ledger, n_jobs)

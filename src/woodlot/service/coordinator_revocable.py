@@ -29,7 +29,7 @@ from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.protocols.vertical.target import Target
 from woodlot.service.coordinator_common import Trained, model_facts, open_rows, row_facts
 from woodlot.service.coordinator_keys import Epoch, keep_epoch, load_epoch, told_keys
-from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, training_of
+from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, is_patched, training_of
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 
@@ -165,7 +165,9 @@ def revoke_job(
     target = yield from _labels(facts.holder, bool(facts.classes), former.n_rows)
     if target.classes != former.classes:
         raise DataError(f"the labels of {facts.holder} are not those of the training")
-    made = yield from regrow(plan, former, rebuilding, (order.leaver,), 3 if order.level == 3 else 1, target, n_jobs)
+    leavers, patched = (order.leaver,), is_patched(store, order.model)
+    exact = order.level == 3
+    made = yield from regrow(plan, former, rebuilding, leavers, 3 if exact else 1, target, n_jobs, patched)
     oob = yield from judge_out_of_bag(made.forest, target, plan.forest.out_of_bag, n_jobs)
     digests = yield from _have_kept(made.forest)
     change = None

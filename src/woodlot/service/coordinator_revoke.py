@@ -45,6 +45,7 @@ from woodlot.service.receipts import (
     CLOCK_SECONDS,
     REQUEST_SECONDS,
     MemberKey,
+    Receipt,
     Request,
     Scores,
     Statement,
@@ -150,7 +151,8 @@ def revoke_job(
     ]  # fmt: skip
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))
-    regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, n_jobs)
+    patched = is_patched(store, order.model)
+    regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, n_jobs, patched)
     forest = regrown.forest
     oob = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, n_jobs)
     unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
@@ -159,6 +161,12 @@ def revoke_job(
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
     yield Round("drop", dict.fromkeys(active, msg.DropModel(model=order.model, leaver=order.leaver)))
     return Revoked(former, regrown, shared, unwilling, digests, oob)
+
+
+def is_patched(store: JobStore, model: str) -> bool:
+    """Whether a model is that of a revocation that was not exact: another forest would grow from scratch."""
+    receipt = store.receipt(model)
+    return receipt is not None and not Receipt.parse(receipt.encode()).statement.exact
 
 
 def keep_revocation(

@@ -148,6 +148,11 @@ class Statement(_Strict, frozen=True):
     def regrown(self) -> int:
         return sum(tree.regrown for tree in self.trees)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the forest was from then on the one grown from scratch without the leaver."""
+        return self.level == 3
+
 
 class Signed(_Strict, frozen=True):
     """A signature and whose it is: a certificate of the federation, or a bare key."""

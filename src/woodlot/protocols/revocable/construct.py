@@ -90,6 +90,7 @@ def regrow(
     level: Level,
     target: Target,
     n_jobs: int = 1,
+    patched: bool = False,
 ) -> Generator[Round, dict[str, Message], Constructed]:
     """Take participants out of a forest; the former one is not changed, and the leavers are not asked anything.
 
@@ -107,6 +108,8 @@ def regrow(
         The coordinator's labels.
     n_jobs : int
         Threads.
+    patched : bool
+        Whether the last revocation from the former forest was not exact: then level 3 searches every node.
     """
     check_leavers(former.parties, None, leavers)
     parties = tuple(p for p in former.parties if p not in leavers)
@@ -115,7 +118,7 @@ def regrow(
     if n_rows != former.n_rows or not np.array_equal(keys, former.feature_keys[stays]):
         raise DataError("the participants' rows or columns are not those that the forest was grown on")
     growth = Growth(plan, parties, keys, owner, target, n_rows, n_jobs)
-    growth.take_over(former, rebuilding, stays, level)
+    growth.take_over(former, rebuilding, stays, level, patched)
     return (yield from _grown(growth))
 
 

@@ -92,9 +92,17 @@ class Growth:
         self.former_forest: CoordinatorForest | None = None
 
     def take_over(
-        self, forest: CoordinatorForest, rebuilding: Rebuilding, stays: NDArray[np.bool_], level: Level
+        self,
+        forest: CoordinatorForest,
+        rebuilding: Rebuilding,
+        stays: NDArray[np.bool_],
+        level: Level,
+        patched: bool = False,
     ) -> None:
-        """A former forest, with the nodes that must be searched again; ``stays`` tells which of its features do."""
+        """A former forest, with the nodes that must be searched again; ``stays`` tells which of its features do.
+
+        A forest that is ``patched`` may have nodes that one grown from scratch has not: all are searched.
+        """
         structure = forest.structure
         self.n_trees = structure.n_trees
         order = _by_level(structure)  # the former node behind each number
@@ -120,7 +128,10 @@ class Growth:
         self.key, self.depth, used = self._paths(old_feature, stays)
         self.used = used[:, stays]
         gone = (old_feature >= 0) & (self.feature < 0)
-        self.searched = gone if level == 1 else gone | self._touched(forest, old_feature, stays, used)
+        self.searched = gone
+        if level == 3:
+            touched = self._searchable() if patched else self._touched(forest, old_feature, stays, used)
+            self.searched = gone | touched
 
     def _paths(
         self, old_feature: NDArray[np.int64], stays: NDArray[np.bool_]
@@ -143,6 +154,10 @@ class Growth:
             level = children
         return key, depth, used
 
+    def _searchable(self) -> NDArray[np.bool_]:
+        """Nodes that are not leaves in any case."""
+        return np.asarray((self.depth < self.max_depth) & (self.end - self.start > 1))
+
     def _touched(
         self,
         forest: CoordinatorForest,
@@ -153,7 +168,7 @@ class Growth:
         """Nodes whose search could end otherwise without the leaver's features: the candidates are not among the former
         ones, or the one that won is no longer one of them.
         """
-        may = np.flatnonzero((self.depth < self.max_depth) & (self.end - self.start > 1))  # others are never searched
+        may = np.flatnonzero(self._searchable())
         old = old_feature[may]
         places = self._places(self.key[may], forest.feature_keys, used[may])
         before = _nth(places, self.plan.n_candidates(len(stays)))

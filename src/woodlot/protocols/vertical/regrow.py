@@ -11,6 +11,9 @@ Which nodes level 3 must search again follows from the order of candidates alone
 the feature that won is in C' (or was found behind C, where no candidate could split the node), then the search among C'
 would find the same split again: the node stays. Otherwise it is searched; if the same feature wins, the split is the
 same and its children are looked at in turn, else everything below is new.
+
+This takes for granted that the former forest is one grown from scratch. After a revocation at level 1 it is not: nodes
+have stayed whose candidates were drawn among the features of who had left. There level 3 searches every node.
 """
 
 from __future__ import annotations
@@ -83,7 +86,13 @@ def check_leaver(parties: Sequence[str], holder: str | None, leaver: str) -> Non
 
 
 def regrow(
-    plan: ForestPlan, former: CoordinatorForest, leaver: str, level: Level, holder: str, n_jobs: int = 1
+    plan: ForestPlan,
+    former: CoordinatorForest,
+    leaver: str,
+    level: Level,
+    holder: str,
+    n_jobs: int = 1,
+    patched: bool = False,
 ) -> Generator[Round, dict[str, Message], Regrown]:
     """Take a party out of a forest; returns the coordinator's part of the new one.
 
@@ -101,6 +110,8 @@ def regrow(
         The party that has the labels.
     n_jobs : int
         Threads of the coordinator.
+    patched : bool
+        Whether the last revocation from the former forest was not exact.
     """
     check_leaver(former.parties, holder, leaver)
     if plan.labels == "encrypted":
@@ -114,7 +125,7 @@ def regrow(
         raise DataError(
             "the parties' rows or columns are not those that the forest was grown on; give the training's tables"
         )
-    change = _Change.of(plan, former, leaver, level, n_jobs)
+    change = _Change.of(plan, former, leaver, level, n_jobs, patched)
     sketches, grown, searched = [], [], 0
     trees = np.flatnonzero(np.add.reduceat(change.searched, former.structure.offset[:-1]) > 0)
     for batch in plan.batches(ready.n_rows, ready.together):
@@ -153,11 +164,15 @@ class _Change:
     inherits: bool
 
     @classmethod
-    def of(cls, plan: ForestPlan, former: CoordinatorForest, leaver: str, level: Level, n_jobs: int) -> _Change:
+    def of(
+        cls, plan: ForestPlan, former: CoordinatorForest, leaver: str, level: Level, n_jobs: int, patched: bool
+    ) -> _Change:
         number = former.parties.index(leaver)
         structure = former.structure
         gone = former.owner == number
-        searched = gone if level == 1 else gone | _touched(plan, former, number, n_jobs)
+        searched = gone
+        if level == 3:
+            searched = np.ones_like(gone) if patched else gone | _touched(plan, former, number, n_jobs)
         if plan.max_leaf_nodes is not None:
             # what one branch may have depends on all others: a tree is grown anew as a whole
             roots = structure.offset[:-1]
