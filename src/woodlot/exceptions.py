@@ -15,6 +15,10 @@ class DataError(WoodlotError, ValueError):
     """A table, column or target that cannot be used; the message names it and says what to do."""
 
 
+class MissingExtraError(WoodlotError, ModuleNotFoundError):
+    """A library is not installed that not everybody needs; the message names the extra that brings it."""
+
+
 class LocalProtocolError(WoodlotError):
     """This side asked for something that the protocol does not allow now: a bug or a misuse of the caller's."""
 

@@ -328,7 +328,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(_libraries, "import_module", absent)
+    monkeypatch.setattr("woodlot.data.extras.import_module", absent)
     _libraries.gmp.cache_clear()
     try:
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'woodlot\[crypto\]'"):

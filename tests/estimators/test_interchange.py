@@ -142,7 +142,7 @@ def test_trees_of_one_leaf() -> None:
 def test_without_the_extra_the_error_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(wl.HorizontalForestClassifier)
     model = fitted(wl.HorizontalForestClassifier, y, X)
-    monkeypatch.setattr("woodlot.estimators.interchange.import_module", _absent)
+    monkeypatch.setattr("woodlot.data.extras.import_module", _absent)
     with pytest.raises(ModuleNotFoundError, match=rf"{name} is not installed.*woodlot\[export\]"):
         getattr(model, f"to_{name}")()
 

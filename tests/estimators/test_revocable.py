@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import woodlot as wl
+from woodlot.crypto._libraries import gmp
 from woodlot.exceptions import DataError, EpochError, PolicyError
 from woodlot.federation.revocable import Encryption, RevocableGrown
 from woodlot.protocols.revocable.model import RevocableForest
@@ -249,3 +250,14 @@ def test_a_label_holder_without_columns_scores_out_of_bag() -> None:
     plain = clone(model).set_params(parties=1).fit(X, y)
     assert model.oob_score_ == plain.oob_score_
     assert model.revoke("bank", level=3).statement.scores is not None
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = pd.DataFrame({"a": np.arange(20.0), "b": np.arange(20.0)[::-1]})
+    gmp.cache_clear()
+    monkeypatch.setitem(sys.modules, "gmpy2", None)
+    try:
+        with pytest.raises(DataError, match=r"gmpy2 is not installed.*pip install 'woodlot\[crypto\]'"):
+            wl.RevocableForestClassifier(1, max_depth=1, parties=2).fit(X, X["a"] > 9)
+    finally:
+        gmp.cache_clear()

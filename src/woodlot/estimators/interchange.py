@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.extras import need
 from woodlot.exceptions import DataError
 from woodlot.trees.encoding import CategoryCoding
 
 if TYPE_CHECKING:
     from woodlot.estimators.complete import CompleteForest
 
+EXTRA = "export"
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 8
 """Versions of ONNX that runtimes since 2023 know."""
 DOUBLE, FLOAT = 11, 1
 """ONNX's numbers for types of tensors."""
 FEWEST_CLASSES = 3
 """Runtimes read the scores of one or two classes in ways of their own; classes that no leaf knows prevent it."""
-
-
-def _need(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{name.partition('.')[0]} is not installed, and this needs it: pip install 'woodlot[export]'",
-            name=error.name,
-        ) from error
 
 
 def answers_of(forest: CompleteForest) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
@@ -53,8 +44,8 @@ def to_onnx(forest: CompleteForest, path: str | os.PathLike[str] | None = None) 
             f"ONNX's trees cannot split categories as sets: {list(forest.categorical_features)}; train on numeric "
             "columns to export, or use to_treelite()"
         )
-    onnx = _need("onnx")
-    helper = _need("onnx.helper")
+    onnx = need("onnx", EXTRA)
+    helper = need("onnx.helper", EXTRA)
     structure, n_features = forest.coordinator.structure, len(forest.feature_names)
     rows = helper.make_tensor_value_info("X", FLOAT, [None, n_features])
     nodes = [helper.make_node("Cast", ["X"], ["exact"], to=DOUBLE)]
@@ -98,7 +89,7 @@ def to_onnx(forest: CompleteForest, path: str | os.PathLike[str] | None = None) 
 
 
 def _tensor(name: str, values: NDArray[Any]) -> Any:
-    return _need("onnx.numpy_helper").from_array(values, name)
+    return need("onnx.numpy_helper", EXTRA).from_array(values, name)
 
 
 def _ensemble(forest: CompleteForest, what: str) -> dict[str, Any]:
@@ -136,7 +127,7 @@ def _ensemble(forest: CompleteForest, what: str) -> dict[str, Any]:
 
 def to_treelite(forest: CompleteForest) -> Any:
     """Build a treelite model."""
-    builder = _need("treelite.model_builder")
+    builder = need("treelite.model_builder", EXTRA)
     structure, n_outputs = forest.coordinator.structure, forest.coordinator.leaves.n_outputs
     classes = len(forest.classes) > 0
     model = builder.ModelBuilder(

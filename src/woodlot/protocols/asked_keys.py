@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from woodlot.crypto import paillier
 from woodlot.crypto._libraries import gmp
-from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.exceptions import RemoteProtocolError
 
 
 def check_key_bits(bits: int) -> None:
@@ -15,7 +15,4 @@ def check_key_bits(bits: int) -> None:
 
 def need_library() -> None:
     """Refuse to begin where encryption is not installed."""
-    try:
-        gmp()
-    except ModuleNotFoundError as error:
-        raise DataError(str(error)) from None
+    gmp()

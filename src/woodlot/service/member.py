@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from woodlot.data.whole_files import private_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
+from woodlot.protocols.asked_keys import need_library
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import revocable_keys as keys_msg
 from woodlot.protocols.messages.base import Message
@@ -166,10 +167,13 @@ class MemberService(Agent):
     ------
     ConfigError
         If a helper would run on the coordinator's host without having been asked to by name.
+    MissingExtraError
+        If encryption is not installed.
 
     """
 
     def __init__(self, config: MemberConfig, role: MemberRole) -> None:
+        need_library()
         super().__init__(config, role)
         host = config.coordinator.host
         if role == "helper" and not config.allow_same_host and is_this_host(host):

@@ -35,6 +35,7 @@ from woodlot.exceptions import (
     DataError,
     JournalError,
     LocalProtocolError,
+    MissingExtraError,
     PartyAwayError,
     PolicyError,
     RemoteProtocolError,
@@ -294,7 +295,7 @@ class Refusal(Message):
         """
         kind: Literal["data", "protocol", "policy"]
         match error:
-            case DataError():
+            case DataError() | MissingExtraError():
                 kind = "data"
             case RemoteProtocolError():
                 kind = "protocol"
