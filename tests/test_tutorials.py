@@ -9,9 +9,10 @@ from typing import Any
 import matplotlib
 import pytest
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.stem != "README")
-PAGES = sorted(DOCS.rglob("*.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 matplotlib.use("agg")
 
@@ -31,9 +32,22 @@ def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: py
             service.wait()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
-def test_links_lead_to_files(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if not target.startswith(("http", "#", "mailto:")):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may name within a page: its headings, as GitHub and MkDocs write them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if not target.startswith(("http", "mailto:")):
+            path, _, anchor = target.partition("#")
+            goal = page.parent / path if path else page
+            assert goal.exists(), target
+            assert not anchor or anchor in anchors(goal), target
