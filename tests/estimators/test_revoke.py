@@ -227,6 +227,15 @@ def test_what_cannot_be_revoked(companies: tuple[wl.Federation, wl.Federation]) 
         model.revoke("bank")
 
 
+@pytest.mark.parametrize("given", [{"data": 5}, {"data": (1,)}, {"holdout": 5}, {"holdout": (1, 2, 3)}])
+def test_data_that_are_not_rows_and_labels(given: dict[str, Any]) -> None:
+    X, y = table(7)
+    model = wl.FederatedForestRegressor(2, parties=2, random_state=0).fit(X, y)
+    with pytest.raises(DataError, match=rf"{next(iter(given))} must be \(X, y\)"):
+        model.revoke("party-2", **given)
+    assert not hasattr(model, "receipts_")
+
+
 def test_a_party_without_a_split_leaves_without_a_trace() -> None:
     X, y = table(7)
     X["same"] = 1.0

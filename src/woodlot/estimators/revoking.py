@@ -180,6 +180,8 @@ def _training(model: FederatedForest, data: Any) -> Training:
         return Training(data, replace(labels, target=model._make_target(*data.label_values(labels))))
     if origin.dealing is None:
         raise DataError("this model was fitted on a federation; give the federation again as data")
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        raise DataError("data must be (X, y) or (X, y, sample_weight), what the model was fitted on")
     X, y, *weights = data
     table = check_table_again(model, X, origin.names)
     target = model._make_target(np.asarray(y), check_weights(weights[0] if weights else None, np.asarray(y)))
@@ -203,6 +205,8 @@ def _score(model: FederatedForest, holdout: HoldOut) -> float:
     """Score on rows that the trees have not seen; of a table the columns that the model knows."""
     if isinstance(holdout, Federation | ConnectedFederation):
         return float(model._score(holdout, None, None, sealed=False))
+    if not isinstance(holdout, tuple | list) or len(holdout) != 2:
+        raise DataError("holdout must be (X, y), rows that the trees have not seen, or a federation")
     X, y = holdout
     table = read_table(X)
     names = model._origin.names
