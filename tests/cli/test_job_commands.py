@@ -445,6 +445,9 @@ def test_what_an_audit_cannot_find(job_file: Path, tmp_path: Path) -> None:
 
 def test_where_and_who(world: World, tmp_path: Path) -> None:
     assert "where is the coordinator? Say --coordinator" in refused("jobs")
+    other = tmp_path / "party.toml"
+    other.write_text(f'coordinator = "{world.address}"\nidentity = "{world.root}/alice/identity"\nstate = "state"\n')
+    assert f"run it with: woodlot party {other}" in refused("train", other)
     with pytest.raises(ConfigError, match="address: 'localhost' is not an address such as"):
         wl.connect("localhost", world.root / "alice" / "identity", tables="customers")
     assert "who are you? Say --identity" in refused("jobs", "--coordinator", world.address)

@@ -169,6 +169,7 @@ def parse_job(raw: dict[str, Any], file: JobFile, access: Access) -> JobConfig:
     """Check all settings of a job; where the coordinator is, has been found out before."""
     from woodlot.service.config import JobConfig
 
+    JobConfig.refuse_other_role(file.raw, file.origin)  # as it was read: options add sections that are a job's
     found = {"coordinator": access.address, "identity": str(access.identity.absolute())}
     raw = {name: value for name, value in raw.items() if name != "mpi"} | found
     return JobConfig.parse(raw, folder=file.folder, origin=file.origin)

@@ -66,11 +66,11 @@ class _File(Section, frozen=True, kw_only=True):
             What errors call the file.
 
         """
-        cls._refuse_other_role(raw, origin)
+        cls.refuse_other_role(raw, origin)
         return anchored(convert(cls, raw, origin), folder)
 
     @classmethod
-    def _refuse_other_role(cls, raw: Mapping[str, Any], origin: str) -> None:
+    def refuse_other_role(cls, raw: Mapping[str, Any], origin: str) -> None:
         """Say whose file this is, where it is another's: that it has a setting too many would lead astray."""
         if raw.keys() <= set(cls.__struct_fields__):
             return
