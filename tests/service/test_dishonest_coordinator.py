@@ -23,7 +23,7 @@ from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import linear, vertical
+from woodlot.protocols.messages import linear, revocable, vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.linear_encrypted import AskSlopes, StartEncrypted
 from woodlot.protocols.messages.row_jobs import PredictRows
@@ -43,7 +43,7 @@ from woodlot.service.orders import (
     TrainRowsOrder,
 )
 from woodlot.service.party_jobs import PartyJob
-from woodlot.service.party_plan import OrderedDescent
+from woodlot.service.party_plan import OrderedConstruction, OrderedDescent
 
 NOT_ORDERED = "the order does not ask for"
 
@@ -296,6 +296,31 @@ def test_one_forest_is_scored_at_a_party(rows_bench: Bench, tmp_path: Path) -> N
     told = encode(job.handle(one))
     refuses(job, another, "answered once in a job")
     assert encode(job.handle(one)) == told
+
+
+# --- revocable forests ---
+
+
+def test_a_construction_begins_at_the_roots_that_were_ordered() -> None:
+    """Else a coordinator would have any few rows compared, as often as it likes."""
+    watch, nothing, words = OrderedConstruction(2), np.empty(0, np.uint8), np.empty(0, np.uint32)
+    opening = revocable.OpenConstruction(rho=0, zeta=3, regrows=False)
+    two = revocable.ExpandLeaves(
+        is_split=nothing, flags=nothing, is_open=nothing, won_pair=words, won_cut=nothing, vectors=nothing,
+        sizes=np.ones(2, np.uint32), samples=np.zeros(2, np.uint32), keys=np.empty(0, np.uint64), selected=nothing,
+    )  # fmt: skip
+    none = changed(two, sizes=words, samples=words)
+    for _ in range(2):
+        watch.check(opening)
+        watch.note(opening)
+    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+        watch.check(changed(two, sizes=np.ones(3, np.uint32)))
+    for message in (none, two, none):
+        watch.check(message)
+        watch.note(message)
+    for message in (two, opening):
+        with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+            watch.check(message)
 
 
 # --- linear models ---

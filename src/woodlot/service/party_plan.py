@@ -15,7 +15,7 @@ import numpy as np
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.train import start_of
-from woodlot.protocols.messages import linear, vertical
+from woodlot.protocols.messages import linear, revocable, vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import EncryptLabels, PlantBlind
 from woodlot.protocols.messages.linear_encrypted import AskSlopes, DescendMasked, StartEncrypted
@@ -188,6 +188,26 @@ class OrderedScore:
 
     def note(self, message: Message) -> None:
         """The party has answered this message."""
+
+
+class OrderedConstruction:
+    """A revocable forest is constructed once, and has as many roots as were ordered: other rows are not asked about."""
+
+    def __init__(self, n_trees: int) -> None:
+        self._left = n_trees
+        self._begun = False
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        again = isinstance(message, revocable.OpenConstruction) and self._begun
+        if again or (isinstance(message, revocable.ExpandLeaves) and len(message.sizes) > self._left):
+            raise _not_ordered(message)
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+        if isinstance(message, revocable.ExpandLeaves):
+            self._begun = True
+            self._left -= len(message.sizes)
 
 
 class OrderedDescent:

@@ -23,6 +23,7 @@ from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRe
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import TakenOrder, private_errors
 from woodlot.service.party_keys import check_members, make_provider
+from woodlot.service.party_plan import OrderedConstruction, Watch
 from woodlot.trees.forest import Splits
 
 _EPOCH = (keys.OpenEpoch, keys.MeetMembers, keys.TakeGroup, keys.CommitEpoch)
@@ -43,6 +44,9 @@ class RevocableWork(ColumnsWork):
         if order.helper is not None:
             home.policy.check_keys(order.setting)
         self._participant: Participant | None = None
+        self._construction_watch: Watch | None = None
+        if isinstance(order, TrainRevocableOrder):  # what a revocation grows anew may begin at any node
+            self._construction_watch = OrderedConstruction(order.plan.n_estimators)
         self._former: PartyForest | None = None
         self._part: PartyForest | None = None
         self._provider: Provider | None = None
@@ -52,7 +56,7 @@ class RevocableWork(ColumnsWork):
         """Answer one message."""
         kind = type(message)
         if kind is growing.ExpandLeaves:
-            return self._construction().handle(message)
+            return self._construct(self._construction(), message)
         if kind is keys.EncryptSplits or kind in _EPOCH:
             return self._keys(message)
         own = kind.__module__ in (align.__name__, growing.__name__, msg.__name__)
@@ -99,7 +103,17 @@ class RevocableWork(ColumnsWork):
                     former=self._former,
                     secret=self.home.store.secret_for("forest", "codes"),
                 )
-        return self._participant.handle(message)
+        return self._construct(self._participant, message)
+
+    def _construct(self, participant: Participant, message: Message) -> Message:
+        """Ask the participant, unless the user has ordered something else."""
+        watch = self._construction_watch
+        if watch is not None:
+            watch.check(message)
+        reply = participant.handle(message)
+        if watch is not None:
+            watch.note(message)
+        return reply
 
     def _construction(self) -> Participant:
         if self._participant is None:
