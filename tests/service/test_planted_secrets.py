@@ -273,6 +273,18 @@ def test_a_private_key_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(number in repr(key) for number in numbers)
 
 
+def test_a_service_warns_of_unseen_categories_without_naming_one() -> None:
+    code = (
+        "import warnings; from woodlot.cli._service import start_logging; start_logging('text', 'info'); "
+        "from woodlot.trees.encoding import UnseenWarning; "
+        "warnings.warn(UnseenWarning('illness', ['leprosy', 'scurvy'])); warnings.warn('others are told as they are')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "column 'illness' has 2 categories unseen in training; they are treated as missing" in done.stderr
+    assert "others are told as they are" in done.stderr
+    assert "leprosy" not in done.stderr.replace(code, "")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads limits as Linux has them")
 def test_a_service_opens_as_many_files_as_it_may() -> None:
     code = (

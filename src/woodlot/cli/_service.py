@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 import threading
+import warnings
 from contextlib import AbstractContextManager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -59,10 +60,16 @@ def start_logging(form: str, level: LogLevel) -> None:
     """Log to standard error: lines for people or JSON for machines. A long-running command begins with this."""
     leave_no_dump()
     open_more_files()
+    warnings.showwarning = _log_warning
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(_JsonLines() if form == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _log_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    """A warning is a line of the log, and one that quotes a value of a table is told without it."""
+    logging.getLogger("woodlot").warning("%s: %s", category.__name__, getattr(message, "told", message))
 
 
 def leave_no_dump() -> None:

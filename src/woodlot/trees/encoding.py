@@ -259,6 +259,22 @@ def _smallest_type(n_codes: int) -> np.dtype[np.unsignedinteger[Any]]:
     return np.min_scalar_type(max(n_codes - 1, 0))
 
 
+class UnseenWarning(UserWarning):
+    """A column has categories that training has not seen.
+
+    Attributes
+    ----------
+    told : str
+        The same without a category: for logs, which hold no values of tables.
+
+    """
+
+    def __init__(self, column: str, unseen: Sequence[str]) -> None:
+        words = f"column {column!r} has {len(unseen)} categories unseen in training"
+        super().__init__(f"{words}, such as {unseen[0]!r}; they are treated as missing")
+        self.told = f"{words}; they are treated as missing"
+
+
 def match_codes(coding: CategoryCoding, column: CategoryColumn) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Translate a column into the codes of the training rows.
 

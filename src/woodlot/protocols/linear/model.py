@@ -17,7 +17,7 @@ from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
 from woodlot.protocols.vertical.model import ClassName
-from woodlot.trees.encoding import CategoryCoding, match_codes
+from woodlot.trees.encoding import CategoryCoding, UnseenWarning, match_codes
 
 Task = Literal["classes", "targets"]
 Matrix = NDArray[np.float64]
@@ -151,12 +151,7 @@ class Columns:
 def _one_hot(name: str, categories: Sequence[str], column: CategoryColumn) -> Matrix:
     codes, unseen = match_codes(CategoryCoding(tuple(categories)), column)
     if unseen:
-        warnings.warn(
-            f"column {name!r} has {len(unseen)} categories unseen in training, such as {unseen[0]!r}; "
-            "they are treated as missing",
-            UserWarning,
-            stacklevel=2,
-        )
+        warnings.warn(UnseenWarning(name, unseen), stacklevel=2)
     return np.asarray(np.eye(len(categories) + 1)[codes][:, :-1])
 
 

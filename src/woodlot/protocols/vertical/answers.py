@@ -19,7 +19,7 @@ from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.trees import wire
-from woodlot.trees.encoding import CategoryCoding, Coding, match_codes
+from woodlot.trees.encoding import CategoryCoding, Coding, UnseenWarning, match_codes
 from woodlot.trees.stepwise import answer_questions
 
 
@@ -45,12 +45,7 @@ def _match(name: str, coding: Coding, table: Table) -> NDArray[Any]:
             )
         codes, unseen = match_codes(coding, column)
         if unseen:
-            warnings.warn(
-                f"column {name!r} has {len(unseen)} categories unseen in training, such as {unseen[0]!r}; "
-                "they are treated as missing",
-                UserWarning,
-                stacklevel=2,
-            )
+            warnings.warn(UnseenWarning(name, unseen), stacklevel=2)
         return codes
     if isinstance(column, CategoryColumn):
         if (column.codes < 0).all():
