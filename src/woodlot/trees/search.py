@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable
-from woodlot.trees.kernels import class_keys, classes, targets, wide
+from woodlot.trees.kernels import class_keys, classes, targets, tiny_targets, wide
 from woodlot.trees.kernels.search import (
     BY_NODE_IN_LARGE_TABLE,
     BY_NODE_UP_TO,
@@ -184,7 +184,7 @@ class SplitSearch:
         first = gathered[1]
         payload = gathered[0] if self._n_classes == 0 else None
         if payload is not None and not self._table.categorical.any() and not self._table.has_missing.any():
-            targets.search_tiny(
+            tiny_targets.search_tiny(
                 self._columns, self._rows, self._weights, start, end, payload, first, counts, order_key,
                 self._feature_keys, self._scratch(), *found[:4],
             )  # fmt: skip
