@@ -67,7 +67,7 @@ def start_logging(form: str, level: LogLevel) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
-def _log_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _log_warning(message: Warning | str, category: type[Warning], *_: Any, **_named: Any) -> None:
     """A warning is a line of the log, and one that quotes a value of a table is told without it."""
     logging.getLogger("woodlot").warning("%s: %s", category.__name__, getattr(message, "told", message))
 

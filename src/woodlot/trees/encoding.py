@@ -7,7 +7,7 @@ histogram first. Missing values have a code of their own, after all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
