@@ -31,23 +31,28 @@ test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about
 		|| { status=$$?; test $$status != 124 || echo "Not done after $(BROWSER_SECONDS) s; ended." >&2; exit $$status; }
 
 test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, lines, disks, clocks; about a quarter of an hour
-	@rm -f build/reliability/faults.jsonl
+	@$(BIN)/python scripts/reliability.py begin faults
 	$(BIN)/pytest -m faults -n 2 --dist loadfile tests/faults
 	$(BIN)/python tests/faults/tally.py
+	@$(BIN)/python scripts/reliability.py done faults
 
 test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py
 	.venv-flower/bin/pytest tests/engines/test_flower.py
 
 audit: $(VENV)/audit.stamp ## known faults of dependencies, a bill of materials, and whether the wheel builds the same twice
+	@$(BIN)/python scripts/reliability.py begin audit
 	$(BIN)/python scripts/audit.py
+	@$(BIN)/python scripts/reliability.py done audit
 
 reliability: $(VENV)/dev.stamp ## docs/reliability.md from what the suites have recorded in build/reliability
 	$(BIN)/python scripts/reliability.py
 
 fuzz: .venv-fuzz/stamp ## everything that is read, under a fuzzer (FUZZ_SECONDS=60 each), and every message in every state
+	@.venv-fuzz/bin/python scripts/reliability.py begin fuzz states
 	.venv-fuzz/bin/python scripts/fuzz.py
 	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest tests/states
+	@.venv-fuzz/bin/python scripts/reliability.py done fuzz states
 
 screenshots: $(VENV)/browser.stamp chromium ## pictures of the dashboard, into docs/images
 	$(BIN)/python scripts/screenshots.py
@@ -63,7 +68,10 @@ bench: $(VENV)/dev.stamp ## all benchmarks, one after the other
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 
 soak: $(VENV)/dev.stamp ## nine processes under load for SOAK_MINUTES (30): nothing is lost, no process grows
+	@$(BIN)/python scripts/reliability.py begin load
+	$(BIN)/python benchmarks/load.py --write
 	$(BIN)/python benchmarks/_soak.py --minutes $(SOAK_MINUTES)
+	@$(BIN)/python scripts/reliability.py done load
 
 reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on generated and scikit-learn's data
 	@rm -rf reproduced/short

@@ -1,15 +1,20 @@
 """Make docs/reliability.md from what the suites have recorded, and fail if anything was lost.
 
     python scripts/reliability.py
+    python scripts/reliability.py begin SUITE ...
+    python scripts/reliability.py done SUITE ...
 
 Every suite appends lines to ``build/reliability/*.jsonl``: what was done how often, what it proves, and how much was
-lost. Tests are counted by asking pytest, and what a file of tests proves is the first sentence of its docstring.
+lost. ``begin`` throws away what a suite recorded before, and ``done`` says that it has passed as a whole: of a suite
+that has not, or that lacks a kind of fault, nothing is claimed. Tests are counted by asking pytest, and what a file of
+tests proves is the first sentence of its docstring.
 """
 
 # ruff: noqa: E501 - tables of names, one row on each line
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import re
@@ -21,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("fuzz", "states", "service", "protocols", "")]
 RECORDS = ROOT / "build" / "reliability"
 PAGE = ROOT / "docs" / "reliability.md"
 
@@ -43,6 +49,7 @@ KINDS = {
 
 COMMANDS = {
     "faults": "make test-faults",
+    "journal": "make test-faults",
     "load": "make soak",
     "fuzz": "make fuzz",
     "states": "make fuzz",
@@ -50,10 +57,20 @@ COMMANDS = {
 }
 """What runs a suite in full; `make test` runs a short form of each."""
 
-FUZZED = (
-    "codec", "frames", "archives", "models", "forests", "receipts", "orders", "certificates", "configuration", "tables",
+FILES = ("faults", "load", "fuzz", "states", "audit")
+"""What a suite records is in a file of this name; that of the faults has those of the journal, too."""
+
+FAULTS = (
+    "kill -9 of a party", "kill -9 of the coordinator", "kill -9 of the helper", "kill -9 of the key service",
+    "kill -9 at once of everybody", "kill -9 between operations on files", "SIGSTOP of a party",
+    "SIGSTOP of the coordinator", "SIGSTOP until missed of a party", "SIGSTOP until missed of the coordinator",
+    "SIGSTOP until missed of the helper", "SIGSTOP until missed of the key service", "cut of the line of a party",
+    "line cut, below TLS", "line of the user cut, below TLS", "half-open connection", "message held up",
+    "line with a delay of 150 ms", "line of 2 kB/s", "frame sent twice", "frames in another order", "full disk",
+    "read-only disk after a restart", "torn end of a party's journal", "torn end of the coordinator's journal",
+    "clock jump", "restart of everything in some order",
 )  # fmt: skip
-"""The targets of `tests/fuzz/targets.py`."""
+"""What must have happened before anything is claimed of faults: a test that was skipped is not forgotten."""
 
 SERVICE, RUNTIME, DASHBOARD = "tests/service", "tests/runtime", "tests/dashboard"
 STRANGERS = {
@@ -115,6 +132,34 @@ def recorded() -> list[Line]:
     return found
 
 
+def missing(lines: list[Line]) -> list[str]:
+    """What has not passed as a whole, or was not done at all."""
+    from targets import TARGETS
+    from worlds import WORLDS
+
+    done: defaultdict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        done[line.suite] |= {line.what, line.what.partition(", in ")[0], line.what.partition(":")[0]}
+    found = [suite for suite in FILES if not (RECORDS / f"{suite}.done").exists()]
+    found += [fault for fault in FAULTS if fault not in done["faults"]]
+    found += [f"fuzz of {target}" for target in TARGETS if target not in done["fuzz"]]
+    found += [f"messages in states of: {world}" for world in WORLDS if world not in done["states"]]
+    return found
+
+
+def begin(suites: Sequence[str]) -> None:
+    """Throw away what these suites have recorded."""
+    for suite in suites:
+        for path in RECORDS.glob(f"{suite}.*"):
+            path.unlink()
+
+
+def done(suites: Sequence[str]) -> None:
+    """These suites have passed."""
+    for suite in suites:
+        (RECORDS / f"{suite}.done").touch()
+
+
 def collected() -> Counter[str]:
     """How many tests there are in each file, each set of parameters counted; also those that `make test` leaves out."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-m", "", "tests"]
@@ -158,11 +203,8 @@ def page(lines: list[Line], counts: Counter[str]) -> str:
     kinds = {kind: [file for file in files_of(patterns) if counts[file]] for kind, patterns in KINDS.items()}
     every = counts.total()
     verdict = "**Nothing was lost in what is recorded here.**" if lost == 0 else f"**{lost} LOST: see the tables.**"
-    targets = {line.what.partition(":")[0] for line in lines if line.suite == "fuzz"}
-    unrecorded = [suite for suite in COMMANDS if suite not in suites]
-    unrecorded += [f"fuzz of {target}" for target in FUZZED if target not in targets]
-    if unrecorded:
-        verdict += f" **NOT recorded, so nothing is claimed of: {', '.join(unrecorded)}.**"
+    if unrecorded := missing(lines):
+        verdict += f" **NOT recorded as a whole, so nothing is claimed of: {', '.join(unrecorded)}.**"
     summary = table(
         ("suite", "faults, inputs, messages or requests", "lost", "repeat"),
         [(s, f"{n['count']:,}", n["lost"], f"`{COMMANDS.get(s, 'make test')}`") for s, n in sorted(suites.items())],
@@ -216,8 +258,17 @@ Names of members are letters, digits, dashes and underscores: no name of a party
 
 def main() -> int:
     """Write the page; 1 where anything was lost, or a named test is gone."""
-    if missing := [test for test in STRANGERS.values() if not is_there(test)]:
-        print(f"these tests are not there any more: {missing}")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=("begin", "done"))
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.suites) - set(FILES):
+        parser.error(f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(FILES)}")
+    if arguments.what is not None:
+        (begin if arguments.what == "begin" else done)(arguments.suites)
+        return 0
+    if gone := [test for test in STRANGERS.values() if not is_there(test)]:
+        print(f"these tests are not there any more: {gone}")
         return 1
     lines = recorded()
     if not lines:

@@ -1,6 +1,7 @@
 """A service whose clock can jump while it runs: what Woodlot asks for the time is told another one.
 
-The seconds by which it is off are in a file, which is read again at every question. TLS keeps the machine's clock.
+The seconds by which it is off are in a file, which is read again at every question; what was told for the first time
+since it was something else is added to another, ``FILE.told``. TLS keeps the machine's clock.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ def install() -> None:
     file = Path(os.environ[SETTING])
     seconds, nanoseconds, usual = time.time, time.time_ns, calendar.datetime
 
+    told = 0.0
+
     def shift() -> float:
-        return float(file.read_text() or 0)
+        nonlocal told
+        off = float(file.read_text() or 0)
+        if off != told:
+            told = off
+            with open(f"{file}.told", "a") as log:
+                log.write(f"{off}\n")
+        return off
 
     class Shifted(usual):  # type: ignore[valid-type, misc]
         @classmethod

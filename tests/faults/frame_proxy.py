@@ -7,6 +7,8 @@ exact step of a protocol: when a certain message has left its sender and has not
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +26,13 @@ from woodlot.runtime.drivers.grpc_wire import (
     options,
     spawn,
 )
-from woodlot.runtime.frames import Assembler, Kind
+from woodlot.runtime.frames import HEADER_SIZE, Assembler, Kind
 from woodlot.service.identity import Identity
 
 CONNECT_SECONDS = 10.0
 _READER = Assembler(DEFAULT_LIMIT)
+_BEFORE_WORKED = HEADER_SIZE - 8
+"""The end of a header is how long a reply took, which differs."""
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -83,8 +87,12 @@ class FrameProxy:
         step: it may take its time, kill, and start again.
     courier : callable
         Makes what passes frames on, for each direction of each new connection.
-    n_ended : int
-        How many connections have ended.
+    ended : Counter
+        How many connections of each member have ended.
+    said : dict
+        Digests of what parties were asked and have answered: whose message, which, and which frame of it.
+    wrong : list of str
+        Messages that were sent again with other bytes under the same number.
 
     """
 
@@ -93,7 +101,10 @@ class FrameProxy:
         self._target = target
         self._server: Any = None
         self.port = 0
-        self.n_ended = 0
+        self.ended: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.said: dict[tuple[Seen, int], bytes] = {}
+        self._calls: dict[str, Any] = {}
         self.on_message: Callable[[Seen], None] | None = None
         self.courier: Callable[[Send], Courier] = Courier
 
@@ -138,7 +149,7 @@ class FrameProxy:
         try:
             code, words = await self._connect(method, member, context)
         finally:  # also where gRPC cancels this, since the member has gone
-            self.n_ended += 1
+            self.ended[member] += 1
         await context.abort(code, words)
 
     async def _connect(self, method: str, member: str, context: Any) -> tuple[grpc.StatusCode, str]:
@@ -146,12 +157,14 @@ class FrameProxy:
         code, words = grpc.StatusCode.UNAVAILABLE, "the other side has gone"
         async with client_channel(self._target(), self._credentials(member)) as channel:
             call = channel.stream_stream(f"/{SERVICE}/{method}")()
+            if method == PARTY_METHOD:
+                self._calls[member] = call
             try:
                 await asyncio.wait_for(call.wait_for_connection(), CONNECT_SECONDS)
                 await context.send_initial_metadata(())
                 ways = [
-                    asyncio.ensure_future(self._carry(member, context.read, self.courier(call.write))),
-                    asyncio.ensure_future(self._carry(member, call.read, self.courier(context.write))),
+                    asyncio.ensure_future(self._carry(method, member, context.read, self.courier(call.write))),
+                    asyncio.ensure_future(self._carry(method, member, call.read, self.courier(context.write))),
                 ]
                 try:
                     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -170,9 +183,24 @@ class FrameProxy:
                 call.cancel()
         return code, words
 
-    async def _carry(self, member: str, read: Callable[[], Awaitable[Any]], courier: Courier) -> None:
+    def cut(self, member: str) -> None:
+        """End a member's connection, on both sides."""
+        spawn(self._cut(member)).result()
+
+    async def _cut(self, member: str) -> None:
+        assert self._calls[member].cancel(), f"{member} has no connection to be cut"
+
+    def _check_repeated(self, frame: Frame) -> None:
+        """What is asked or answered again is the same, to the byte: nothing is drawn or decided a second time."""
+        said = hashlib.sha256(frame.data[:_BEFORE_WORKED] + frame.data[HEADER_SIZE:]).digest()
+        if self.said.setdefault((frame.seen, frame.part), said) != said:
+            self.wrong.append(f"{frame.seen} has other bytes than before")
+
+    async def _carry(self, method: str, member: str, read: Callable[[], Awaitable[Any]], courier: Courier) -> None:
         while (data := await read()) is not grpc.aio.EOF:
             frame = read_frame(member, data)
+            if method == PARTY_METHOD and frame.seen.kind in (Kind.request, Kind.reply):
+                self._check_repeated(frame)
             if self.on_message is not None and frame.part == 0:
                 await asyncio.get_running_loop().run_in_executor(None, self.on_message, frame.seen)
             await courier.take(frame)

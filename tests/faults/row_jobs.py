@@ -13,7 +13,7 @@ import msgspec
 import pyarrow.parquet as pq
 from hospitals import HOSPITALS, LABEL, PLAN, charges_of, extra_trees, hospitals, rows_of
 from small_jobs import COORDINATOR
-from sweep import FaultStage, Protocol, behind_proxy
+from sweep import DRAWN_ONCE, FaultStage, Protocol, behind_proxy
 
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
@@ -125,6 +125,7 @@ PROTOCOLS = [
         partial(grow, method=extra_trees(wl.GlobalDP(epsilon=EPSILON))),
         private_model,
         3,
+        DRAWN_ONCE,
     ),
     Protocol("horizontal rounds, lossless", partial(grow, method=LOSSLESS), model, 5),
     Protocol("predict over rows", predict_order, answers, 1),

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +40,8 @@ PATIENCE = 600.0
 STANDSTILL = 0.4
 """Seconds of a short SIGSTOP, which nobody misses. A long one lasts until its victim is missed."""
 PROVED = "resumed by itself; same result bit for bit; every recorded message kept; nothing paid twice"
+DRAWN_ONCE = "resumed by itself; every message repeated byte for byte, noise included, and kept; paid once"
+"""Of protocols with new noise in every job, whose results differ anyway."""
 
 U = TypeVar("U", bound=ConnectedFederation)
 
@@ -73,6 +75,8 @@ class Protocol:
         From a job that is done to what must be the same however often somebody dies.
     every : int
         Faults come at every so many steps.
+    proved : str
+        What is then as it has to be.
 
     """
 
@@ -80,6 +84,7 @@ class Protocol:
     order: Callable[[Any], AnyOrder]
     outcome: Callable[[Any, str], Any]
     every: int = 3
+    proved: str = PROVED
 
 
 class FaultStage(Stage[U]):
@@ -141,12 +146,13 @@ class FaultStage(Stage[U]):
 
     @contextmanager
     def watched(self, job: str, on_message: Callable[[Seen], None]) -> Iterator[None]:
-        """Call for each message of a job meanwhile."""
+        """Call for each message of a job meanwhile; each reply must have been recorded before it was sent."""
         wrong: list[BaseException] = []
 
         def call(seen: Seen) -> None:
             if seen.job == job:
                 try:
+                    self._check_recorded(seen)
                     on_message(seen)
                 except BaseException as error:  # noqa: BLE001 - it must not get lost in a thread of the proxy's
                     wrong.append(error)
@@ -158,6 +164,14 @@ class FaultStage(Stage[U]):
             self.proxy.on_message = None
             if wrong:
                 raise wrong[0]
+        assert not self.proxy.wrong
+
+    def _check_recorded(self, seen: Seen) -> None:
+        """A reply that is on its way is in its sender's journal: whoever dies now still knows what it has said."""
+        if seen.kind is Kind.reply and seen.member in self.parties:
+            with closing(Journal.read(self.running.journal(seen.member))) as journal:
+                numbers = {record.number for record in journal.job(seen.job).records() if record.sender == seen.member}
+            assert seen.number in numbers, f"{seen} was sent before it was recorded"
 
     def run_with(self, order: AnyOrder, faults: dict[Step, Fault], noted: Counter[str]) -> None:
         """Run a job in which things happen; all of them do, and none loses anything that was recorded."""
@@ -168,8 +182,7 @@ class FaultStage(Stage[U]):
             with self._turn:
                 fault = due.pop(Step(seen.member, seen.kind, seen.number), None)
                 if fault is not None:
-                    noted[f"{fault.how} of {kind_of(fault)}"] += 1
-                    self.inflict(fault, order.job)
+                    noted[self.inflict(fault, order.job)] += 1
 
         try:
             self.run_watched(order, act)
@@ -178,28 +191,45 @@ class FaultStage(Stage[U]):
                 thread.join()
             self._waking.clear()
         assert not due
-        self.check_journals(order.job)
-        for name, before in self._snapshots:
-            assert self.recorded(name, order.job)[: len(before)] == before
+        self.check_kept(order.job)
 
-    def inflict(self, fault: Fault, job: str) -> None:
-        """Have it happen, now."""
-        if fault.how == "SIGSTOP":
+    def check_kept(self, job: str) -> None:
+        """Both sides have recorded the same, and all that was recorded when somebody died is there."""
+        self.check_journals(job)
+        for name, before in self._snapshots:
+            assert self.recorded(name, job)[: len(before)] == before
+        self._snapshots.clear()
+
+    def inflict(self, fault: Fault, job: str) -> str:
+        """Have it happen, now; returns what it was, for the account."""
+        if fault.how == "cut of the line":
+            self.proxy.cut(fault.victim)
+        elif fault.how == "message held up":
+            time.sleep(STANDSTILL)  # all of the job waits for it
+            return fault.how
+        elif fault.how == "SIGSTOP":
             self.running.freeze(fault.victim)
             self._wake(threading.Timer(STANDSTILL, self._thaw, [self.running.pid(fault.victim)]))
         elif fault.how == "SIGSTOP until missed":
             self._freeze_until_missed(fault.victim)
         else:
-            victims = self.everybody if fault.how == "kill -9 at once" else [fault.victim]
+            victims = self.everybody if fault.how == "kill -9 at once" else (fault.victim,)
             self._coordinator_deaths += COORDINATOR in victims
-            if self._coordinator_deaths % 3 == 2 and victims == [COORDINATOR]:
+            if self._coordinator_deaths % 3 == 2 and victims == (COORDINATOR,):
                 # New processes, or the parties would wait longer and longer between their attempts to connect.
                 victims = self.everybody
-            for victim in victims:
-                self.running.kill(victim)
-            self._snapshots += [(victim, self.recorded(victim, job)) for victim in victims]
+            self.kill(victims, job)
             for victim in random.Random(len(self._snapshots)).sample(victims, len(victims)):
                 self.running.restart(victim)
+            if victims == self.everybody:
+                return "kill -9 at once of everybody"
+        return f"{fault.how} of {kind_of(fault)}"
+
+    def kill(self, victims: Sequence[str], job: str, *, cleanly: bool = False) -> None:
+        """End processes, and remember what they have recorded of a job."""
+        for victim in victims:
+            (self.running.stop if cleanly else self.running.kill)(victim)
+        self._snapshots += [(victim, self.recorded(victim, job)) for victim in victims]
 
     def _thaw(self, pid: int) -> None:
         with suppress(ProcessLookupError):  # it has died since
@@ -207,11 +237,16 @@ class FaultStage(Stage[U]):
 
     def _freeze_until_missed(self, victim: str) -> None:
         """Others take it for dead, and it does not know."""
-        ended, pid = self.proxy.n_ended, self.running.pid(victim)
+        pid = self.running.pid(victim)
+
+        def ended() -> int:
+            return self.proxy.ended.total() if victim == COORDINATOR else self.proxy.ended[victim]
+
+        before = ended()
 
         def wake() -> None:
             try:
-                wait_until(lambda: self.proxy.n_ended > ended, f"{victim} to be missed")
+                wait_until(lambda: ended() > before, f"{victim} to be missed")
             finally:
                 self._thaw(pid)
 
@@ -235,8 +270,6 @@ def named(protocols: list[Protocol], name: str) -> Protocol:
 
 def kind_of(fault: Fault) -> str:
     """Whom a fault hits, for the account."""
-    if fault.how == "kill -9 at once":
-        return "everybody"
     roles = {COORDINATOR: "the coordinator", "helper": "the helper", "keys": "the key service"}
     return roles.get(fault.victim, "a party")
 
@@ -251,24 +284,51 @@ def deal(steps: list[Step], victims: tuple[str, ...], every: int, seed: int) -> 
         victim = turns[turn // 2 % len(turns)]
         if turn % 2:
             victim = rng.choice([steps[place].member, COORDINATOR])  # who sends or gets this very message
-        how = rng.choice(["kill -9", "kill -9", "kill -9", "SIGSTOP"])
-        faults[place] = Fault(how, victim)
+        how = rng.choice(["kill -9", "kill -9", "kill -9", "SIGSTOP", "cut of the line", "message held up"])
+        faults[place] = Fault(how, steps[place].member if how == "cut of the line" else victim)
     faults[rng.choice(chosen)] = Fault("kill -9 at once", COORDINATOR)
     n_runs = -(-len(chosen) // FAULTS_IN_A_RUN)
     return [{steps[place]: faults[place] for place in chosen[run::n_runs]} for run in range(n_runs)]
 
 
+def play(stage: FaultStage[Any], order: Any, actions: dict[Step, Callable[[], None]]) -> None:
+    """Run a job in which something happens at steps of it."""
+    due = dict(actions)
+
+    def on_message(seen: Any) -> None:
+        if act := due.pop(Step(seen.member, seen.kind, seen.number), None):
+            act()
+
+    stage.run_watched(order, on_message)
+    assert not due
+    stage.check_kept(order.job)
+
+
+def tried(stage: FaultStage[Any], protocol: Protocol) -> tuple[list[Step], Any]:
+    """The steps of a protocol, and its outcome."""
+    first = protocol.order(stage)
+    return stage.steps(first), protocol.outcome(stage, first.job)
+
+
 def sweep(stage: FaultStage[Any], protocol: Protocol, tally: Tally, seed: int = 0) -> None:
     """Run a protocol with faults at its steps; everything must come out as without."""
-    order = protocol.order(stage)
-    steps = stage.steps(order)
-    expected = protocol.outcome(stage, order.job)
-    victims = (COORDINATOR, *order.parties)
+    steps, expected = tried(stage, protocol)
+    victims = (COORDINATOR, *dict.fromkeys(step.member for step in steps))
     for faults in deal(steps, victims, protocol.every, seed):
-        with tally.checking(PROVED, protocol.name) as noted:
+        with tally.checking(protocol.proved, protocol.name) as noted:
             again = protocol.order(stage)
             stage.run_with(again, faults, noted)
             assert protocol.outcome(stage, again.job) == expected, faults
+
+
+def stand_still(stage: FaultStage[Any], protocol: Protocol, victim: str, tally: Tally) -> None:
+    """Run a protocol in which somebody stands still until it is missed; everything must come out as without."""
+    steps, expected = tried(stage, protocol)
+    with tally.checking(protocol.proved, protocol.name) as noted:
+        order = protocol.order(stage)
+        place = next(step for step in steps[len(steps) // 2 :] if victim in (step.member, COORDINATOR))
+        stage.run_with(order, {place: Fault("SIGSTOP until missed", victim)}, noted)
+        assert protocol.outcome(stage, order.job) == expected
 
 
 @contextmanager

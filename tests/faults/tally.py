@@ -20,7 +20,8 @@ TABLE = ROOT / "docs" / "results" / "faults.md"
 class Tally:
     """Faults by what they were, what they prove and in which protocol, and how many of them lost something."""
 
-    def __init__(self) -> None:
+    def __init__(self, suite: str = "faults") -> None:
+        self._suite = suite
         self._count: Counter[tuple[str, str, str]] = Counter()
         self._lost: Counter[tuple[str, str, str]] = Counter()
 
@@ -33,7 +34,7 @@ class Tally:
             yield noted
             harm = False
         finally:
-            for what, number in noted.items():
+            for what, number in (noted or Counter({"runs that failed before any fault": harm})).items():
                 self._count[what, proved, protocol] += number
                 self._lost[what, proved, protocol] += number * harm
 
@@ -42,7 +43,7 @@ class Tally:
         ACCOUNT.parent.mkdir(parents=True, exist_ok=True)
         lines = [
             {
-                "suite": "faults",
+                "suite": self._suite,
                 "what": what,
                 "protocol": protocol,
                 "count": count,
@@ -50,6 +51,7 @@ class Tally:
                 "lost": self._lost[what, proved, protocol],
             }
             for (what, proved, protocol), count in self._count.items()
+            if count
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         # Workers share the file: one write of O_APPEND is never torn by another.

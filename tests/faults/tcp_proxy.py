@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 _PIECE = 16 << 10
+
+T = TypeVar("T")
 
 
 class TcpProxy:
@@ -28,6 +31,8 @@ class TcpProxy:
         Bytes per second and direction, None for all there are.
     n_connections : int
         How many there have been.
+    n_bytes : int
+        How many bytes have passed, in both directions.
 
     """
 
@@ -41,15 +46,15 @@ class TcpProxy:
         self._alive.set()
         self.delay = 0.0
         self.rate: int | None = None
-        self.n_connections = 0
+        self.n_connections = self.n_bytes = 0
         self.port = 0
 
     def start(self) -> None:
         self._thread.start()
         self._do(self._listen())
 
-    def _do(self, work: object) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)  # type: ignore[arg-type]
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
@@ -76,6 +81,7 @@ class TcpProxy:
                 if self.rate is not None:
                     await asyncio.sleep(len(data) / self.rate)
                 await self._alive.wait()  # what was sent into a dead line arrives when the line is back, or never
+                self.n_bytes += len(data)
                 sink.write(data)
                 await sink.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -84,14 +90,15 @@ class TcpProxy:
             sink.close()
             self._writers.discard(sink)
 
-    def cut(self) -> None:
-        """End every connection, on both sides, at once."""
-        self._do(self._cut())
+    def cut(self) -> int:
+        """End every connection, on both sides, at once; returns of how many an end was still open."""
+        return self._do(self._cut())
 
-    async def _cut(self) -> None:
-        for writer in tuple(self._writers):
-            if writer.transport is not None:
-                writer.transport.abort()
+    async def _cut(self) -> int:
+        open_ends = [writer for writer in self._writers if not writer.transport.is_closing()]
+        for writer in open_ends:
+            writer.transport.abort()
+        return len(open_ends)
 
     def go_dead(self) -> None:
         """Pass nothing on any more and tell nobody: connections stay half open, new ones too."""

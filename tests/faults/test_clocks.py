@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import vertical_jobs
 from processes import wait_until
 from row_jobs import Rows, clinics
 from small_jobs import COORDINATOR
-from sweep import PROVED, Fault, FaultStage, Protocol, Step, named
+from sweep import PROVED, FaultStage, named, play, stand_still, tried
 from tally import Tally
 from vertical_jobs import Columns, companies
 
@@ -55,23 +55,12 @@ def set_clock(stage: FaultStage[Any], name: str, seconds: int) -> None:
     (stage.running.world.root / name / "clock").write_text(str(seconds))
 
 
-def play(stage: FaultStage[Any], order: Any, actions: dict[Step, Callable[[], None]]) -> None:
-    """Run a job in which something happens at steps of it."""
-    due = dict(actions)
-
-    def on_message(seen: Any) -> None:
-        if act := due.pop(Step(seen.member, seen.kind, seen.number), None):
-            act()
-
-    stage.run_watched(order, on_message)
-    assert not due
-    stage.check_journals(order.job)
-
-
-def tried(stage: FaultStage[Any], protocol: Protocol) -> tuple[list[Step], Any]:
-    """The steps of a protocol, and its outcome."""
-    first = protocol.order(stage)
-    return stage.steps(first), protocol.outcome(stage, first.job)
+def was_told(stage: FaultStage[Any], name: str, seconds: int) -> bool:
+    """Whether a service has asked for the time while its clock was off by this much, since this was asked last."""
+    file = stage.running.world.root / name / "clock.told"
+    told = map(float, file.read_text().split()) if file.exists() else ()
+    file.unlink(missing_ok=True)
+    return seconds in told
 
 
 JUMPS = [
@@ -91,15 +80,17 @@ def test_clocks_that_jump(kind: str, name: str, victim: str, tally: Tally, reque
     protocol = named((vertical_jobs if kind == "columns" else row_jobs).PROTOCOLS, name)
     steps, expected = tried(stage, protocol)
     for off in (-240, 3 * DAY):  # certificates are valid from five minutes before they were made, for ten days
-        with tally.checking(PROVED, name) as noted:
+        with tally.checking(protocol.proved, name) as noted:
+            order = protocol.order(stage)
 
-            def restart() -> None:
-                stage.running.kill(victim)
+            def restart(job: str = order.job, off: int = off) -> None:
+                stage.kill((victim,), job)
+                was_told(stage, victim, off)
                 stage.running.restart(victim)
+                wait_until(lambda: was_told(stage, victim, off), "it to look at its clock")
 
             quarter = len(steps) // 4
             jump, back = (lambda off=off: set_clock(stage, victim, off)), (lambda: set_clock(stage, victim, 0))
-            order = protocol.order(stage)
             noted["clock jump"] += 2
             try:
                 play(stage, order, {steps[quarter]: jump, steps[2 * quarter]: restart, steps[3 * quarter]: back})
@@ -144,6 +135,7 @@ def test_a_coordinator_whose_clock_makes_everybody_a_stranger(columns: Columns, 
             set_clock(stage, COORDINATOR, 0)
         assert not due
         assert (stage.outcome_of(order.job), stage.user.client.job(order.job).score) == expected
+        stage.check_kept(order.job)
 
 
 # --- restarts in any order ---
@@ -157,17 +149,18 @@ def test_everything_restarted_in_any_order(columns: Columns, tally: Tally) -> No
     for number in range(0, len(orders), 3):
         with tally.checking(PROVED, "train") as noted:
             actions = {}
+            order = stage.train_order()
             for turn, starting in enumerate(orders[number : number + 3]):
 
-                def restart(starting: tuple[str, ...] = starting, clean: bool = turn == 1) -> None:
-                    for name in rng.sample(starting, len(starting)):
-                        (stage.running.stop if clean else stage.running.kill)(name)
+                def restart(
+                    starting: tuple[str, ...] = starting, clean: bool = turn == 1, job: str = order.job
+                ) -> None:
+                    stage.kill(rng.sample(starting, len(starting)), job, cleanly=clean)
                     for name in starting:
                         stage.running.restart(name)
 
                 actions[steps[len(steps) * (turn + 1) // 4]] = restart
                 noted["restart of everything in some order"] += 1
-            order = stage.train_order()
             play(stage, order, actions)
             assert (stage.outcome_of(order.job), stage.user.client.job(order.job).score) == expected
 
@@ -190,10 +183,4 @@ def test_a_process_stands_still_until_it_is_missed(
 ) -> None:
     """When it wakes it has lost its place: its connection is gone, and perhaps another request of its job waits."""
     stage: Any = request.getfixturevalue(kind)
-    protocol = named((vertical_jobs if kind == "columns" else row_jobs).PROTOCOLS, name)
-    steps, expected = tried(stage, protocol)
-    with tally.checking(PROVED, name) as noted:
-        order = protocol.order(stage)
-        place = next(step for step in steps[len(steps) // 2 :] if victim in (step.member, COORDINATOR))
-        stage.run_with(order, {place: Fault("SIGSTOP until missed", victim)}, noted)
-        assert protocol.outcome(stage, order.job) == expected
+    stand_still(stage, named((vertical_jobs if kind == "columns" else row_jobs).PROTOCOLS, name), victim, tally)

@@ -16,7 +16,7 @@ import vertical_jobs
 from processes import wait_until
 from row_jobs import Rows, clinics
 from small_jobs import COORDINATOR
-from sweep import PROVED, FaultStage, Protocol, named
+from sweep import FaultStage, Protocol, named
 from tally import Tally
 from vertical_jobs import Columns, companies
 
@@ -79,17 +79,18 @@ def die_at_operations(
     assert points
     deaths = 0
     for number in points[:: -(-len(points) // most)]:
-        with tally.checking(PROVED, protocol.name) as noted:
+        with tally.checking(protocol.proved, protocol.name) as noted:
             again = protocol.order(stage)
             restarted(stage, victim, number)
             job, end = stage.begin(again)
-            dead = False
+            dead, before = False, []
             while not dead and not (end.done() and is_over(job)):  # there may be fewer operations than before
                 dead = stage.running.has_died(victim)
                 time.sleep(0.002)
             if dead:
                 noted["kill -9 between operations on files"] += 1
                 deaths += 1
+                before = stage.recorded(victim, job)
                 stage.running.restart(victim)
             else:  # its turn may still come, in the middle of the next order
                 restarted(stage, victim, 0)
@@ -97,6 +98,7 @@ def die_at_operations(
             wait_until(partial(is_over, job), "what comes after the job")
             assert protocol.outcome(stage, job) == expected, done[number - 1]
             stage.check_journals(job)
+            assert stage.recorded(victim, job)[: len(before)] == before
             # What is told after the job's end, to erase a former model, may be under way.
             wait_until(lambda: not left_over(stage, victim), f"nothing half done after {done[number - 1]!r}")
     assert deaths

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 from frame_proxy import Seen
-from sweep import PROVED, Fault, Protocol, sweep
+from small_jobs import COORDINATOR
+from sweep import Fault, Protocol, named, play, stand_still, sweep, tried
 from tally import Tally
 from vertical_jobs import PROTOCOLS, TRIO, Columns, companies, rows_spent
 
+from woodlot.exceptions import DataError
 from woodlot.runtime.frames import Kind
 
 pytestmark = pytest.mark.faults
+
+IDS = list(range(70_000, 70_060))
+SCORED = "same answers bit for bit; rows counted once"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +31,32 @@ def test_faults_at_the_steps_of_a_protocol_change_nothing(stage: Columns, protoc
     sweep(stage, protocol, tally)
 
 
+@pytest.mark.parametrize("victim", ["helper", "keys"])
+def test_a_key_member_stands_still_until_it_is_missed(stage: Columns, victim: str, tally: Tally) -> None:
+    stand_still(stage, named(PROTOCOLS, "revoke revocable, level 2"), victim, tally)
+
+
+def test_a_coordinator_that_dies_again_and_again_while_its_parties_live(stage: Columns, tally: Tally) -> None:
+    """They wait longer and longer between attempts to connect, and come back all the same."""
+    protocol = named(PROTOCOLS, "train")
+    steps, expected = tried(stage, protocol)
+    with tally.checking(protocol.proved, protocol.name) as noted:
+        order = protocol.order(stage)
+
+        def die() -> None:
+            stage.kill((COORDINATOR,), order.job)
+            stage.running.restart(COORDINATOR)
+            noted["kill -9 of the coordinator"] += 1
+
+        play(stage, order, dict.fromkeys(steps[2 :: len(steps) // 6], die))
+        assert protocol.outcome(stage, order.job) == expected
+
+
 def test_deaths_while_a_scoring_is_open(stage: Columns, tally: Tally) -> None:
     """A party that dies with a request before it, or with its answer on the way, answers the same, and counts once."""
-    ids = list(range(70_000, 70_060))
     states = {party: stage.running.world.root / party / "state" / "predictions.sqlite" for party in TRIO}
     with stage.user.scoring(stage.undisturbed) as scoring:
-        expected = [array.tobytes() for array in scoring.outputs(ids)]
+        expected = [array.tobytes() for array in scoring.outputs(IDS)]
         once = {party: rows_spent(path, scoring.job) for party, path in states.items()}
         places = [(party, kind) for party in TRIO for kind in (Kind.request, Kind.reply)]
         for calls, (victim, kind) in enumerate(places, 2):
@@ -41,10 +66,33 @@ def test_deaths_while_a_scoring_is_open(stage: Columns, tally: Tally) -> None:
                 if due and place == (seen.member, seen.kind):
                     stage.inflict(due.pop(), scoring.job)
 
-            with tally.checking(PROVED, "score") as noted:
+            with tally.checking(SCORED, "score") as noted:
                 noted["kill -9 of a party"] += 1
                 with stage.watched(scoring.job, act):
-                    assert [array.tobytes() for array in scoring.outputs(ids)] == expected
+                    assert [array.tobytes() for array in scoring.outputs(IDS)] == expected
                 assert not due
                 spent = {party: rows_spent(path, scoring.job) for party, path in states.items()}
                 assert spent == {party: calls * rows for party, rows in once.items()}
+
+
+def test_a_coordinator_that_dies_ends_its_scorings(stage: Columns, tally: Tally) -> None:
+    """The user is told to open another, which answers the same; nobody counts rows that were not asked for."""
+    states = {party: stage.running.world.root / party / "state" / "predictions.sqlite" for party in TRIO}
+    scoring = stage.user.scoring(stage.undisturbed)
+    expected = [array.tobytes() for array in scoring.outputs(IDS)]
+    once = {party: rows_spent(path, scoring.job) for party, path in states.items()}
+    due = [Fault("kill -9", COORDINATOR)]
+
+    def act(seen: Seen) -> None:
+        if due and seen.kind is Kind.reply:
+            stage.inflict(due.pop(), scoring.job)
+
+    with tally.checking("its scorings end, and the user hears it; another has the same answers", "score") as noted:
+        noted["kill -9 of the coordinator"] += 1
+        with stage.watched(scoring.job, act), pytest.raises(DataError, match="open another"):
+            scoring.outputs(IDS)
+        assert not due
+        for party, path in states.items():
+            assert rows_spent(path, scoring.job) in (once[party], 2 * once[party])
+        with stage.user.scoring(stage.undisturbed) as another:
+            assert [array.tobytes() for array in another.outputs(IDS)] == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -74,8 +75,8 @@ def test_a_line_that_is_cut_again_and_again(stage: Lines, party: str, tally: Tal
             job, end = stage.begin(stage.train_order())
             for place in range(1 + start, total, 6):
                 when(stage, party, job, place)
-                stage.lines[party].cut()
-                noted["line cut"] += 1
+                noted["line cut, below TLS"] += stage.lines[party].cut() > 0
+            assert noted.total()
             assert end.result().state == "done"
             check(stage, job)
         stage.running.kill(party)  # a new process does not wait longer and longer between attempts to connect
@@ -101,17 +102,19 @@ def test_a_line_that_goes_dead_without_a_word(stage: Lines, party: str, late: bo
         check(stage, job)
 
 
-@pytest.mark.parametrize(("delay", "rate"), [(0.15, None), (0.0, 20_000)], ids=["delay", "throttle"])
+@pytest.mark.parametrize(("delay", "rate"), [(0.15, None), (0.0, 2_000)], ids=["delay", "throttle"])
 def test_slow_lines(stage: Lines, delay: float, rate: int | None, tally: Tally) -> None:
     line = stage.lines["shop"]
     with tally.checking(PROVED, "train") as noted:
-        before = line.n_connections
+        before, passed, began = line.n_connections, line.n_bytes, time.monotonic()
         line.delay, line.rate = delay, rate
         try:
             job, _ = stage.run(stage.train_order())
         finally:
             line.delay, line.rate = 0.0, None
-        noted["line with a delay of 150 ms" if delay else "line of 20 kB/s"] += 1
+        least = delay * 2 * stage.replies("shop", job) if rate is None else (line.n_bytes - passed) / (2 * rate)
+        assert time.monotonic() - began > least > 1.0  # it was slow
+        noted["line with a delay of 150 ms" if delay else "line of 2 kB/s"] += 1
         assert line.n_connections == before  # slow is not dead
         check(stage, job)
 
@@ -131,8 +134,8 @@ def test_the_users_line_is_cut(stage: Lines, tally: Tally) -> None:
                 end = pool.submit(user.client.finish, order.job)
                 for replies in (2, 5, 8):
                     when(stage, "bank", order.job, replies)
-                    line.cut()
-                    noted["line cut"] += 1
+                    noted["line of the user cut, below TLS"] += line.cut() > 0
+                assert noted.total()
                 assert end.result().state == "done"
                 assert user.client.submit(order).state == "done"  # the same order is the same job
                 check(stage, order.job)
@@ -160,11 +163,11 @@ class Unruly(Courier):
                     self._noted[self._how] += 1
                     await self.send(frame.data)
             elif self._rng.random() < 0.3:
-                self._noted[self._how] += 1
                 self._held.append(frame.data)
                 asyncio.get_running_loop().call_later(0.05, self._hurry)  # there may be no other frame to wait for
             else:
                 await self.send(frame.data)
+                self._noted[self._how] += len(self._held)  # this frame has overtaken them
                 await self._release()
 
     async def _release(self) -> None:
@@ -200,10 +203,15 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
+        ("columns", "align (private intersection)"),
         ("columns", "train"),
+        ("columns", "predict"),
         ("columns", "predict sealed"),
         ("columns", "revoke, level 3"),
         ("rows", "horizontal rounds, collaborative"),
+        ("rows", "horizontal rounds, extra-trees"),
+        ("rows", "horizontal rounds, lossless"),
+        ("rows", "predict over rows"),
     ],
 )
 def test_unruly_frames(kind: str, name: str, how: str, tally: Tally, request: pytest.FixtureRequest) -> None:

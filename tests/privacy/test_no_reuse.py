@@ -125,7 +125,7 @@ def test_private_leaves_tell_no_more_than_they_are_charged_for(epsilon: float) -
     drawn = []
     for count in (8, 7):
         purse = LedgerPurse("client")
-        counts = np.full((10_000, 1), count, np.int64)
+        counts = np.full((20_000, 1), count, np.int64)
         told = tell_noisy(counts, CountNoise(epsilon), purse, release=f"leaves {count}", job="job", queries=1)
         drawn.append(told.ravel())
         assert [spend.epsilon for spend in purse.spends()] == [pytest.approx(epsilon)]

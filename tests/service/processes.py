@@ -205,7 +205,9 @@ class Processes:
 
     def freeze(self, name: str) -> None:
         """Stop a service where it is: it keeps its connections, and says nothing."""
-        os.kill(self._running[name], signal.SIGSTOP)
+        pid = self._running[name]
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: _state(pid) == "T", f"{name} to stand still", pause=0.001)
 
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._running.pop(name)
@@ -221,6 +223,11 @@ class Processes:
         """End everybody."""
         for name in list(self._running):
             self.kill(name)
+
+
+def _state(pid: int) -> str:
+    """What the system says of a process: R runs, S waits, T stands still."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 def _lives(pid: int) -> bool:

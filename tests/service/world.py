@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,15 @@ from woodlot.service.identity import install, request
 from woodlot.service.party import Party
 
 POLICY = {"train": ["alice"], "predict": ["alice", "bob"]}
+
+
+def free_port() -> int:
+    """A port that nobody has, and that the system gives to no connection while the coordinator is away from it."""
+    draw = random.SystemRandom()
+    while True:
+        port = draw.randrange(15_000, 32_000)  # connections get theirs from 32768 on
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class World:
@@ -38,7 +49,7 @@ class World:
                 sections[name] = {"path": str(path), "id": id, "columns": "*"}
             self.settings[party] = {"n_jobs": 1, "tables": sections, "policy": dict(POLICY)}
         self.commands: dict[str, list[str]] = {}
-        self.port = 0
+        self.port = free_port()
         self.coordinator_settings: dict[str, Any] = {"wait_for_parties": 60}
         self.coordinator: Coordinator | None = None
         self.parties: dict[str, Party] = {}
