@@ -7,6 +7,7 @@ is thrown at it. What is thrown gets a reply or a refusal that tells nothing of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,7 @@ from woodlot.exceptions import LocalProtocolError
 from woodlot.protocols.align.party import TAKES as ALIGN_TAKES
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import ArraySpec, Message, registered
+from woodlot.protocols.messages.revocable_keys import REQUEST_BYTES
 from woodlot.protocols.vertical.party import TAKES
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.party_jobs import PartyJob
@@ -32,26 +34,34 @@ TAKEN: list[type[Message]] = [*TAKES, *ALIGN_TAKES, *JOB_MESSAGES]
 
 
 def blank(kind: type[Message]) -> Message | None:
-    """A message of some kind, well-formed and as empty as can be; None where it cannot be empty."""
+    """A message of some kind, well-formed and as empty as can be, with nothing or one thing in it; None if none is."""
+    for least in (0, 1):
+        with suppress(LocalProtocolError, ValueError):
+            return _filled(kind, least)
+    return None
+
+
+def _filled(kind: type[Any], least: int) -> Any:
     hints = get_type_hints(kind, include_extras=True)
-    try:
-        return kind(**{name: _empty(hints[name]) for name in kind.__struct_fields__})
-    except (LocalProtocolError, ValueError):
-        return None
+    return kind(**{name: _least(hints[name], least) for name in kind.__struct_fields__})
 
 
-def _empty(hint: Any) -> Any:
+def _least(hint: Any, least: int) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         spec = next((note for note in hint.__metadata__ if isinstance(note, ArraySpec)), None)
-        return _empty(arguments[0]) if spec is None else np.empty((0,) * spec.ndim, spec.dtypes[0])
+        return _least(arguments[0], least) if spec is None else np.empty((0,) * spec.ndim, spec.dtypes[0])
     if origin is Literal:
         return arguments[0]
     if origin in (Union, UnionType):
-        return None if NoneType in arguments else _empty(arguments[0])
+        return None if NoneType in arguments else _least(arguments[0], least)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        hints = get_type_hints(hint, include_extras=True)
-        return hint(**{name: _empty(hints[name]) for name in hint.__struct_fields__})
+        return _filled(hint, least)
+    if least:
+        if origin is tuple:
+            return tuple(_least(one, least) for one in arguments if one is not Ellipsis)
+        if hint in (int, str, bytes):
+            return {int: 1, str: "a", bytes: bytes(REQUEST_BYTES)}[hint]
     return (origin or hint)()
 
 

@@ -31,6 +31,7 @@ from woodlot.protocols.messages.base import Message, registered
 from woodlot.runtime.codec import decode, encode
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
+OWN = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))
 RECORD = Path(__file__).resolve().parents[2] / "build" / "reliability" / "states.jsonl"
 
@@ -45,8 +46,8 @@ def keys() -> Iterator[None]:
 def strays() -> list[Message]:
     """One message of every kind with nothing in it, and those of all recorded runs, each kind once for each sender."""
     found: dict[str, Message] = {}
-    for kind in registered().values():
-        if kind.__module__.startswith("woodlot.") and (empty := blank(kind)) is not None:
+    for kind in OWN:
+        if (empty := blank(kind)) is not None:
             found[f"{kind.__name__} empty"] = empty
     for name in WORLDS:
         for part in world(name):
@@ -114,7 +115,8 @@ def test_every_message_in_every_state(name: str) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-KINDS = st.sampled_from([kind for kind in registered().values() if kind.__module__.startswith("woodlot.")])
+def test_every_kind_of_message_is_thrown() -> None:
+    assert {type(stray) for stray in strays()} == set(OWN)
 
 
 class Machine(RuleBasedStateMachine):
@@ -130,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     def go_on(self) -> None:
         self.player.go_on()
 
-    @rule(stray=KINDS.flatmap(any_message))
+    @rule(stray=st.sampled_from(OWN).flatmap(any_message))
     def throw_anything(self, stray: Message | None) -> None:
         if stray is not None:
             self.player.throw(stray)
