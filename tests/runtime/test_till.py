@@ -155,6 +155,33 @@ def test_what_a_job_has_paid_is_not_asked_for_twice(house: House) -> None:
         purse.charge(Charge(release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
 
 
+class Planned(Noisy):
+    """Looks first whether all that it is going to cost, twice 0.4, is left."""
+
+    def handle(self, message: Message) -> Message:
+        if self.total == 0:
+            self._purse.check(Charge(release=f"{self._job} all", mechanism="noise", spend=Spend(0.4, 2)))
+        return super().handle(message)
+
+
+def test_what_others_have_spent_since_does_not_keep_a_job_from_being_rebuilt(house: House) -> None:
+    def open_job(job: str) -> Noisy:
+        kind = Planned if job == JOB else Noisy
+        return kind(house.sessions.till(job).purse("bank", "loans", Budget(1.0)), job)
+
+    def restart() -> None:
+        house.sessions = Sessions("bank", open_job, journal=house.journal)
+
+    restart()
+    first = house.ask(1)
+    house.ask(1, job=OTHER)  # 0.4 of 1: what the first job has planned would not fit beside it any more
+    restart()
+    assert house.ask(0, request=2) == first
+    assert "privacy budget" in str(refusal(house.ask(3)))  # what is not paid for yet is held to the budget as ever
+    assert "privacy budget" in str(refusal(house.ask(1, job="f" * 32)))
+    assert len(house.charges()) == 2
+
+
 def test_one_message_may_release_the_same_twice(house: House) -> None:
     purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
     first = purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.6), answer=b"first"))

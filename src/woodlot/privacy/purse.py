@@ -41,7 +41,8 @@ class Purse(Protocol):
         """Refuse with a `PolicyError` what would exceed the budget, and record nothing.
 
         For a job that knows its costs beforehand: it gives all of them. Those that were charged before, and whatever
-        the job itself was charged already, are not counted twice.
+        the job itself was charged already, are not counted twice. A job that is rebuilt after a restart was let through
+        before: it is not refused here for what others have spent since.
         """
         ...
 

@@ -277,7 +277,8 @@ class _Session:
             message = decode(request, limit=self._limit)
             kind, keep = type(message).__name__, not message.repeatable
             if self._handler is None:
-                self._handler = self._open()
+                with self.till.replaying():
+                    self._handler = self._open()
         except (_Stuck, JournalError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator must get an answer

@@ -2,11 +2,14 @@
 
 While a message is handled its charges wait here. Then they are written together with the reply, or not at all: a
 crash before leaves neither, a crash after leaves both. A replayed message finds its charges in the file; it pays
-nothing, and is given the answers that were drawn the first time.
+nothing, and is given the answers that were drawn the first time. Nor is it judged again by what is left of a budget,
+which other jobs have paid from meanwhile: it was let through, and what it led to is paid for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from sqlite3 import Connection
 from typing import NamedTuple
@@ -32,9 +35,15 @@ class Till:
     journal : JobJournal or None
         Where they are written; a session without one cannot pay.
 
+    Attributes
+    ----------
+    replays : bool
+        Whether what is handled now was answered before.
+
     """
 
     def __init__(self, journal: JobJournal | None) -> None:
+        self.replays = False
         self._journal = journal
         self._waiting: dict[tuple[Account, str], Charge] = {}
 
@@ -43,6 +52,15 @@ class Till:
         if self._journal is None:
             raise LocalProtocolError("a party without a journal cannot keep account of its privacy")
         return TillPurse(self, self._journal, Account(client, dataset, budget))
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """For as long as a handler is asked again what it has answered."""
+        before, self.replays = self.replays, True
+        try:
+            yield
+        finally:
+            self.replays = before
 
     @property
     def is_empty(self) -> bool:
@@ -106,6 +124,8 @@ class TillPurse:
 
     def check(self, *charges: Charge) -> None:
         """Refuse what would exceed the budget; see `woodlot.privacy.purse.Purse`."""
+        if self._till.replays:
+            return
         job = self._journal.name
         due = [c.spend for c in charges if (known := self._earlier(c)) is None or known.job == job]
         self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, without_job=job))
