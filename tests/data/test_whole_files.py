@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from woodlot.data import whole_files
-from woodlot.data.whole_files import finish_writing, private_folder, replace_folder, write_whole
+from woodlot.data.whole_files import erase_folder, finish_writing, private_folder, replace_folder, write_whole
 
 CRASH_POINTS = Path(__file__).parents[1] / "faults" / "crash_points.py"
 
@@ -28,14 +28,17 @@ def fill(folder):
         (folder / name).write_text("new")
 
 runpy.run_path(sys.argv[3], run_name="service")
-files["replace_folder"](target, fill)
-files["write_whole"](target.parent / "single", lambda file: file.write(b"new"))
+if sys.argv[4] == "erase":
+    files["erase_folder"](target)
+else:
+    files["replace_folder"](target, fill)
+    files["write_whole"](target.parent / "single", lambda file: file.write(b"new"))
 """
 
 
-def run_child(root: Path, number: int) -> int:
-    """Replace a folder and a file in a process that dies before one of its operations; returns how it ended."""
-    command = [sys.executable, "-c", CHILD, root / "models" / "x", whole_files.__file__, CRASH_POINTS]
+def run_child(root: Path, number: int, what: str = "replace") -> int:
+    """Replace or erase a folder in a process that dies before one of its operations; returns how it ended."""
+    command = [sys.executable, "-c", CHILD, root / "models" / "x", whole_files.__file__, CRASH_POINTS, what]
     return subprocess.run(command, env={"WOODLOT_TEST_DIE_AT": f"{number} {root}"}, check=False).returncode
 
 
@@ -69,6 +72,22 @@ def test_a_death_at_any_operation_leaves_the_former_or_the_new(tmp_path: Path) -
     assert seen == sorted(seen, key=[(OLD, "old"), (NEW, "old"), (NEW, "new")].index)
     assert number > 8
     assert {folder["a"] + file for folder, file in seen} == {"oldold", "newold", "newnew"}
+
+
+def test_a_death_at_any_operation_leaves_all_or_nothing_of_what_is_erased(tmp_path: Path) -> None:
+    left, number, ended = [], 0, -signal.SIGKILL
+    while ended:
+        number += 1
+        root = tmp_path / str(number)
+        set_up(root)
+        ended = run_child(root, number, "erase")
+        assert ended in (0, -signal.SIGKILL)
+        finish_writing(root)
+        left.append(sorted(path.name for path in (root / "models").rglob("*")))
+    assert left[0] == ["a", "b", "c", "single", "x"]
+    assert left[1:] == [["single"]] * (number - 1)
+    assert number > 4
+    erase_folder(tmp_path / "nowhere")
 
 
 def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> None:

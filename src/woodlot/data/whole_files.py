@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -82,6 +83,23 @@ def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
         shutil.rmtree(begun, ignore_errors=True)
         raise
     _put_in_place(ready, target, begun)
+
+
+def erase_folder(target: Path) -> None:
+    """Erase a folder: under its name it is there as it was, with the mark that it must go, or not at all.
+
+    Parameters
+    ----------
+    target : Path
+        The folder; where there is none, nothing is done.
+
+    """
+    if not target.exists():
+        return
+    going = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+    target.rename(going)  # needs no room: a full disk must not stop what makes some
+    _sync(target.parent)
+    shutil.rmtree(going)
 
 
 def finish_writing(root: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from woodlot.data.archives import parse_array
 from woodlot.data.decoding import from_json
 from woodlot.data.sources import LoadedTable, read_private
-from woodlot.data.whole_files import private_folder, write_whole
+from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
 from woodlot.protocols.linear.files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.model import PartyLinear
@@ -138,16 +137,16 @@ class PartyStore:
     def erase_dropped(self, job: str) -> None:
         """Erase what a job has replaced."""
         with _on_disk("the end of its part of a model"):
-            for mark in (self.folder / "models").glob(f"*/{DROPPED}"):
-                if mark.read_text() == job:
-                    self.erase_model(mark.parent.name)
+            for mark in (self.folder / "models").glob(f"[!.]*/{DROPPED}"):
+                with suppress(FileNotFoundError):  # another job erases what it has replaced
+                    if mark.read_text() == job:
+                        self.erase_model(mark.parent.name)
 
     def erase_model(self, model: str) -> None:
         """Erase the party's part of a model, and which rows it was trained on."""
         with _on_disk("the end of its part of a model"):
             for kind in ("alignments", "models"):
-                if (folder := self.folder / kind / model).exists():
-                    shutil.rmtree(folder)
+                erase_folder(self.folder / kind / model)
 
     # --- alignments ---
 
