@@ -190,7 +190,7 @@ def test_a_revocation_shares_no_labels_that_are_learnt_from_encrypted_only(tmp_p
     bench.change_policy("bank", labels="encrypted")
     for label in ("late", None):
         part = Part(table="customers", label=label)
-        fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].certificate})
+        fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].identity.certificate})
         order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
         job = bench.job("bank", order.job)
         if label is not None:
@@ -204,7 +204,7 @@ def test_a_revocation_shares_no_labels_that_are_learnt_from_encrypted_only(tmp_p
 def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None:
     bench, trained = recorded.bench, recorded.plays["train"]
     part = Part(table="customers", label="late")
-    fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].certificate})
+    fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].identity.certificate})
     order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
@@ -245,7 +245,7 @@ GROWTH: dict[str, Any] = {
 
 def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
     bench = rows_bench
-    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].certificate for p in PARTIES}
+    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
     three = (*PARTIES, "post")
     fields = common_fields(dict.fromkeys(three, part), certificates | {"post": certificates["shop"]})
     order = TrainRowsOrder(**fields, plan=CollaborativePlan(**GROWTH, allow_two=True), settings="{}")
@@ -271,7 +271,7 @@ def test_a_plan_for_two_is_for_those_who_allow_it(allowed: bool) -> None:
 
 def test_one_forest_is_scored_at_a_party(rows_bench: Bench, tmp_path: Path) -> None:
     bench = rows_bench
-    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].certificate for p in PARTIES}
+    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
     files = []
     for seed in (1, 2):
         fields = common_fields(dict.fromkeys(PARTIES, part), certificates)

@@ -68,7 +68,8 @@ def refused(bench: Bench, order: AnyOrder, party: str = "bank", user: str = "ali
 def test_an_order_is_for_one_job(bench: Bench) -> None:
     order = train_order(bench)
     assert "of another job" in refused(bench, order, job=new_job())
-    alone = AlignOrder(**common_fields({"shop": Part(table="customers")}, {"shop": bench.homes["shop"].certificate}))
+    shop = bench.homes["shop"].identity.certificate
+    alone = AlignOrder(**common_fields({"shop": Part(table="customers")}, {"shop": shop}))
     assert "not for this party" in refused(bench, alone)
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
@@ -79,7 +80,7 @@ def test_an_order_is_for_one_job(bench: Bench) -> None:
 def test_an_order_is_begun_within_its_time(bench: Bench) -> None:
     old = train_order(bench, created=time.time() - (ORDER_DAYS * 86_400 + 60))
     assert f"more than {ORDER_DAYS} days ago" in refused(bench, old)
-    bench.homes["bank"] = replace(bench.homes["bank"], has_opened=lambda job: job == old.job)
+    bench.homes["bank"] = replace(bench.homes["bank"], replays=lambda job: job == old.job)
     assert bench.job("bank", old.job).handle(bench.opening(old)).n_aligned is None  # type: ignore[attr-defined]
     assert f"more than {ORDER_DAYS} days ago" in refused(bench, train_order(bench, created=0.0))
     young = train_order(bench, created=time.time() - (ORDER_DAYS - 1) * 86_400)
@@ -113,7 +114,7 @@ def test_an_order_must_be_the_users_own(bench: Bench) -> None:
         msgspec.structs.replace(mine, signature=other.signature),
         msgspec.structs.replace(mine, order=other.order),
         msgspec.structs.replace(mine, certificate=bench.users["bob"].certificate),
-        msgspec.structs.replace(mine, certificate=bench.homes["shop"].certificate),
+        msgspec.structs.replace(mine, certificate=bench.homes["shop"].identity.certificate),
     ):
         with pytest.raises(PolicyError, match="the order is not taken"):
             bench.job("bank", order.job).handle(stolen)

@@ -203,7 +203,9 @@ def test_it_goes_on_when_a_party_comes_back_and_ends_with_the_coordinator(
     world.stop_party("shop")
     world.settings["shop"]["policy"] = {**ALLOWED, "protocols": ["align", "train", "predict"]}
     world.start_party("shop")
-    with pytest.raises(DataError, match=r"has ended: party 'shop': after its restart it answers .* open another"):
+    with pytest.raises(
+        DataError, match=r"has ended: party 'shop': after its restart it refuses .* does not score: .* open another"
+    ):
         scoring.predict(ids)
     assert wait_until(lambda: user.client.job(scoring.job).state in ENDED or None, "the scoring to end")
     world.stop_party("shop")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from woodlot.exceptions import JournalError, PolicyError, WoodlotError
-from woodlot.protocols.messages.base import Refusal, Role, Unanswered
+from woodlot.protocols.messages.base import MAX_REASON, Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
 from woodlot.runtime.journal import Entry, JobJournal, Journal
@@ -98,6 +98,10 @@ class Sessions:
         self._leave(job, session)
         return session.till
 
+    def replays(self, job: str) -> bool:
+        """Whether the handler of a job is asked just now what it, or the one before it, has answered."""
+        return self.till(job).replays
+
     def end(self, job: str) -> None:
         """Forget the job's handler and the bytes of its messages; who was sent what stays in the journal.
 
@@ -140,7 +144,15 @@ class _Stuck(Exception):  # noqa: N818 - it never leaves this module
 
 
 def _stuck(reason: str) -> _Stuck:
-    return _Stuck(Unanswered(kind="internal", reason=reason))
+    return _Stuck(Unanswered(kind="internal", reason=reason[:MAX_REASON]))
+
+
+def _otherwise(number: int, failure: Exception | None) -> str:
+    """What a handler says that does not answer as before; its own words for it, where it has some, say more."""
+    if failure is None:
+        return _OTHERWISE.format(number)
+    told = Refusal.from_exception(failure).reason
+    return f"after its restart it refuses request {number}, which it has answered before: {told}"
 
 
 class _Latest(NamedTuple):
@@ -263,7 +275,8 @@ class _Session:
                 raise JournalError(f"request {number} of job {self._job} is missing in the journal")
             known, reply = asked.digest, self._journal.body(answered) if answered.kept else b""
             if known == digest and not answered.kept:
-                reply = self._respond(request)[2]
+                with self.till.replaying():
+                    reply = self._respond(request)[2]
                 if hashlib.sha256(reply).digest() != answered.digest:
                     raise _stuck(_OTHERWISE.format(number))
         if known != digest:
@@ -320,7 +333,7 @@ class _Session:
                 continue  # it has left no state
             data, failure = answer(handler, journal.body(asked), limit=self._limit)
             if hashlib.sha256(data).digest() != answered.digest:
-                reason = _OTHERWISE.format(answered.number)
+                reason = _otherwise(answered.number, failure)
                 logger.error("job %s: %s", self._job, reason, exc_info=failure)
                 raise _stuck(reason)
         return handler

@@ -9,8 +9,6 @@ from typing import Self
 
 from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import IdentityError
-from woodlot.protocols.messages.base import Role
-from woodlot.protocols.messages.jobs import JobOpened
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
@@ -74,11 +72,6 @@ class Agent:
     def answer(self, job: str, number: int, request: bytes) -> bytes:
         """Answer a request that has come another way than over the line; see `Sessions.answer`."""
         return self._sessions.answer(job, number, request)
-
-    def has_opened(self, job: str) -> bool:
-        """Whether this member has taken the order of a job."""
-        sent = self._journal.job(job).sent(self.identity.name, Role.coordinator.value)
-        return any(record.kind == JobOpened.__name__ for record in sent)
 
     def has_ended(self, job: str) -> bool:
         """Whether the coordinator has said that a job is over."""

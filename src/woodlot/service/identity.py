@@ -250,10 +250,20 @@ class Trust:
         return self._check(certificate_pem, role)[0]
 
     def verify(
-        self, certificate_pem: bytes, purpose: str, data: bytes, signature: bytes, *, role: str | None = None
+        self,
+        certificate_pem: bytes,
+        purpose: str,
+        data: bytes,
+        signature: bytes,
+        *,
+        role: str | None = None,
+        again: bool = False,
     ) -> Peer:
-        """Return who has signed ``data`` for this purpose; see `admit` and `Identity.sign`."""
-        peer, key = self._check(certificate_pem, role)
+        """Return who has signed ``data`` for this purpose; see `admit` and `Identity.sign`.
+
+        With ``again``, what was found good before may be signed with a certificate that has expired since.
+        """
+        peer, key = self._check(certificate_pem, role, again)
         try:
             key.verify(signature, to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
         except InvalidSignature:
@@ -292,10 +302,10 @@ class Trust:
             self._read_again()
             return b"" if self._current is None else self._current.pem
 
-    def _check(self, pem: bytes, role: str | None) -> tuple[Peer, ec.EllipticCurvePublicKey]:
+    def _check(self, pem: bytes, role: str | None, again: bool = False) -> tuple[Peer, ec.EllipticCurvePublicKey]:
         what = "the certificate"
         certificate = files.parse_certificate(pem, what)
-        subject = _member(certificate, self._authority, what)
+        subject = _member(certificate, self._authority, what, at_any_time=again)
         with self._lock:
             self._read_again()
             revoked = self._current is not None and certificate.serial_number in self._current.serials
@@ -353,11 +363,14 @@ def _identity(
     )
 
 
-def _member(certificate: x509.Certificate, authority: x509.Certificate, what: str) -> Subject:
+def _member(
+    certificate: x509.Certificate, authority: x509.Certificate, what: str, *, at_any_time: bool = False
+) -> Subject:
     """Return whose certificate this is; raise unless it is a member's, of this authority, and valid now."""
     files.check_issued(certificate, authority, what)
     files.check_time(authority, "the authority's own certificate")
-    files.check_time(certificate, what)
+    if not at_any_time:
+        files.check_time(certificate, what)
     if files.is_authority(certificate, what):
         raise IdentityError(f"{what} is the authority's own; a member needs one of its own")
     subject = files.subject_of(certificate, what)

@@ -29,7 +29,7 @@ from woodlot.service.orders import (
     RevocableOrder,
     RevokeRevocableOrder,
 )
-from woodlot.service.party_home import verify_party
+from woodlot.service.party_home import JobSigner
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.party_keys import KEYS_FOLDER, check_members, check_ticket
 from woodlot.service.policy import Policy
@@ -42,7 +42,7 @@ MemberRole = Literal["helper", "key service"]
 
 @dataclass(frozen=True, eq=False)
 class _Home:
-    """What all jobs of a member have in common; also its identity in agreements on keys."""
+    """What all jobs of a member have in common."""
 
     role: MemberRole
     identity: Identity
@@ -50,17 +50,7 @@ class _Home:
     policy: Policy
     store: KeyStore
     n_jobs: int
-    has_opened: Callable[[str], bool]
-
-    @property
-    def certificate(self) -> bytes:
-        return self.identity.certificate
-
-    def sign(self, purpose: str, data: bytes) -> bytes:
-        return self.identity.sign(data, purpose)
-
-    def verify(self, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
-        verify_party(self.trust, name, certificate, purpose, data, signature)
+    replays: Callable[[str], bool]
 
 
 class MemberJob:
@@ -101,15 +91,16 @@ class MemberJob:
         home = self._home
         if self._member is not None:
             raise RemoteProtocolError("this job has been opened before")
+        again = home.replays(self._job)
         try:
-            order, user = check_order(message.order, message.signature, message.certificate, home.trust)
+            order, user = check_order(message.order, message.signature, message.certificate, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the order is not taken: {error}") from None
         name = home.identity.name
         if order.job != self._job or name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this member")
         home.policy.check_order(order.kind, user)
-        if not home.has_opened(self._job):
+        if not again:
             check_age(order)
         if not isinstance(order, MemberOrder | RevocableOrder) or name != (
             order.helper if home.role == "helper" else order.key_service
@@ -130,7 +121,7 @@ class MemberJob:
             "entropy": lambda purpose: home.store.secret_for(model, job, purpose),
             "keys": keys,
             "ended": ended,
-            "signer": home,
+            "signer": JobSigner(home.identity, home.trust, lambda: home.replays(job)),
             "setting": order.setting if isinstance(order, KeysOrder | RevocableOrder) else "standard",
             "keep": lambda fresh: home.store.keep(model, job, fresh),
         }
@@ -189,7 +180,7 @@ class MemberService(Agent):
             policy=config.policy,
             store=KeyStore(config.state / KEYS_FOLDER),
             n_jobs=effective_jobs(config.n_jobs),
-            has_opened=self.has_opened,
+            replays=lambda job: self._sessions.replays(job),
         )
         self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
 

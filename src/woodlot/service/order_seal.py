@@ -93,9 +93,14 @@ def read_order(data: bytes) -> AnyOrder:
     return order
 
 
-def check_order(data: bytes, signature: bytes, certificate: bytes, trust: Trust) -> tuple[AnyOrder, str]:
-    """The order and the name of the user who has signed it."""
-    user = trust.verify(certificate, PURPOSE, data, signature, role="user")
+def check_order(
+    data: bytes, signature: bytes, certificate: bytes, trust: Trust, *, again: bool = False
+) -> tuple[AnyOrder, str]:
+    """The order and the name of the user who has signed it.
+
+    With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
+    """
+    user = trust.verify(certificate, PURPOSE, data, signature, role="user", again=again)
     return read_order(data), user.name
 
 

@@ -40,7 +40,7 @@ class Party(Agent):
             shared_secret=config.alignment.read_secret(),
             end_job=lambda job: self._sessions.end(job),
             till=lambda job: self._sessions.till(job),
-            has_opened=self.has_opened,
+            replays=lambda job: self._sessions.replays(job),
             n_jobs=effective_jobs(config.n_jobs),
             privacy=config.privacy,
             room=_room(config),

@@ -109,7 +109,7 @@ class ColumnsWork:
                 entropy=lambda purpose: home.store.secret_for(self.job, purpose),
                 lasting=lambda purpose: home.store.secret_for("alignment", purpose),
                 shared_secret=home.shared_secret,
-                signer=home,
+                signer=home.signer(self.job),
                 job=self.job,
             )
         return self._align
@@ -280,7 +280,7 @@ class ColumnsWork:
             home.identity.name,
             job=self.job,
             entropy=entropy,
-            signer=home,
+            signer=home.signer(self.job),
             shared_secret=home.shared_secret,
             allow_two=True,
             recover=False,

@@ -79,8 +79,9 @@ class PartyHome:
         Where tables are kept that may be larger than memory; None: in memory.
     cluster : callable or None
         Connects the cluster that columns or rows are spread over; None: they are all here.
-    has_opened : callable
-        Whether a job was opened here before: one that is rebuilt after a restart may go on for any time.
+    replays : callable
+        Whether a job is being rebuilt after a restart, from messages that were good when they came: it may go on for
+        any time, whatever has expired since.
     held : HeldTables
         The tables that some job has in its hands.
 
@@ -98,28 +99,36 @@ class PartyHome:
     privacy: PrivacyConfig
     room: Room | None = None
     cluster: Callable[[], Cluster] | None = None
-    has_opened: Callable[[str], bool] = lambda job: False
+    replays: Callable[[str], bool] = lambda job: False
     held: HeldTables = field(default_factory=lambda: HeldTables())
+
+    def signer(self, job: str) -> JobSigner:
+        """This party in the agreements of one job."""
+        return JobSigner(self.identity, self.trust, lambda: self.replays(job))
+
+
+@dataclass(frozen=True, eq=False)
+class JobSigner:
+    """A member in one job's agreements on keys; see `woodlot.protocols.agreement.Signer`."""
+
+    identity: Identity
+    trust: Trust
+    replays: Callable[[], bool]
 
     @property
     def certificate(self) -> bytes:
-        """This party's certificate, for the alignment's signatures."""
+        """This member's certificate."""
         return self.identity.certificate
 
     def sign(self, purpose: str, data: bytes) -> bytes:
-        """Sign as this party."""
+        """Sign as this member."""
         return self.identity.sign(data, purpose)
 
     def verify(self, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
-        """Check that another party has signed."""
-        verify_party(self.trust, name, certificate, purpose, data, signature)
-
-
-def verify_party(trust: Trust, name: str, certificate: bytes, purpose: str, data: bytes, signature: bytes) -> None:
-    """Check that a party of this name has signed."""
-    peer = trust.verify(certificate, purpose, data, signature, role="party")
-    if peer.name != name:
-        raise RemoteProtocolError(f"what {peer.name!r} has signed was passed on as from {name!r}")
+        """Check that another member has signed."""
+        peer = self.trust.verify(certificate, purpose, data, signature, role="party", again=self.replays())
+        if peer.name != name:
+            raise RemoteProtocolError(f"what {peer.name!r} has signed was passed on as from {name!r}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -94,14 +94,15 @@ class PartyJob:
         home = self.home
         if self._work is not None:
             raise RemoteProtocolError("this job has been opened before")
+        again = home.replays(self.job)
         try:
-            order, user = check_order(message.order, message.signature, message.certificate, home.trust)
+            order, user = check_order(message.order, message.signature, message.certificate, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the order is not taken: {error}") from None
         if order.job != self.job or home.identity.name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this party")
         home.policy.check_order(order.kind, user)
-        if not home.has_opened(self.job):
+        if not again:
             check_age(order)
         if isinstance(order, MemberOrder):
             self._work = ProviderWork(home, order, user, open_part(order, home.identity))
@@ -140,8 +141,9 @@ class PartyJob:
     def _leave(self, message: msg.LeaveNotice) -> msg.LeaveNoted:
         """This party has left a forest: what it still has of it is of no use to anybody."""
         home = self.home
+        again = home.replays(self.job)
         try:
-            order, user = check_order(message.order, message.signature, message.certificate, home.trust)
+            order, user = check_order(message.order, message.signature, message.certificate, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the notice is not taken: {error}") from None
         leaving = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder

@@ -67,7 +67,7 @@ def make_provider(
         entropy=lambda purpose: store.secret_for(keyring, job, purpose),
         keys=keys,
         ended=ended,
-        signer=home,
+        signer=home.signer(job),
         setting=setting,
         keep=lambda fresh: store.keep(keyring, job, fresh),
         threads=home.n_jobs,

@@ -68,7 +68,7 @@ class TrainRowsWork:
                 row_ids=row_ids,
                 data_digest=bytes.fromhex(loaded.digest),
                 job=taken.job,
-                signer=home,
+                signer=home.signer(taken.job),
                 shared_secret=home.shared_secret,
                 allow_two=home.policy.allow_two,
                 n_jobs=home.n_jobs,

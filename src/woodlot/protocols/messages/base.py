@@ -265,7 +265,8 @@ def registered() -> Mapping[str, type[Message]]:
 # --- refusals ---
 
 
-_MAX_REASON = 2_000
+MAX_REASON = 2_000
+"""Characters of a refusal's reason."""
 
 
 class Refusal(Message):
@@ -283,8 +284,8 @@ class Refusal(Message):
 
     def check(self) -> None:
         """A reason is for people to read, not a way to fill the coordinator's logs."""
-        if len(self.reason) > _MAX_REASON:
-            raise ValueError(f"a reason has at most {_MAX_REASON} characters, not {len(self.reason)}")
+        if len(self.reason) > MAX_REASON:
+            raise ValueError(f"a reason has at most {MAX_REASON} characters, not {len(self.reason)}")
 
     @classmethod
     def from_exception(cls, error: Exception) -> Self:
@@ -302,8 +303,8 @@ class Refusal(Message):
             case PolicyError():
                 kind = "policy"
             case _:
-                return cls(kind="internal", reason=type(error).__name__[:_MAX_REASON])
-        return cls(kind=kind, reason=str(error)[:_MAX_REASON])
+                return cls(kind="internal", reason=type(error).__name__[:MAX_REASON])
+        return cls(kind=kind, reason=str(error)[:MAX_REASON])
 
     def to_exception(self, party: str) -> WoodlotError:
         """Return the error that the coordinator raises, as this refusal came from `party`."""
