@@ -41,9 +41,13 @@ class _OrderGate(RequestGate):
         self._home, self._order, self._user = home, order, user
 
     def check(self, ticket: msg.Ticket) -> None:
-        """Refuse or let pass; the rows are paid for once, however often they are asked for."""
+        """Refuse another request than was ordered."""
         check_ticket(ticket, self._order, self._user)
+
+    def admit(self, ticket: msg.Ticket) -> None:
+        """Pay for the rows, once, however often they are asked for; what is refused otherwise has cost nothing."""
         self._home.store.spend_predictions(self._order.job, self._user, ticket.rows, datetime.now(UTC))
+        super().admit(ticket)
 
 
 def make_provider(

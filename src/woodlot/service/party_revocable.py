@@ -93,17 +93,20 @@ class RevocableWork(ColumnsWork):
                 raise RemoteProtocolError("the order asks for other candidates")
         if message.regrows != regrows:
             raise RemoteProtocolError("the order asks for a new forest, or for a former one to be regrown")
-        if self._participant is None:
+        participant = self._participant
+        if participant is None:
             with private_errors(f"job {self.job}", "its table cannot be used"):
                 table = self._taken.loaded.table().take(rows)
                 hidden = (self._taken.part.label, self._taken.part.weight)
-                self._participant = Participant(
+                participant = Participant(
                     self.home.identity.name,
                     table.select([name for name in table.names if name not in hidden]),
                     former=self._former,
                     secret=self.home.store.secret_for("forest", "codes"),
                 )
-        return self._construct(self._participant, message)
+        reply = self._construct(participant, message)
+        self._participant = participant  # one that refuses may have been made before its former part was opened
+        return reply
 
     def _construct(self, participant: Participant, message: Message) -> Message:
         """Ask the participant, unless the user has ordered something else."""

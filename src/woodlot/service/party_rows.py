@@ -140,13 +140,14 @@ class PredictRowsWork:
         table = taken.loaded
         with private_errors(f"job {taken.job}", "its table does not have the columns that the model was trained with"):
             columns = match_columns(part.names, part.codings, table.table())
-        home.store.spend_predictions(taken.job, taken.user, table.n_rows, datetime.now(UTC))
         predictor = Predictor(forest.structure, part.splits, forest.leaves)
         outputs = predictor.predict_outputs(columns, table.n_rows, "soft", home.n_jobs)
         score = None
         if taken.part.label is not None:
             with private_errors(f"job {taken.job}", "its labels cannot be used"):
                 score = score_of(natural_type(table.values(taken.part.label)), outputs, forest.classes)
+        # last of what can refuse: an order that comes to nothing costs nothing
+        home.store.spend_predictions(taken.job, taken.user, table.n_rows, datetime.now(UTC))
         home.store.keep_answers(taken.job, table, np.arange(table.n_rows), outputs, forest.classes)
         self._asked.note(message)
         return msg.RowsPredicted(n_rows=table.n_rows, score=score)

@@ -1,0 +1,147 @@
+"""What a party refuses has changed nothing: the right thing can be asked afterwards, and costs what it always costs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hospitals import LABEL, ROW_POLICY, TABLE, patients
+from party_bench import Bench, play
+from small_jobs import PARTIES, PLAN
+
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.messages import revocable
+from woodlot.protocols.messages.revocable_keys import Ticket
+from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
+from woodlot.protocols.vertical.files import StoredForest, save_parts
+from woodlot.runtime.codec import decode
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.till import Till
+from woodlot.service.order_seal import common_fields
+from woodlot.service.orders import (
+    Part,
+    PredictEncryptedOrder,
+    PredictRowsOrder,
+    RevokeRevocableOrder,
+    TrainOrder,
+    TrainRowsOrder,
+)
+from woodlot.service.party_keys import _OrderGate
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def alone(bench: Bench, **part: Any) -> dict[str, Any]:
+    """The fields of an order for the bank only."""
+    return common_fields({"bank": Part(**part)}, {"bank": bench.homes["bank"].identity.certificate})
+
+
+# --- the rows of a day ---
+
+
+@pytest.fixture
+def clinics(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, {party: {TABLE: patients(k + 1)} for k, party in enumerate(PARTIES)})
+    with closing(Journal(tmp_path / "journal.sqlite", durable=False)) as journal:
+        for party in PARTIES:
+            made.change_policy(party, protocols=tuple(ROW_POLICY["protocols"]), train=("*",), predict=("*",))
+            made.homes[party] = replace(made.homes[party], till=lambda job: Till(journal.job(job)))
+        yield made
+    made.close()
+
+
+def whole_forest(bench: Bench, folder: Path) -> dict[str, Any]:
+    """The files of a forest that both parties have grown."""
+    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
+    plan = LocalPlan(
+        task="classes", n_estimators=2, criterion="gini", max_depth=2, min_samples_split=2, min_samples_leaf=2,
+        max_features=None, bootstrap=False, max_samples=None, max_bins=None, seed=1,
+    )  # fmt: skip
+    fields = common_fields(dict.fromkeys(PARTIES, part), certificates)
+    forest, whole = play(bench, TrainRowsOrder(**fields, plan=plan, settings="{}")).outcome
+    save_parts(folder, StoredForest(forest, {}, {HOLDER: whole}, {}))
+    root = folder / "coordinator"
+    return {str(p.relative_to(root)): np.frombuffer(p.read_bytes(), np.uint8) for p in root.rglob("*") if p.is_file()}
+
+
+def test_rows_that_are_not_predicted_are_not_spent(clinics: Bench, tmp_path: Path) -> None:
+    bench = clinics
+    message = PredictRows(model="0" * 32, files=whole_forest(bench, tmp_path / "model"))
+    path = bench.world.root / "bank" / f"{TABLE}.parquet"
+    table = pq.read_table(path)
+    bench.change_policy("bank", predictions_per_day=table.num_rows)
+    labels = table.column(LABEL).to_pylist()
+    pq.write_table(table.set_column(4, LABEL, pa.array([None, *labels[1:]])), path)
+    for label in (LABEL, LABEL, None):  # the day's rows are enough for one order
+        order = PredictRowsOrder(**alone(bench, table=TABLE, label=label), model="0" * 32)
+        job = bench.job("bank", order.job)
+        job.handle(bench.opening(order))
+        kept = bench.world.root / "bank" / "state" / "answers" / f"{order.job}.parquet"
+        if label is not None:
+            with pytest.raises(DataError, match="its labels cannot be used"):
+                job.handle(message)
+            assert not kept.exists()
+        else:
+            told = job.handle(message)
+            assert isinstance(told, RowsPredicted)
+            assert told.n_rows == table.num_rows
+            assert kept.exists()
+
+
+def test_an_encrypted_request_is_paid_for_when_it_is_answered(bench: Bench) -> None:
+    order = PredictEncryptedOrder(
+        **bench.fields(),
+        model="1" * 32,
+        helper="shop",
+        key_service="shop",
+        epoch=1,
+        rows=3,
+        columns=2,
+        values=b"sealed",
+    )
+    ticket = Ticket(
+        requester="alice", request=bytes.fromhex(order.job), epoch=1, rows=3, features=2,
+        digest=hashlib.sha256(order.values).digest(),
+    )  # fmt: skip
+    bench.change_policy("bank", predictions_per_day=2)
+    gate = _OrderGate(bench.homes["bank"], order, "alice")
+    gate.check(ticket)  # what comes after it may still refuse
+    with pytest.raises(RemoteProtocolError, match="not the one that was ordered"):
+        gate.check(msgspec.structs.replace(ticket, rows=2))
+    with pytest.raises(PolicyError, match=r"predictions_per_day\); 2 are left"):
+        gate.admit(ticket)
+
+
+# --- what is opened ---
+
+
+def test_a_construction_that_was_asked_for_too_soon_is_opened_when_it_is_due(bench: Bench) -> None:
+    trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
+    bench.change_policy("bank", protocols=("revoke-revocable",), labels="coordinator")
+    fields = alone(bench, table="customers", label="late") | {"model": trained.job, "alignment": trained.job}
+    order = RevokeRevocableOrder(**fields, leaver="shop", task="classes", holder="bank")
+    job = bench.job("bank", order.job)
+    job.handle(bench.opening(order))
+    opening = revocable.OpenConstruction(rho=0, zeta=3, regrows=True)
+    with pytest.raises(RemoteProtocolError, match="no part of a former forest"):
+        job.handle(opening)
+    (kept,) = [m for m in map(decode, trained.asked["bank"]) if isinstance(m, msg.KeepModel)]
+    job.handle(msg.UseModel(model=trained.job, forest=kept.forest, n_rows=trained.outcome.aligned.n_rows))
+    assert isinstance(job.handle(opening), revocable.ParticipantSummary)
