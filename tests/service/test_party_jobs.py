@@ -30,6 +30,7 @@ from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job
 from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.service.party import Party
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
+from woodlot.service.receipts import CLOCK_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +84,11 @@ def test_an_order_is_begun_within_its_time(bench: Bench) -> None:
     bench.homes["bank"] = replace(bench.homes["bank"], replays=lambda job: job == old.job)
     assert bench.job("bank", old.job).handle(bench.opening(old)).n_aligned is None  # type: ignore[attr-defined]
     assert f"more than {ORDER_DAYS} days ago" in refused(bench, train_order(bench, created=0.0))
-    young = train_order(bench, created=time.time() - (ORDER_DAYS - 1) * 86_400)
-    assert bench.job("bank", young.job).handle(bench.opening(young)).n_aligned is None  # type: ignore[attr-defined]
+    for ahead in (CLOCK_SECONDS + 60, 365 * 86_400, float("1e300")):  # else it could be kept for as much longer
+        assert "dated more than 5 minutes ahead" in refused(bench, train_order(bench, created=time.time() + ahead))
+    for age in ((ORDER_DAYS - 1) * 86_400, 60 - CLOCK_SECONDS):
+        young = train_order(bench, created=time.time() - age)
+        assert bench.job("bank", young.job).handle(bench.opening(young)).n_aligned is None  # type: ignore[attr-defined]
 
 
 def test_a_job_that_was_begun_in_time_goes_on_for_any_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

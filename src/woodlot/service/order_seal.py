@@ -27,6 +27,7 @@ from woodlot.service.orders import (
     RevokeRevocableOrder,
     RevokeRowsOrder,
 )
+from woodlot.service.receipts import CLOCK_SECONDS
 
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
@@ -105,15 +106,21 @@ def check_order(
 
 
 def check_age(order: AnyOrder) -> None:
-    """Refuse an order that was signed too long ago to be begun now.
+    """Refuse an order that was signed too long ago to be begun now, or that would stay young for longer than others.
 
     Raises
     ------
     PolicyError
-        If it is older than `ORDER_DAYS`, by the clock of whoever checks it.
+        If it is older than `ORDER_DAYS`, or dated further ahead than clocks may differ, by the clock of whoever checks
+        it.
 
     """
-    if time.time() - order.created > ORDER_DAYS * 86_400:
+    age = time.time() - order.created
+    if age < -CLOCK_SECONDS:
+        raise PolicyError(
+            f"the order is dated more than {CLOCK_SECONDS / 60:g} minutes ahead; check the user's clock and this one's"
+        )
+    if age > ORDER_DAYS * 86_400:
         raise PolicyError(f"the order was signed more than {ORDER_DAYS} days ago; order again, or check the clocks")
 
 
