@@ -173,6 +173,29 @@ def test_randomised_labels_are_charged_once_and_for_ever() -> None:
             assert all(len(spends) == 2 for spends in spent(handlers))
 
 
+class DroppingPurse(LedgerPurse):
+    """Notes each time that something is to be paid, for whoever pays it or not."""
+
+    def __init__(self) -> None:
+        super().__init__("a")
+        self.asked: list[str] = []
+
+    def charge(self, charge: Charge) -> Charge:
+        self.asked.append(charge.release)
+        return charge
+
+
+def test_randomised_labels_are_not_told_on_a_charge_that_was_dropped() -> None:
+    """A party drops the charges of a request that is refused: every answer asks for its own."""
+    purse = DroppingPurse()
+    client, questions = first_level(plan(privacy=LocalDP(), sums="plain"), purse=purse)
+    rows = msg.CountRows(order=structs.replace(questions.order, length=4, round=7), fraction_bits=0)
+    for message in (questions, rows):
+        purse.asked.clear()
+        client.handle(message)
+        assert len(set(purse.asked)) == 1
+
+
 @pytest.mark.parametrize("leaves_only", [False, True])
 def test_noise_is_charged_for_every_query(leaves_only: bool) -> None:
     ordered = plan(privacy=GlobalDP(query_epsilon=0.5, leaves_only=leaves_only), max_depth=3, n_estimators=4)

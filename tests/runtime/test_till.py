@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
+from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Budget, Charge, Ledger
 from woodlot.privacy.purse import Purse
@@ -134,6 +134,48 @@ def test_a_job_that_was_overtaken_is_refused_and_goes_on_from_what_is_recorded(h
     assert "privacy budget" in str(refusal(house.ask(2)))
     assert [charge.job for charge in house.charges()] == [JOB, OTHER]
     assert house.ask(0, request=3) == before
+
+
+class Forgetful(Noisy):
+    """Draws one number, pays for it, keeps it in mind, and does not pay again; -1 is refused when it is drawn."""
+
+    drawn: int | None = None
+
+    def handle(self, message: Message) -> Message:
+        assert isinstance(message, Question)
+        if self.drawn is None:
+            paid = Charge(
+                release=f"{self._job} all", mechanism="noise", spend=Spend(0.4), answer=secrets.token_bytes(4)
+            )
+            self.drawn = int.from_bytes(self._purse.charge(paid).answer or b"", "big")
+        if message.number < 0:
+            raise RemoteProtocolError("this cannot be answered")
+        self.total += 1
+        return Answer(number=self.drawn)
+
+
+def test_what_a_handler_keeps_of_a_charge_that_was_dropped_goes_with_it(tmp_path: Path) -> None:
+    """Otherwise the next request would be answered from what nobody has paid for."""
+    opened: list[Forgetful] = []
+
+    class Trusting(House):
+        def open(self, job: str) -> Noisy:
+            opened.append(Forgetful(self.sessions.till(job).purse("bank", "loans", Budget(1.0)), job))
+            return opened[-1]
+
+    house = Trusting(tmp_path / "journal")
+    refused = house.ask(-1, request=1)
+    assert "cannot be answered" in str(refusal(refused))
+    assert house.charges() == []
+    told = codec.decode(house.ask(2))
+    assert isinstance(told, Answer)
+    assert [charge.answer for charge in house.charges()] == [told.number.to_bytes(4, "big")]
+    assert len(opened) == 2
+    refusal(house.ask(-1, request=3))  # nothing new was to be paid: the handler stays
+    assert codec.decode(house.ask(4)).number == told.number  # type: ignore[attr-defined]
+    assert (len(opened), opened[-1].total) == (2, 2)
+    assert house.ask(-1, request=1) == refused
+    house.journal.close()
 
 
 def test_the_end_of_a_job_drops_its_answers_and_keeps_its_charges(house: House) -> None:

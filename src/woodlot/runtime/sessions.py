@@ -35,7 +35,9 @@ class Sessions:
     is lost by a crash is built anew by feeding it what it was asked before. So a handler must answer the same
     to the same; what it refused must have left its state as it was, and is not asked again.
 
-    What a handler pays for privacy (see `till`) is written in the transaction of the reply that it pays for.
+    What a handler pays for privacy (see `till`) is written in the transaction of the reply that it pays for. Where a
+    request is refused after something was to be paid, the handler is built anew from the journal as well: nothing that
+    it has kept in mind may rest on a charge that was dropped.
 
     What the session itself cannot answer, for whatever reason, is `Unanswered`: it is not recorded and the
     request stays open, so that nothing is lost once the reason is gone.
@@ -207,7 +209,9 @@ class _Session:
                 self._forget()
                 raise
             finally:
-                self.till.clear()
+                if not self.till.is_empty:  # no reply was recorded with it: what rested on it must not stay
+                    self._forget()
+                    self.till.clear()
 
     def _forget(self) -> None:
         """Drop a handler that may be ahead of the journal: it is built anew when it is needed."""
@@ -238,15 +242,17 @@ class _Session:
     def _record(self, journal: JobJournal, asked: Entry, reply: str, data: bytes) -> bytes:
         """Write request, reply and charges in one; return what may be sent."""
         number, refused = asked.number, asked._replace(body=None)
+        pays = reply != Refusal.__name__ and not self.till.is_empty
         # What was refused is never asked again: were its bytes kept, a coordinator could fill the disk with them.
         if reply == Refusal.__name__:
             asked = refused
-            self.till.clear()  # nothing is released
-        also = None if self.till.is_empty else self.till.write
         # a refusal may have been for a passing reason: it is repeated as it was
         keep = asked.body is not None or reply == Refusal.__name__
         try:
-            journal.append([asked, Entry.of(self._party, _COORDINATOR, number, reply, data, keep=keep)], also)
+            answered = Entry.of(self._party, _COORDINATOR, number, reply, data, keep=keep)
+            journal.append([asked, answered], self.till.write if pays else None)
+            if pays:
+                self.till.clear()
         except PolicyError as error:  # another job was faster; the handler is ahead of what is recorded
             self._forget()
             data = encode(Refusal.from_exception(error))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -342,7 +343,7 @@ class ExtraTreesClient(HorizontalClient):
         """Sums of permanent bits; with an instant response, told anew for each question."""
         if not privacy.is_instant:
             return counts
-        response = self._response(privacy)
+        response = self._response
         secret, dataset, h = self._label_secret(), self._own.dataset, response.code.length
         sides = [counts[:, : 1 + h], counts[:, 1 + h :]] if counts.shape[1] > 1 + h else [counts]
         told = [
@@ -351,34 +352,44 @@ class ExtraTreesClient(HorizontalClient):
         ]
         return np.concatenate([counts[:, :1], *told], axis=1)
 
-    def _response(self, privacy: LocalDP) -> RandomisedResponse:
+    @cached_property
+    def _response(self) -> RandomisedResponse:
+        privacy = self._ordered.privacy
+        if not isinstance(privacy, LocalDP):
+            raise LocalProtocolError("labels are randomised under LocalDP only")
         return privacy.response(self.schema.classes)
 
     def _label_secret(self) -> bytes:
         return secret_bytes(self._own.lasting, LABELS_PURPOSE)
 
     def _label_tokens(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The permanent bits of all rows, paid for once and for ever: which bits of each row are 1."""
-        privacy = self._ordered.privacy
-        if not isinstance(privacy, LocalDP):
-            raise LocalProtocolError("labels are randomised under LocalDP only")
+        """The permanent bits of all rows, paid for once and for ever: which bits of each row are 1.
+
+        They are charged whenever they are used, which costs nothing the second time: the charge of a message that was
+        refused afterwards is dropped, and the next message must not rely on it.
+        """
         if self._tokens is None:
-            if self._own.row_ids is None:
-                raise DataError(
-                    "LocalDP needs an id for every row, which stays the same for ever: name the column of ids"
-                )
-            response, secret = self._response(privacy), self._label_secret()
-            bits = response.permanent(secret, self._own.dataset, self._own.row_ids(), self._labels.astype(np.int64))
-            charge = Charge(
-                release=response.release(secret, self._own.dataset),
-                mechanism=f"permanent randomised response, {response.code.kind}",
-                spend=Spend(response.epsilon()),
-                job=self._own.job,
-            )
-            self._purse.charge(charge)
-            start = np.concatenate([[0], np.cumsum(bits.sum(axis=1, dtype=np.int64))]).astype(np.int64)
-            self._tokens = start, np.nonzero(bits)[1].astype(np.int32)
+            self._tokens = self._draw_tokens()
+        self._purse.charge(self._label_charge)
         return self._tokens
+
+    def _draw_tokens(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        if self._own.row_ids is None:
+            raise DataError("LocalDP needs an id for every row, which stays the same for ever: name the column of ids")
+        response, secret = self._response, self._label_secret()
+        bits = response.permanent(secret, self._own.dataset, self._own.row_ids(), self._labels.astype(np.int64))
+        start = np.concatenate([[0], np.cumsum(bits.sum(axis=1, dtype=np.int64))]).astype(np.int64)
+        return start, np.nonzero(bits)[1].astype(np.int32)
+
+    @cached_property
+    def _label_charge(self) -> Charge:
+        response = self._response
+        return Charge(
+            release=response.release(self._label_secret(), self._own.dataset),
+            mechanism=f"permanent randomised response, {response.code.kind}",
+            spend=Spend(response.epsilon()),
+            job=self._own.job,
+        )
 
     # --- the open nodes ---
 
