@@ -23,14 +23,17 @@ from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_trees import extra_trees
+from woodlot.protocols.horizontal.whole import fields_of
 from woodlot.protocols.messages import extra_trees as msg
 from woodlot.protocols.messages import horizontal, secure_sum
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.secure_sum import sum_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.alone import WholeTrees
 
 SECRET = bytes(range(32))
 KNOTS = {"age": (-4.0, 4.0), "income": (-4.0, 0.0, 4.0)}
@@ -366,6 +369,80 @@ def test_no_more_noise_is_drawn_than_was_ordered(leaves_only: bool) -> None:
         with pytest.raises(RemoteProtocolError, match="more than was ordered"):
             client.handle(questions)
         assert client._own.purse.spends() == []  # type: ignore[union-attr]
+
+
+# --- a coordinator that asks clients different things ---
+
+
+def agreed(ordered: ExtraTreesPlan, **options: Any) -> dict[str, ExtraTreesClient]:
+    """Three clients that are ready to count."""
+    handlers = clients(ordered, 3, **options)
+    hello: Message = horizontal.DescribeRows(task="classes")
+    if ordered.privacy is not None:
+        hello = msg.DescribeColumns(task="classes", hide_rows=isinstance(ordered.privacy, GlobalDP))
+    use = horizontal.UseSchema(
+        names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0, max_bins=None
+    )
+    names = tuple(handlers)
+    for message in (hello, use):
+        for client in handlers.values():
+            client.handle(message)
+    told = {name: client.handle(secure_sum.OpenSums(clients=names, mode="secure")) for name, client in handlers.items()}
+    start = secure_sum.StartSums(introductions={name: reply.introduction for name, reply in told.items()})
+    for client in handlers.values():
+        client.handle(start)
+    return handlers
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_has_become_of_a_level_is_in_the_masks_also_where_it_came_with_proposals(elsewhere: bool) -> None:
+    """Two clients that are told of a split which sends all of their rows left would add nothing on the right."""
+    ordered = plan(ranges="proposals", knots={}, n_estimators=1, max_features=None, min_proposal_rows=1)
+    handlers = agreed(ordered)
+    nothing = np.empty(0, np.uint8)
+    untold: dict[str, Any] = {
+        "fate": nothing, "is_open": nothing, "split_feature": np.empty(0, np.int32), "split_threshold": np.empty(0),
+        "split_missing_left": nothing, "split_sets": nothing,
+    }  # fmt: skip
+    columns = np.array([0, 1, -1], np.int32)
+    root = msg.ProposeThresholds(**(untold | {"is_open": np.ones(1, np.uint8)}), step=0, width=3, feature=columns)
+    for name, client in handlers.items():
+        client.handle(root)
+        at = 1e9 if elsewhere and name != "client-1" else 0.0
+        split = untold | {
+            "fate": np.full(1, 2, np.uint8), "is_open": np.array([0, 1], np.uint8), "split_threshold": np.array([at]),
+            "split_feature": np.zeros(1, np.int32), "split_missing_left": np.zeros(1, np.uint8),
+        }  # fmt: skip
+        client.handle(msg.ProposeThresholds(**split, step=1, width=3, feature=columns))
+    order = secure_sum.SumOrder(round=0, clients=tuple(handlers), length=9, bound=1000)
+    question = msg.CountSplits(
+        **untold, step=1, width=3, first=0, feature=columns, threshold=np.array([1e9, 1e9, 0.0]),
+        missing_left=np.ones(3, np.uint8), sets=nothing, fraction_bits=0, order=order,
+    )  # fmt: skip
+    replies = {name: client.handle(question) for name, client in handlers.items()}
+    if elsewhere:
+        with pytest.raises(RemoteProtocolError, match="they were told different things"):
+            sum_of(order, "secure", replies)
+        return
+    frame, y = table()
+    expected = [int((y[frame["age"] > 0] == label).sum()) for label in CLASSES]
+    assert sum_of(order, "secure", replies)[:3].tolist() == expected
+
+
+def test_a_bound_does_not_have_noise_drawn_again_and_again() -> None:
+    """A refusal that depends on the noise would be an answer that nobody has paid for."""
+    ordered = plan(privacy=GlobalDP(epsilon=1.0, leaves_only=True), n_estimators=1)
+    client = agreed(ordered)["client-1"]
+    names = ("client-0", "client-1", "client-2")
+    trees = fields_of(WholeTrees.single_leaves(1), 0)
+    for number, bound in enumerate((1, 10, 10**9)):
+        ask = msg.CountLeaves(**trees, order=secure_sum.SumOrder(round=number, clients=names, length=3, bound=bound))
+        if number:
+            with pytest.raises(RemoteProtocolError, match="another time one that is done"):
+                client.handle(ask)
+        else:
+            assert isinstance(client.handle(ask), secure_sum.MaskedVector)
+        assert [spend.count for spend in client._own.purse.spends()] == [1]  # type: ignore[union-attr]
 
 
 # --- what is refused ---

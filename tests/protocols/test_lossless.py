@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from trees import naive_splits
@@ -25,11 +26,13 @@ from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages import lossless, secure_sum
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.vertical import bits
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Cost, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.cells import Cells
 from woodlot.trees.sampling import derive_seed, feature_key
 
 SECRET = bytes(range(32))
@@ -604,6 +607,28 @@ def test_values_of_declared_columns_are_not_told() -> None:
         client.handle(message)
     with pytest.raises(RemoteProtocolError, match="whose bins were declared"):
         client.handle(changed(first, column=np.zeros_like(first.column)))
+
+
+@pytest.mark.parametrize("lacking", ["classes", "codes"])
+def test_rows_beyond_what_is_asked_for_are_not_refused(lacking: str) -> None:
+    """By refusals a coordinator would find out, question after question, which codes and classes one client has."""
+    asked = SCRIPT[0]
+    at = next(i for i, message in enumerate(asked) if isinstance(message, lossless.CountCells))
+    first: Any = asked[at]
+    client = clients_of(THREE, plan(sums="plain", max_depth=3))["client-1"]
+    for message in asked[:at]:
+        client.handle(message)
+    fields: dict[str, Any] = {"classes": first.classes * 0}
+    if lacking == "codes":
+        fields = {"first": first.first + 1, "codes": first.codes - 1}
+    some: Any = changed(first, **fields)
+    missing = bits.unpack(some.missing, len(some.pair_feature), "missing values")
+    cells = Cells(
+        some.width, some.n_classes, some.classes, some.n_pairs, some.pair_feature, some.first, some.codes, missing,
+        False, 0, some.word_bits,
+    )  # fmt: skip
+    order = structs.replace(first.order, length=cells.length)
+    assert isinstance(client.handle(changed(some, order=order)), secure_sum.PlainVector)
 
 
 class Lying:

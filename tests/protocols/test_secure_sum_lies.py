@@ -12,7 +12,7 @@ from alignments import Between, Liar, Operator
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secure_sums import NAMES, AddUp, Client, changing, clients_of, total, vectors_of
 
-from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import secure_sum as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.secure_sum import (
@@ -219,7 +219,7 @@ def test_a_vector_of_another_form_names_its_sender() -> None:
 def test_numbers_beyond_the_bound() -> None:
     vectors = vectors_of(3, 5, low=0, high=10)
     vectors["beech"][0][3] = -123456
-    with pytest.raises(DataError, match="party 'beech': a number is beyond the bound of 1000") as caught:
+    with pytest.raises(RemoteProtocolError, match="a sum is beyond 3000, the largest") as caught:
         total(clients_of(vectors), [5], bound=1000)
     assert "123456" not in str(caught.value)
     order = msg.SumOrder(round=0, clients=("a", "b"), length=1, bound=4)
@@ -233,6 +233,57 @@ def test_numbers_beyond_the_bound() -> None:
         sum_of(order, "plain", replies)
     with pytest.raises(LocalProtocolError, match="needs a vector of each"):
         sum_of(order, "plain", {"a": replies["a"]})
+
+
+def agreed(vectors: dict[str, list[Any]], **options: Any) -> dict[str, Client]:
+    """Clients that are ready for sums."""
+    clients = clients_of(vectors, **options)
+    opening = msg.OpenSums(clients=tuple(vectors), mode=options.get("mode", "secure"))
+    introduced: dict[str, Any] = {name: client.handle(opening) for name, client in clients.items()}
+    start = msg.StartSums(introductions={name: reply.introduction for name, reply in introduced.items()})
+    for client in clients.values():
+        client.handle(start)
+    return clients
+
+
+def test_no_bound_tells_a_client_from_another() -> None:
+    """A client that refused numbers beyond a bound would be asked for one bound after another, until they are known."""
+    vectors = {name: [[5, 70_000, -3, 2**40]] for name in NAMES[:3]}
+    for bits in (32, 64):
+        clients = agreed(vectors, mode="plain")
+        for number, bound in enumerate((1, 69_999, 70_000, 10**8) if bits == 32 else (2**31, 2**41)):
+            order = msg.SumOrder(round=number, clients=NAMES[:3], length=4, bound=bound)
+            reply = clients["ash"].handle(AddUp(order=order))
+            assert isinstance(reply, msg.PlainVector)
+            assert reply.values[:4].tolist() == [5, 70_000, 2**bits - 3, 2**40 % 2**bits]
+
+
+@pytest.mark.parametrize("bound", [1000, 2**40])
+def test_clients_that_are_told_different_bounds_have_no_sum(bound: int) -> None:
+    clients = agreed(vectors_of(3, 4, low=0, high=9))
+    order = msg.SumOrder(round=0, clients=NAMES[:3], length=4, bound=bound)
+    other = msgspec.structs.replace(order, bound=bound + 1)
+    assert order.bits == other.bits
+    replies = {name: client.handle(AddUp(order=order)) for name, client in clients.items() if name != "ash"}
+    replies["ash"] = clients["ash"].handle(AddUp(order=other))
+    with pytest.raises(RemoteProtocolError, match="they were told different things"):
+        sum_of(order, "secure", replies)
+
+
+def test_what_clients_are_told_between_sums_is_in_the_masks() -> None:
+    for last, ends in ((b"split", True), (b"split elsewhere", False)):
+        clients = agreed(vectors_of(3, 4, low=0, high=9))
+        order = msg.SumOrder(round=0, clients=NAMES[:3], length=4, bound=9)
+        for name, client in clients.items():
+            client.sums.note(last if name == "ash" else b"split")
+        replies = {name: client.handle(AddUp(order=order)) for name, client in clients.items()}
+        again = clients["ash"].handle(AddUp(order=order))
+        assert encode(again) == encode(replies["ash"])
+        if ends:
+            sum_of(order, "secure", replies)
+            continue
+        with pytest.raises(RemoteProtocolError, match="they were told different things"):
+            sum_of(order, "secure", replies)
 
 
 def test_what_is_not_the_ordered_numbers_stays_here() -> None:

@@ -65,7 +65,7 @@ def test_masks_are_hkdf_and_chacha20_as_documented() -> None:
     messages = [decode(data) for data in seen]
     start = next(m for m in messages if isinstance(m, msg.StartSums))
     opening = next(m for m in messages if isinstance(m, msg.OpenSums))
-    tag = "woodlot secure sum 2"
+    tag = "woodlot secure sum 3"
     transcript = hashlib.sha256(msgspec.msgpack.encode((tag, "j", opening, start.introductions))).digest()
     assert {m.transcript for m in messages if isinstance(m, msg.SumsStarted)} == {transcript}
 
@@ -81,14 +81,16 @@ def test_masks_are_hkdf_and_chacha20_as_documented() -> None:
         assert start.introductions[name].share == private(name).public_key().public_bytes_raw()
     plain = np.array([5, 2**64 - 7, 1, (5 - 3 * 7 + 5) % 2**64], np.uint64)
     expected = plain.copy()
-    asked = hashlib.sha256(msgspec.msgpack.encode((b"", 0, names, b"\0"))).digest()
+    bound = (2**63 - 1) // 3
+    question = hashlib.sha256(msgspec.msgpack.encode((2, bound, b"\0"))).digest()
+    asked = hashlib.sha256(msgspec.msgpack.encode((b"", 0, names, question))).digest()
     for peer in ("ash", "cedar"):
         secret = private("beech").exchange(private(peer).public_key())
         first, second = sorted(("beech", peer))
         info = msgspec.msgpack.encode((tag, 0, first, second, 4, 64, names, asked))
         mask = np.frombuffer(chacha20(hkdf(secret, transcript, info), 32), "<u8")
         expected = expected + mask if first == "beech" else expected - mask
-    order = msg.SumOrder(round=0, clients=names, length=2, bound=(2**63 - 1) // 3)
+    order = msg.SumOrder(round=0, clients=names, length=2, bound=bound)
     reply = parties["beech"].sums.answer(order, np.array([5, -7]), b"\0")
     assert reply.values.tolist() == expected.tolist()
 

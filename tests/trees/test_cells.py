@@ -179,12 +179,21 @@ def test_cells_that_do_not_go_together_are_found_before_counting(field: str, val
         wrong.check(node.n_classes, node.n_codes)
 
 
-def test_rows_without_a_place_among_the_cells_are_refused() -> None:
+def test_rows_without_a_place_among_the_cells_are_not_counted_and_missed_in_the_sum() -> None:
+    """A holder that refused would tell by it which codes and classes it has."""
     node = Node(3, "gini", True)
     fields = {name: getattr(node.cells(), name) for name in Cells.__dataclass_fields__}
-    for change in ({"first": np.ones(3, int), "codes": node.n_codes - 1}, {"classes": fields["classes"][::-1] * 0}):
-        with pytest.raises(ValueError, match="not among the codes or classes"):
-            node.sums(Cells(**(fields | change)))
+    without = np.array([0, 0, 1])
+    assert (node.codes[2] == 0).any()
+    codes = {"first": without, "codes": node.n_codes - without}
+    classes = {"classes": fields["classes"][:1], "n_classes": np.array([1])}
+    for change in (codes, classes):
+        some = Cells(**(fields | change))
+        sums = node.sums(some)
+        assert 0 < sums.sum() != node.sums(node.cells()).sum()
+        if change is codes:
+            with pytest.raises(ValueError, match="not of the same rows"):
+                node.search(some, sums)
 
 
 def test_batches_hold_all_nodes_in_order() -> None:

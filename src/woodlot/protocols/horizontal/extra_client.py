@@ -202,6 +202,7 @@ class ExtraTreesClient(HorizontalClient):
         hidden = few | ~(low < high) | (self._sizes[message.feature] > 0)
         proposed = np.where(hidden, np.nan, low + (high - low) * self._shares(message.step, len(low)))
         self._commit(message, frontier)
+        self._sums.note(self.digest_of(message))  # it says what has become of the nodes that later sums are of
         return msg.ThresholdsProposed(threshold=proposed)
 
     def _shares(self, step: int, n: int) -> NDArray[np.float64]:

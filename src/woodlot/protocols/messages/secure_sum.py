@@ -56,7 +56,7 @@ class SumOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Numbers in each vector.
     bound : int
         The largest absolute value that one client's number can have. Where the sums fit into 32 bits, so do the
-        numbers on the wire.
+        numbers on the wire. Clients refuse nothing by it: the sum is compared with it.
 
     """
 

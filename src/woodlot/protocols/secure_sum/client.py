@@ -202,20 +202,20 @@ class SumClient:
         order : SumOrder
             From the request.
         values : array of integers
-            As many as were ordered, none beyond the bound.
+            As many as were ordered. One beyond the bound is not refused, which would tell of it: see `pack`.
         about : bytes
-            Digest of what is asked. It is in the masks, with all that was asked before: were clients asked different
-            things, the coordinator would get no sum, and so not the numbers of one to whom the others add zeros.
+            Digest of what is asked. It is in the masks, with the order and all that was asked before: were clients
+            asked different things, the coordinator would get no sum, and so not the numbers of one to whom the others
+            add zeros.
 
         Raises
         ------
         RemoteProtocolError, PolicyError
             If this order cannot be answered; see `Masker.mask`.
-        DataError
-            If a number is beyond the bound.
 
         """
-        vector = self._mask(order.round, pack(order, values), order.clients, about)
+        terms = _digest(order.length, order.bound, about)
+        vector = self._mask(order.round, pack(order, values), order.clients, terms)
         if self._mode == "plain":
             return msg.PlainVector(round=order.round, values=vector)
         return msg.MaskedVector(round=order.round, values=vector)
@@ -238,8 +238,26 @@ class SumClient:
         self, round_id: int, numbers: Vector, clients: tuple[str, ...], about: bytes, what: str = "sum"
     ) -> Vector:
         masker, before = self._due(what), self._before.get(round_id, self._asked)
-        asked = sha256(msgspec.msgpack.encode((before, round_id, clients, about))).digest()
+        asked = _digest(before, round_id, clients, about)
         vector = masker.mask(round_id, numbers, clients, asked)
         if round_id not in self._before:
             self._before[round_id], self._asked = before, asked
         return vector
+
+    def note(self, about: bytes) -> None:
+        """Take into all later masks what a message without a sum has told, where it tells all clients the same.
+
+        What changes the numbers of a later sum and does not travel with the request of a sum must be noted, once it is
+        done: were it told differently to one client, its numbers could be had as if it were asked differently.
+
+        Parameters
+        ----------
+        about : bytes
+            Digest of what was told.
+
+        """
+        self._asked = _digest(self._asked, about)
+
+
+def _digest(*terms: object) -> bytes:
+    return sha256(msgspec.msgpack.encode(terms)).digest()

@@ -177,8 +177,9 @@ def sum_round(
     length : int
         How many numbers each client sends.
     bound : int, optional
-        The largest absolute value of one client's number. It is checked by every client and on the sum, and where it
-        is small the numbers travel in half the bytes. It is told to all clients, so it must be a public one.
+        The largest absolute value of one client's number. It is checked on the sum alone, for a client that refused
+        its numbers would tell of them; where it is small the numbers travel in half the bytes. It is told to all
+        clients, so it must be a public one. Where noise may go beyond any bound, give none.
     progress : Progress, optional
         How far the protocol has come.
 

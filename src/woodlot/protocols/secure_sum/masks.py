@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive
 
-TAG = "woodlot secure sum 2"
+TAG = "woodlot secure sum 3"
 """The protocol and its version; in everything that is signed, hashed or made a key of."""
 
 WIDTHS = ("<u8", "<u4")

@@ -31,22 +31,22 @@ _MAX_FRACTION_BITS = 52
 def pack(order: SumOrder, values: NDArray[Any]) -> Vector:
     """At a client: the vector to be masked.
 
+    The numbers are taken modulo 2^bits, and none is compared with the bound: a client that refused because of what its
+    numbers are would tell of them, to whoever tries one bound after another. The sum modulo 2^bits tells no more than
+    the sum, and that it is beyond the bound is found there (`unpack`).
+
     Raises
     ------
     LocalProtocolError
         If these are not as many whole numbers as were ordered.
-    DataError
-        If one is larger than the bound.
 
     """
     if values.ndim != 1 or values.dtype.kind not in "iub":
         raise LocalProtocolError(f"whole numbers are added, not {values.dtype} of {values.ndim} dimensions")
     if values.size != order.length:
         raise LocalProtocolError(f"{values.size} numbers where {order.length} were ordered")
-    if int(values.max()) > order.bound or int(values.min()) < -order.bound:
-        raise DataError(f"a number is beyond the bound of {order.bound} that this sum was ordered with")
     vector = np.empty(order.length + CHECKS, f"<u{order.bits // 8}")
-    vector[:-CHECKS] = values.astype(np.int64, copy=False).view(np.uint64)
+    vector[:-CHECKS] = values.astype(np.int64, copy=False).view(np.uint64).astype(vector.dtype, copy=False)
     vector[-2] = 1
     vector[-1] = _check_number(vector[:-1])
     return vector

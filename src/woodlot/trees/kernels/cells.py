@@ -78,8 +78,8 @@ def count_cells(
     shape: Any,
     n_classes: Any,
     words: Any,
-) -> bool:
-    """Holder: add its rows of the nodes to ``words``; False where a row has no place among the cells.
+) -> None:
+    """Holder: add its rows of the nodes to ``words``; one without a place among the cells of a pair is left out there.
 
     ``targets`` is None for classes; a regression has one class.
     """
@@ -115,7 +115,7 @@ def count_cells(
                     cell = I64(-1)
                 at_class = position[labels[row]]
                 if cell < 0 or at_class < 0:
-                    return False
+                    continue
                 at = U64(before + cell) * per_cell
                 d = U64(weights[i])
                 field = at + U64(at_class)
@@ -131,7 +131,6 @@ def count_cells(
             before += n_codes + I64(shape.missing[q])
         for j in range(n_here):
             position[shape.classes[c0 + j]] = -1
-    return True
 
 
 @kernel
