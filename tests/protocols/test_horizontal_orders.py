@@ -10,15 +10,18 @@ import pytest
 from msgspec import json, structs
 
 from woodlot.data.tables import read_table
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
+from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import METHODS, HorizontalPlan, client_of
 from woodlot.protocols.horizontal.whole import fields_of
+from woodlot.protocols.messages import extra_trees, secure_sum
 from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages import secure_sum
+from woodlot.protocols.messages.base import registered
 from woodlot.protocols.vertical.target import Target
+from woodlot.runtime import codec
 from woodlot.trees.alone import WholeTrees
 
 SECRET = bytes(range(32))
@@ -30,16 +33,17 @@ COLLABORATIVE = CollaborativePlan(**GROWTH, min_leaf_rows=2)
 LOCAL = LocalPlan(**GROWTH)
 
 
-def client(plan: HorizontalPlan) -> HorizontalClient:
+def client(plan: HorizontalPlan, name: str = "anna", **options: Any) -> HorizontalClient:
     rng = np.random.default_rng(0)
     table = read_table(pd.DataFrame(rng.normal(size=(30, 2)), columns=["age", "dose"]))
     own = Holdings(
-        name="anna",
+        name=name,
         table=table,
         target=Target.of_classes(np.array(["no", "yes", "yes"] * 10)),
         entropy=lambda purpose: SECRET,
         lasting=lambda purpose: SECRET,
         shared_secret=SECRET,
+        **options,
     )
     return client_of(plan, own)
 
@@ -52,8 +56,8 @@ def schema(**changes: Any) -> msg.UseSchema:
     return msg.UseSchema(**(usual | changes))
 
 
-def ready(plan: HorizontalPlan) -> HorizontalClient:
-    made = client(plan)
+def ready(plan: HorizontalPlan, **options: Any) -> HorizontalClient:
+    made = client(plan, **options)
     made.handle(msg.DescribeRows(task="classes"))
     made.handle(schema())
     return made
@@ -87,8 +91,67 @@ def test_trees_grow_as_was_ordered(changes: dict[str, Any]) -> None:
 
 
 def test_no_more_trees_than_were_ordered() -> None:
-    with pytest.raises(RemoteProtocolError, match="more trees than were ordered"):
+    with pytest.raises(RemoteProtocolError, match="not what was ordered: more trees"):
         ready(LOCAL).handle(msg.GrowAlone(settings=LOCAL.settings(2), first_tree=3, n_trees=2))
+
+
+def test_a_client_grows_one_share_alone() -> None:
+    made = ready(LOCAL)
+    share = msg.GrowAlone(settings=LOCAL.settings(2), first_tree=1, n_trees=2)
+    once, again = made.handle(share), made.handle(share)
+    assert codec.encode(once) == codec.encode(again)
+    for first, n in ((3, 1), (0, 1), (0, 4), (1, 1)):
+        with pytest.raises(RemoteProtocolError, match=r"another share|not what was ordered"):
+            made.handle(msg.GrowAlone(settings=LOCAL.settings(2), first_tree=first, n_trees=n))
+
+
+def test_trees_are_numbered_from_0_in_every_message() -> None:
+    """A client answers for each tree once, by its number: with others there would be no end to trees."""
+    fields = fields_of(WholeTrees.single_leaves(2), 0)
+    order = secure_sum.SumOrder(round=0, clients=("anna", "bern", "chur"), length=4, bound=100)
+    usual: dict[str, Any] = {"order": order, "average": "rows", "min_rows": 1, "fraction_bits": 0}
+    messages = [
+        msg.GrowAlone(settings=LOCAL.settings(2), first_tree=0, n_trees=2),
+        grow_on(COLLABORATIVE),
+        msg.FillLeaves(**fields, **usual),
+        msg.GrownTrees(**fields),
+        extra_trees.CountLeaves(**fields, order=order),
+    ]
+    about_trees = [kind for kind in registered().values() if issubclass(kind, msg.TreesMessage)]
+    assert {type(message) for message in messages} >= set(about_trees) - {msg.LocalTrees}
+    for message in messages:
+        encoded = codec.encode(message)
+        negative = encoded.replace(b"first_tree\x00", b"first_tree\xfe")  # -2
+        assert negative != encoded
+        with pytest.raises(RemoteProtocolError, match="numbered from 0"):
+            codec.decode(negative)
+
+
+def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others() -> None:
+    plan = structs.replace(COLLABORATIVE, dp_leaf_epsilon=0.1, leaf_average="rows", min_leaf_rows=1, allow_two=True)
+    made, other = ready(plan, purse=LedgerPurse("anna")), ready(plan, name="bern", purse=LedgerPurse("bern"))
+    names = ("anna", "bern")
+    opened: dict[str, Any] = {
+        c.name: c.handle(secure_sum.OpenSums(clients=names, mode="secure")) for c in (made, other)
+    }
+    made.handle(secure_sum.StartSums(introductions={name: reply.introduction for name, reply in opened.items()}))
+    for number, first in enumerate((0, -2, 2, 4, -4, 0)):
+        order = secure_sum.SumOrder(round=number, clients=names, length=4, bound=100)
+        answered = True
+        try:
+            ask = msg.FillLeaves(
+                **fields_of(WholeTrees.single_leaves(2), first),
+                order=order,
+                average="rows",
+                min_rows=1,
+                fraction_bits=0,
+            )
+            made.handle(ask)
+        except (LocalProtocolError, RemoteProtocolError):
+            answered = False
+        assert answered == (first in (0, 2))
+    spends = made._purse.spends()  # type: ignore[attr-defined]
+    assert sum(spend.epsilon * spend.count for spend in spends) == pytest.approx(4 * 0.1)
 
 
 @pytest.mark.parametrize(("changes", "words"), [({"average": "rows"}, "leaf_average"), ({"min_rows": 1}, "min_leaf")])

@@ -288,7 +288,7 @@ class HorizontalClient:
         message : Message
             The request.
         trees : range
-            Which trees it is about.
+            Which trees it is about, from 0 on: messages are checked for that.
         once : bool
             Refuse the same again, too: its answer would be another, and paid for.
         """

@@ -314,8 +314,6 @@ class CollaborativeClient(HorizontalClient):
     def _on_GrowOn(self, message: msg.GrowOn) -> msg.GrownTrees:
         given = trees_of(message, self.schema.categories, "the coordinator")
         field, growth = self.growth(message.settings)
-        if message.first_tree < 0:
-            raise RemoteProtocolError("trees are numbered from 0")
         trees = range(message.first_tree, message.first_tree + given.structure.n_trees)
         self.check_trees(message, trees)
         grown = msg.GrownTrees(**fields_of(grow_on(field, growth, trees, given), message.first_tree))

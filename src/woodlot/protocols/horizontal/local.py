@@ -114,18 +114,25 @@ def _fill(
 
 
 class LocalClient(HorizontalClient):
-    """A client that grows its share of the trees alone."""
+    """A client that grows its share of the trees alone.
+
+    It grows one share. How large that may be it cannot know from the order: the trees are dealt to those who have rows.
+    """
 
     takes: ClassVar[Mapping[type[Message], State]] = {msg.GrowAlone: State.ready}
+    _share: range | None = None
 
     def _on_GrowAlone(self, message: msg.GrowAlone) -> msg.LocalTrees:
         field, growth = self.growth(message.settings)
-        if message.first_tree < 0 or message.n_trees < 1 or field.n_rows == 0:
-            raise RemoteProtocolError("GrowAlone must ask a client with rows for one tree or more")
-        if self.plan is not None and message.first_tree + message.n_trees > self.plan.n_estimators:
-            raise RemoteProtocolError("GrowAlone asks for more trees than were ordered")
+        if field.n_rows == 0:
+            raise RemoteProtocolError("GrowAlone must ask a client with rows")
         trees = range(message.first_tree, message.first_tree + message.n_trees)
+        self.check_trees(message, trees)
+        if self._share not in (None, trees):
+            raise RemoteProtocolError("GrowAlone asks for another share of the trees than before")
         grown, totals = grow_alone(field, growth, trees, None if field.n_classes else self.target.values)
+        self._share = trees
+        self.note_trees(message, trees)
         return msg.LocalTrees(**fields_of(grown, message.first_tree), **_leaf_fields(grown.structure, totals))
 
 

@@ -118,6 +118,11 @@ class TreesMessage(Message, abstract=True):
     set_start: I64
     sets: U8
 
+    def check(self) -> None:
+        """Trees have numbers, by which a client knows those that it has answered for."""
+        if self.first_tree < 0:
+            raise ValueError("trees are numbered from 0")
+
 
 class GrowAlone(Message):
     """Asks a client to grow its share of the trees alone."""
@@ -126,6 +131,11 @@ class GrowAlone(Message):
     settings: GrowthSettings
     first_tree: int
     n_trees: int
+
+    def check(self) -> None:
+        """A share has one tree or more."""
+        if self.first_tree < 0 or self.n_trees < 1:
+            raise ValueError("a share has one tree or more, which are numbered from 0")
 
 
 class LocalTrees(TreesMessage):
