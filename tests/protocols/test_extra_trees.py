@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Budget, Charge, LedgerFile
+from woodlot.privacy.budget import Ledger as BudgetLedger
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.horizontal import extra_trees as coordinator
@@ -26,13 +28,15 @@ from woodlot.protocols.horizontal.extra_trees import extra_trees
 from woodlot.protocols.horizontal.whole import fields_of
 from woodlot.protocols.messages import extra_trees as msg
 from woodlot.protocols.messages import horizontal, secure_sum
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.base import Message, Refusal
 from woodlot.protocols.secure_sum import sum_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
+from woodlot.runtime.journal import Journal
 from woodlot.runtime.run import run
+from woodlot.runtime.sessions import Sessions
 from woodlot.trees.alone import WholeTrees
 
 SECRET = bytes(range(32))
@@ -246,6 +250,49 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_told() -> None
         with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
             grow(ordered, handlers)
         assert spent(handlers) == [[], [], []]
+
+
+@pytest.mark.parametrize("privacy", [GlobalDP(epsilon=4.0), LocalDP(epsilon=4.0)], ids=["global", "local"])
+@pytest.mark.parametrize("budget", [4.5, 5.1])
+def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: float, tmp_path: Path) -> None:
+    """Either alone is within the budget of 4.5, and none is told; what was paid for quantiles is not counted twice."""
+    ordered = plan(privacy=privacy, ranges="private-quantiles", quantile_epsilon=1.0, sums="plain", n_estimators=1)
+    journal = Journal(tmp_path / "journal", durable=False)
+
+    def open_job(job: str) -> ExtraTreesClient:
+        frame, y = table()
+        purse = sessions.till(job).purse("a", "table", Budget(budget))
+        return ExtraTreesClient(holdings("a", frame, Target.of_classes(y), purse=purse, job=job), ordered)
+
+    sessions = Sessions("a", open_job, journal=journal)
+    numbers = dict.fromkeys(("first", "other"), 0)
+
+    def ask(message: Message, job: str) -> Message:
+        numbers[job] += 1
+        return codec.decode(sessions.answer(job, numbers[job], codec.encode(message)))
+
+    counting = first_level(ordered)[1]
+    ready = (
+        msg.DescribeColumns(task="classes", hide_rows=isinstance(privacy, GlobalDP)),
+        horizontal.UseSchema(
+            names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0, max_bins=None
+        ),
+        secure_sum.OpenSums(clients=("a",), mode="plain"),
+        secure_sum.StartSums(introductions={"a": secure_sum.SumIntroduction()}),
+    )
+    for message in ready:
+        assert not isinstance(ask(message, "first"), Refusal)
+    told = ask(msg.TellQuantiles(), "first")
+    assert isinstance(told, msg.QuantilesTold if budget > 5 else Refusal)
+    if budget < 5 and isinstance(privacy, GlobalDP):  # whichever question comes first
+        for message in ready:
+            ask(message, "other")
+        assert isinstance(ask(counting, "other"), Refusal)
+    if budget > 5:
+        assert isinstance(ask(counting, "first"), secure_sum.PlainVector)
+    charges = journal.job("first").consult(lambda db: BudgetLedger(db).charges("a", "table"))
+    assert len(charges) == (2 if budget > 5 else 0)
+    journal.close()
 
 
 def test_a_budget_that_is_spent_meanwhile_stops_the_forest_in_the_middle() -> None:

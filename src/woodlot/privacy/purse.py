@@ -40,9 +40,9 @@ class Purse(Protocol):
     def check(self, *charges: Charge) -> None:
         """Refuse with a `PolicyError` what would exceed the budget, and record nothing.
 
-        For a job that knows its costs beforehand: it gives all of them. Those that were charged before, and whatever
-        the job itself was charged already, are not counted twice. A job that is rebuilt after a restart was let through
-        before: it is not refused here for what others have spent since.
+        For a job that knows its costs beforehand: it gives all of them, also those that it has paid already. Those that
+        were charged before, and whatever the job itself was charged already, are not counted twice. A job that is
+        rebuilt after a restart was let through before: it is not refused here for what others have spent since.
         """
         ...
 

@@ -79,15 +79,38 @@ def private_quantiles(
     if grid < 2:
         raise ValueError(f"grid must be at least 2, not {grid}")
     cells = _cells(np.asarray(column, np.float64), lower, upper, grid)
+    mechanisms, spend = _mechanisms(probabilities, epsilon, neighbours, grid)
+    edges = [int(mechanism(cells)) // 2 for mechanism in mechanisms]
+    values = lower + np.sort(np.array(edges)) / grid * (upper - lower)
+    return Quantiles(values, spend)
+
+
+def quantiles_spend(
+    probabilities: Sequence[float], *, epsilon: float, neighbours: Neighbours = "add-remove", grid: int = GRID
+) -> Spend:
+    """What `private_quantiles` costs with these terms; it does not depend on the column.
+
+    Parameters
+    ----------
+    probabilities, epsilon, neighbours, grid
+        As for `private_quantiles`.
+
+    Returns
+    -------
+    Spend
+
+    """
+    return _mechanisms(probabilities, epsilon, neighbours, grid)[1]
+
+
+def _mechanisms(
+    probabilities: Sequence[float], epsilon: float, neighbours: Neighbours, grid: int
+) -> tuple[list[Any], Spend]:
+    """One for each probability, ascending, and what they cost together."""
     rows_changed = cells_changed(neighbours)  # a replaced row is one removed and one added
     share = epsilon / len(probabilities)
-    edges, dearest = [], 0.0
-    for probability in sorted(probabilities):
-        mechanism = _mechanism(probability, share, rows_changed, grid)
-        edges.append(int(mechanism(cells)) // 2)
-        dearest = max(dearest, float(mechanism.map(rows_changed)))
-    values = lower + np.sort(np.array(edges)) / grid * (upper - lower)
-    return Quantiles(values, Spend(dearest, len(probabilities)))
+    found = [_mechanism(probability, share, rows_changed, grid) for probability in sorted(probabilities)]
+    return found, Spend(max(float(mechanism.map(rows_changed)) for mechanism in found), len(found))
 
 
 def _cells(column: NDArray[np.float64], lower: float, upper: float, grid: int) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from woodlot.privacy.budget import Charge
 from woodlot.privacy.derivation import open_stream, pack
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
-from woodlot.privacy.quantiles import private_quantiles
+from woodlot.privacy.quantiles import private_quantiles, quantiles_spend
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.agreement import secret_bytes
@@ -148,35 +149,27 @@ class ExtraTreesClient(HorizontalClient):
         plan = self._ordered
         if plan.ranges != "private-quantiles" or self._asked != b"":
             raise RemoteProtocolError("quantiles were not ordered, or are told before anything is counted")
-        ranges = [plan.knots.get(name, ()) for name in self.schema.names]
-        numeric = [f for f, ends in enumerate(ranges) if len(set(ends)) > 1 and self._sizes[f] == 0]
+        numeric, terms = self._numeric(), self._quantile_terms()
         if not numeric:
             return msg.QuantilesTold(values=np.empty((0, len(QUANTILES))))
-        epsilon = plan.quantile_epsilon / len(numeric)
-        neighbours = plan.privacy.neighbours if isinstance(plan.privacy, GlobalDP) else "add-remove"
+        self._purse.check(*self._costs())
         drawn = [
-            private_quantiles(
-                self._values[f],
-                QUANTILES,
-                lower=min(ranges[f]),
-                upper=max(ranges[f]),
-                epsilon=epsilon,
-                neighbours=neighbours,
-            )
-            for f in numeric
+            private_quantiles(self._values[f], QUANTILES, lower=min(ends), upper=max(ends), **terms).values
+            for f, ends in numeric.items()
         ]
-        dearest = max((quantiles.spend for quantiles in drawn), key=lambda spend: spend.epsilon)
-        spend = Spend(dearest.epsilon, dearest.count * len(numeric))
-        charge = Charge(
-            release=self._release("quantiles", b""),
-            mechanism=f"private quantiles of {len(numeric)} columns",
-            spend=spend,
-            job=self._own.job,
-            answer=np.stack([quantiles.values for quantiles in drawn]).tobytes(),
-        )
-        kept = self._purse.charge(charge)
+        kept = self._purse.charge(replace(self._quantiles_charge(), answer=np.stack(drawn).tobytes()))
         values = np.frombuffer(kept.answer or b"").reshape(len(numeric), len(QUANTILES))
         return msg.QuantilesTold(values=values)
+
+    def _numeric(self) -> dict[int, tuple[float, ...]]:
+        """The columns whose quantiles are told, and their declared ranges."""
+        ranges = [self._ordered.knots.get(name, ()) for name in self.schema.names]
+        return {f: ends for f, ends in enumerate(ranges) if len(set(ends)) > 1 and self._sizes[f] == 0}
+
+    def _quantile_terms(self) -> dict[str, Any]:
+        privacy, n = self._ordered.privacy, max(1, len(self._numeric()))
+        neighbours = privacy.neighbours if isinstance(privacy, GlobalDP) else "add-remove"
+        return {"epsilon": self._ordered.quantile_epsilon / n, "neighbours": neighbours}
 
     def _on_CountOutside(self, message: msg.CountOutside) -> Message:
         if isinstance(self._ordered.privacy, GlobalDP):
@@ -330,13 +323,37 @@ class ExtraTreesClient(HorizontalClient):
             return self._told_bits(privacy, counts, query)
         if not isinstance(privacy, GlobalDP):
             return counts
+        noise, _ = self._noise(privacy)
+        if self._asked == b"":
+            self._purse.check(*self._costs())
+        release = self._release("counts", query)
+        return tell_noisy(counts, noise, self._purse, release=release, job=self._own.job, queries=queries)
+
+    def _noise(self, privacy: GlobalDP) -> tuple[CountNoise, Spend]:
+        """Of one query, and what all that are planned cost."""
         planned = self._ordered.queries(len(self.schema.names))
         noise = CountNoise(privacy.epsilon_of_a_query(planned), neighbours=privacy.neighbours)
-        job = self._own.job
-        if self._asked == b"":  # rather than to run out of it in the middle
-            self._purse.check(noise_charge(f"{job} counts", noise.spend(planned), job))
-        release = self._release("counts", query)
-        return tell_noisy(counts, noise, self._purse, release=release, job=job, queries=queries)
+        return noise, noise.spend(planned)
+
+    def _costs(self) -> list[Charge]:
+        """All that the plan costs, to be refused as a whole: rather than to run out of budget in the middle."""
+        costs, privacy, job = [], self._ordered.privacy, self._own.job
+        if self._ordered.ranges == "private-quantiles" and self._numeric():
+            costs.append(self._quantiles_charge())
+        if isinstance(privacy, LocalDP):
+            costs.append(self._label_charge)
+        elif isinstance(privacy, GlobalDP):
+            costs.append(noise_charge(f"{job} counts", self._noise(privacy)[1], job))
+        return costs
+
+    def _quantiles_charge(self) -> Charge:
+        n, one = len(self._numeric()), quantiles_spend(QUANTILES, **self._quantile_terms())
+        return Charge(
+            release=self._release("quantiles", b""),
+            mechanism=f"private quantiles of {n} columns",
+            spend=Spend(one.epsilon, one.count * n),
+            job=self._own.job,
+        )
 
     def _told_bits(self, privacy: LocalDP, counts: NDArray[np.int64], query: bytes) -> NDArray[np.int64]:
         """Sums of permanent bits; with an instant response, told anew for each question."""
