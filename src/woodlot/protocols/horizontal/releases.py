@@ -13,6 +13,7 @@ from woodlot.privacy.budget import Charge
 from woodlot.privacy.derivation import pack
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
+from woodlot.protocols import digests
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.secure_sum import SumOrder
 
@@ -21,14 +22,7 @@ _TYPE = np.dtype("<i8")
 
 def digest_of(message: Message) -> bytes:
     """All that a message says, but for the order of its sum: an answer that is asked for again is the same."""
-    parts: list[bytes] = [type(message).__name__.encode()]
-    for name in message.__struct_fields__:
-        value = getattr(message, name)
-        if isinstance(value, np.ndarray):
-            parts.append(pack(value.dtype.str.encode(), np.ascontiguousarray(value).tobytes()))
-        elif not isinstance(value, SumOrder):
-            parts.append(repr(value).encode())
-    return hashlib.sha256(pack(*parts)).digest()
+    return digests.digest_of(message, leaving_out=SumOrder)
 
 
 def release_name(job: str, what: str, *question: bytes) -> str:

@@ -12,7 +12,6 @@ What is in the envelope, for one level of all trees in flight::
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import msgspec
@@ -24,7 +23,6 @@ from woodlot.crypto.packing import pack, sum_bits
 from woodlot.crypto.paillier import PublicKey, from_bytes
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import BlindSums, TakeLabels
 from woodlot.trees.blind import BlindGrower, Chain, Level
 
@@ -50,19 +48,6 @@ WIDTH, COUNT, WEIGHT, INDEX = "<u2", "<u4", "<u4", "<i4"
 def about(key: PublicKey, party: str, trees: range, depth: int) -> bytes:
     """What an envelope is about: whose sums, of which trees and level, under which key."""
     return msgspec.msgpack.encode((key.name, party, trees.start, trees.stop, depth))
-
-
-def digest_of(message: Message) -> bytes:
-    """A hash of all that a message says."""
-    found = hashlib.sha256(type(message).__name__.encode())
-    for name in message.__struct_fields__:
-        value = getattr(message, name)
-        if isinstance(value, np.ndarray):
-            found.update(f"{name} {value.dtype.str} {value.shape}".encode())
-            found.update(np.ascontiguousarray(value).data)
-        else:
-            found.update(f"{name} {value!r}".encode())
-    return found.digest()
 
 
 class EncryptedRows:
