@@ -75,8 +75,10 @@ class EngineCoordinator(Coordinator):
         stored = self.store.job(job)
         if stored is None:
             raise DataError(f"job {job} is not recorded")
-        if stored.facts.state in ENDED and stored.untold:
-            self._tell_or_put_off(job, stored.untold, list(stored.untold))
+        if stored.facts.state in ENDED:
+            self._drop_bodies(job)
+            for party in stored.untold:
+                self._messenger.tell(party, [job])
         return stored.facts
 
 

@@ -20,11 +20,9 @@ from woodlot.exceptions import (
     JournalError,
     PartyAwayError,
     PolicyError,
-    RemoteProtocolError,
     WoodlotError,
 )
 from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -34,6 +32,7 @@ from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_jobs import KINDS, Kept
+from woodlot.service.coordinator_news import Messenger
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
@@ -46,7 +45,6 @@ from woodlot.service.orders import (
     RevokeRowsOrder,
     ScoreOrder,
 )
-from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.user_desk import UserDesk
 
 logger = logging.getLogger(__name__)
@@ -58,7 +56,6 @@ MAX_UNFINISHED = 200
 """Jobs of one user that wait or run at the same time: those of others wait behind them."""
 
 HOUSEKEEPING_SECONDS = 5.0
-_GONE_SECONDS = 10.0  # how long housekeeping waits for a party that has just been there
 
 
 class Coordinator:
@@ -95,6 +92,7 @@ class Coordinator:
         self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._messenger = Messenger(self.store, self.carrier, self._closing)
         desk = UserDesk(self)
         self.hub = Hub(
             str(config.listen),
@@ -144,6 +142,7 @@ class Coordinator:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
+        self._messenger.close()
         self.journal.close()
         self.store.close()
 
@@ -366,10 +365,8 @@ class Coordinator:
             try:
                 self._record_ends()
                 self.scorings.end_idle()
-                connected = self.hub.connected()
-                self.store.note_presence(connected)
-                for job, untold in self.store.ended_untold():
-                    self._tell_or_put_off(job, untold, [party for party in untold if party in connected])
+                self.store.note_presence(self.hub.connected())
+                self._end_jobs()
             except WoodlotError as error:
                 logger.warning("housekeeping is put off: %s", error)
 
@@ -381,30 +378,20 @@ class Coordinator:
                     self.store.update(live.facts)
                     del self.live[job]
 
-    def _tell_or_put_off(self, job: str, untold: tuple[str, ...], reachable: list[str]) -> None:
-        try:
-            self._tell(job, untold, reachable)
-        except WoodlotError as error:  # what is wrong with one job must not hold up the others
-            if not self._closing.is_set():
-                logger.warning("the parties are told later that job %s has ended: %s", job, error)
+    def _end_jobs(self) -> None:
+        """Drop the messages of jobs that have ended, and tell the parties that are there; this waits for none."""
+        news: dict[str, list[str]] = {party: [] for party in self.hub.connected()}
+        for job, untold in self.store.ended_untold():
+            self._drop_bodies(job)
+            for party in untold:
+                if party in news:
+                    news[party].append(job)
+        self._messenger.send({party: jobs for party, jobs in news.items() if jobs})
 
-    def _tell(self, job: str, untold: tuple[str, ...], reachable: list[str]) -> None:
-        journal = self.journal.job(job)
-        if not journal.ended:
-            journal.drop_bodies()
-        if not reachable:
-            return
-        carrier = self.carrier(housekeeping_job(job), wait_seconds=_GONE_SECONDS, cancelled=self._closing)
-        news: dict[str, Message] = dict.fromkeys(reachable, msg.ForgetJob(job=job))
-        stored = self.store.job(job)
-        leaver = None if stored is None else getattr(read_order(stored.order), "leaver", None)
-        with CarriedDriver(carrier, reachable) as driver:
-            if others := {party: message for party, message in news.items() if party != leaver}:
-                driver.ask(others)
-            if stored is not None and leaver in news:
-                notice = msg.LeaveNotice(order=stored.order, signature=stored.signature, certificate=stored.certificate)
-                try:
-                    driver.ask({leaver: notice})
-                except (PolicyError, RemoteProtocolError) as error:  # it was told, whatever it makes of it
-                    logger.warning("%s does not take the notice that it has left a model: %s", leaver, error)
-        self.store.told(job, tuple(party for party in untold if party not in reachable))
+    def _drop_bodies(self, job: str) -> None:
+        try:
+            journal = self.journal.job(job)
+            if not journal.ended:
+                journal.drop_bodies()
+        except JournalError as error:  # what is wrong with one job must not hold up the others
+            logger.warning("the messages of job %s, which has ended, are dropped later: %s", job, error)

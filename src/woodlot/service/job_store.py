@@ -168,16 +168,19 @@ class JobStore:
             ).fetchall()
         return [(job, tuple(json.loads(untold))) for job, untold in rows]
 
-    def told(self, job: str, untold: tuple[str, ...]) -> None:
-        """Record which parties still have to be told."""
-        with self._database() as db:
-            db.execute("UPDATE jobs SET untold = ? WHERE job = ?", (json.dumps(untold), job))
+    def told(self, job: str, party: str) -> None:
+        """Record that a party has been told of a job's end."""
+        self._change_untold(job, lambda untold: [name for name in untold if name != party])
 
     def note_untold(self, job: str, party: str) -> None:
         """Record that somebody beside the parties of a job has to be told of its end."""
-        stored = self.job(job)
-        if stored is not None and party not in stored.untold:
-            self.told(job, (*stored.untold, party))
+        self._change_untold(job, lambda untold: untold if party in untold else [*untold, party])
+
+    def _change_untold(self, job: str, change: Callable[[list[str]], list[str]]) -> None:
+        with self._database() as db:
+            row = db.execute("SELECT untold FROM jobs WHERE job = ?", (job,)).fetchone()
+            if row is not None:
+                db.execute("UPDATE jobs SET untold = ? WHERE job = ?", (json.dumps(change(json.loads(row[0]))), job))
 
     # --- parties ---
 

@@ -1,0 +1,99 @@
+"""How parties are told that jobs have ended: each by itself, so that none waits for one that is slow or silent."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from woodlot.exceptions import PartyAwayError, PolicyError, RemoteProtocolError, WoodlotError
+from woodlot.protocols.messages import jobs as msg
+from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
+from woodlot.runtime.drivers.grpc_hub import Cancelled
+from woodlot.service.job_store import JobStore
+from woodlot.service.order_seal import read_order
+from woodlot.service.party_jobs import housekeeping_job
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 10.0
+"""How long a party that is connected may take to answer. Then it is told of other jobs, and of this one later."""
+_GONE_SECONDS = 10.0  # how long it may be away, where it has just been there
+
+
+class Messenger:
+    """Tells parties that jobs have ended.
+
+    Parameters
+    ----------
+    store : JobStore
+        Has the jobs, and who has still to be told.
+    reach : callable
+        What carries requests to parties; parameters as for `Hub.carrier`.
+    closing : threading.Event
+        Set when the coordinator ends: nobody is told any more.
+
+    """
+
+    def __init__(self, store: JobStore, reach: Callable[..., Carrier], closing: threading.Event) -> None:
+        self._store = store
+        self._reach = reach
+        self._closing = closing
+        self._at_work: dict[str, threading.Thread] = {}
+
+    def send(self, news: Mapping[str, Sequence[str]]) -> None:
+        """Begin to tell parties of their jobs; one that is still being told of others is left at that."""
+        self._at_work = {party: thread for party, thread in self._at_work.items() if thread.is_alive()}
+        for party, jobs in news.items():
+            if party not in self._at_work:
+                name = f"woodlot-news-{party}"
+                thread = threading.Thread(target=self.tell, args=(party, jobs), name=name, daemon=True)
+                self._at_work[party] = thread
+                thread.start()
+
+    def tell(self, party: str, jobs: Sequence[str]) -> None:
+        """Tell a party of jobs that have ended, and record which it knows of; what goes wrong is put off."""
+        for job in jobs:
+            try:
+                self._tell(party, job)
+            except WoodlotError as error:
+                if self._closing.is_set():
+                    return
+                logger.warning("%s is told later that job %s has ended: %s", party, job, error)
+                if isinstance(error, PartyAwayError):
+                    return
+            except Exception:
+                logger.exception("%s is told later that job %s has ended", party, job)
+
+    def _tell(self, party: str, job: str) -> None:
+        stored = self._store.job(job)
+        if stored is None:
+            return
+        if party == getattr(read_order(stored.order), "leaver", None):
+            notice = msg.LeaveNotice(order=stored.order, signature=stored.signature, certificate=stored.certificate)
+            try:
+                self._ask(party, job, notice)
+            except (PolicyError, RemoteProtocolError) as error:  # it was told, whatever it makes of it
+                logger.warning("%s does not take the notice that it has left a model: %s", party, error)
+        else:
+            self._ask(party, job, msg.ForgetJob(job=job))
+        self._store.told(job, party)
+
+    def _ask(self, party: str, job: str, message: msg.ForgetJob | msg.LeaveNotice) -> None:
+        late = threading.Event()
+        timer = threading.Timer(ANSWER_SECONDS, late.set)
+        timer.daemon = True
+        carrier = self._reach(housekeeping_job(job), wait_seconds=_GONE_SECONDS, cancelled=late)
+        with CarriedDriver(carrier, [party]) as driver:
+            timer.start()
+            try:
+                driver.ask({party: message})
+            except Cancelled as error:
+                raise Cancelled(f"it has not answered within {ANSWER_SECONDS:g} s") from error
+            finally:
+                timer.cancel()
+
+    def close(self) -> None:
+        """Wait for what is being told; whatever carries it must be closed before."""
+        for thread in self._at_work.values():
+            thread.join()
