@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from processes import small_tables, wait_until
-from small_jobs import user_of
-from world import World, running
+from small_jobs import PARTIES, train_order, user_of
+from world import POLICY, World, running
 
+from woodlot.exceptions import JournalError
 from woodlot.protocols.messages import jobs as msg
-from woodlot.service import coordinator, coordinator_news
+from woodlot.service import coordinator, coordinator_news, coordinator_scores
+from woodlot.service.client import JobFailed
 from woodlot.service.coordinator import Coordinator
 from woodlot.service.party_columns import ColumnsWork
 
@@ -21,7 +24,10 @@ from woodlot.service.party_columns import ColumnsWork
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(coordinator, "HOUSEKEEPING_SECONDS", 0.1)
-    with running(World(tmp_path, small_tables())) as made:
+    made = World(tmp_path, small_tables())
+    for party in PARTIES:
+        made.settings[party]["policy"] = {**POLICY, "protocols": ["align", "train", "predict", "score"]}
+    with running(made):
         yield made
 
 
@@ -66,3 +72,53 @@ def test_a_slow_party_holds_up_no_other_and_no_other_job(world: World, monkeypat
         go_on.set()
     wait_until(lambda: store.job(slow).untold == (), "the bank to be told", 10)
     assert world.parties["bank"].has_ended(slow)
+
+
+# --- disks that are full, and faults ---
+
+
+def test_a_scoring_that_cannot_be_recorded_is_not_left_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left behind, it would end one day, when its job is long gone."""
+    store, scorings = coordinator_of(world).store, coordinator_of(world).scorings
+    update = store.update
+
+    def is_full(facts: msg.JobFacts) -> None:
+        if facts.phase == "scoring" and facts.state == "running":
+            raise JournalError("the disk is full")
+        update(facts)
+
+    with user_of(world) as user:
+        model = user.client.finish(user.client.submit(train_order(user)).job).model
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "update", is_full)
+            with pytest.raises(JobFailed, match="the disk is full"):
+                user.scoring(model)
+        assert not scorings._open
+        monkeypatch.setattr(coordinator_scores, "IDLE_SECONDS", 0.0)
+        since = time.time()
+        wait_until(lambda: store.presence()[0] > since + 0.5, "housekeeping to go on", 10)
+        monkeypatch.setattr(coordinator_scores, "IDLE_SECONDS", 900.0)
+        with user.scoring(model) as scoring:
+            assert scoring.predict([70_001]).shape == (1,)
+
+
+def test_housekeeping_outlives_any_fault_and_logs_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise KeyError("a fault")
+
+    def is_full() -> None:
+        raise JournalError("the disk is full")
+
+    made = coordinator_of(world)
+    with caplog.at_level(logging.WARNING), monkeypatch.context() as patch, user_of(world) as user:
+        patch.setattr(made.scorings, "end_idle", fails)
+        patch.setattr(made, "_record_ends", is_full)
+        wait_until(lambda: "housekeeping is put off: the disk is full" in caplog.text, "the warning", 10)
+        job = user.client.submit(user.align_order()).job
+        user.client.finish(job)
+        wait_until(lambda: all(p.has_ended(job) for p in world.parties.values()), "the other duties", 10)
+    faults = [record.exc_info for record in caplog.records if record.exc_info]
+    assert faults
+    assert all(fault[0] is KeyError for fault in faults)

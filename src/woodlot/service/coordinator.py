@@ -284,7 +284,7 @@ class Coordinator:
         with self._lock:
             live.over = not is_recorded
             if is_recorded:
-                del self.live[job]
+                self.live.pop(job, None)
             live.change(**ended)  # last: whoever hears of it may fetch answers or resume at once
         logger.info("job %s is %s%s", job, ended["state"], f": {ended['error']}" if ended.get("error") else "")
 
@@ -323,8 +323,8 @@ class Coordinator:
                     on_phase=watch.phase,
                 )
                 if isinstance(outcome, Scorer):
-                    stack.pop_all()
                     self._keep_open(job, live, Scoring(live.facts.user, outcome, driver, ledger, self.scorings.pool))
+                    stack.pop_all()  # the scoring closes the driver
                     return None
             return self._keep(order, live, outcome, ledger)
         except Cancelled:
@@ -343,8 +343,11 @@ class Coordinator:
                 self._finish(job, live, ended)
 
         scoring.on_end = on_end
+        self.store.update(
+            msgspec.structs.replace(live.facts, phase="scoring")
+        )  # first: without a record it is not open
         self.scorings.add(job, scoring)
-        self.store.update(live.change(phase="scoring"))
+        live.change(phase="scoring")
         if live.cancelled.is_set():
             self.scorings.end(job, {"state": "cancelled"})
 
@@ -362,13 +365,16 @@ class Coordinator:
     def _keep_house(self) -> None:
         """Tell parties of jobs that have ended, when they are there, and drop what is no longer needed here."""
         while not self._closing.wait(HOUSEKEEPING_SECONDS):
-            try:
-                self._record_ends()
-                self.scorings.end_idle()
-                self.store.note_presence(self.hub.connected())
-                self._end_jobs()
-            except WoodlotError as error:
-                logger.warning("housekeeping is put off: %s", error)
+            for duty in (self._record_ends, self.scorings.end_idle, self._note_presence, self._end_jobs):
+                try:
+                    duty()
+                except WoodlotError as error:
+                    logger.warning("housekeeping is put off: %s", error)
+                except Exception:  # whatever it is, the other duties and the next time must not suffer
+                    logger.exception("housekeeping is put off")
+
+    def _note_presence(self) -> None:
+        self.store.note_presence(self.hub.connected())
 
     def _record_ends(self) -> None:
         """Record the ends of jobs that could not be recorded when they came."""
