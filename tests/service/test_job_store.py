@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
-from woodlot.exceptions import JournalError
-from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.exceptions import DataError, JournalError
+from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
 from woodlot.service import job_store
+from woodlot.service.coordinator_jobs import Kept
+from woodlot.service.coordinator_revoke import keep_revocation, keep_rows_revocation
 from woodlot.service.job_store import JobStore
 
-MODEL, NEXT = "1" * 32, "2" * 32
+MODEL, NEXT, OTHER = "1" * 32, "2" * 32, "3" * 32
 FACTS = ModelFacts(
     model=MODEL, name="", user="alice", created=0.0, forest="f", parties=("bank", "shop"), holder="bank", n_rows=3,
     n_trees=1, n_nodes=1, splits={}, classes=(), complete=True, unwilling=(), oob_score=None, settings="{}",
     disclosure="[]", cost="{}",
 )  # fmt: skip
+
+
+def put_model(folder: Path, facts: ModelFacts) -> Path:
+    """What is known of a model, as the store has it."""
+    path = folder / "models" / facts.model / "facts.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(msgspec.json.encode(facts))
+    return path
 
 
 def test_a_model_is_replaced_after_its_keys_are_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,9 +40,7 @@ def test_a_model_is_replaced_after_its_keys_are_erased(tmp_path: Path, monkeypat
         raise OSError("no room")
 
     with closing(JobStore(tmp_path)) as store:
-        folder = tmp_path / "models" / MODEL
-        folder.mkdir(parents=True)
-        (folder / "facts.json").write_bytes(msgspec.json.encode(FACTS))
+        put_model(tmp_path, FACTS)
         store.keep_keys(MODEL, b"a share of a strong key")
         with monkeypatch.context() as patch:
             patch.setattr(job_store, "replace_folder", gives_way)
@@ -41,3 +51,23 @@ def test_a_model_is_replaced_after_its_keys_are_erased(tmp_path: Path, monkeypat
         store.retire_model(MODEL, NEXT)
         assert store.model_facts(MODEL).replaced_by == NEXT
         assert store.models() == []
+
+
+@pytest.mark.parametrize("outcome", [None, object()])
+def test_a_model_that_another_job_has_replaced_is_not_replaced_again(tmp_path: Path, outcome: Any) -> None:
+    """The leaver of that job would be in the model that this one leaves."""
+    order: Any = SimpleNamespace(job=OTHER, model=MODEL, leaver="shop")
+    facts = JobFacts(job=OTHER, kind="revoke", user="alice", state="running", version=1, created=0.0, parties=("bank",))
+    nobody: Any = None
+    with closing(JobStore(tmp_path)) as store:
+        replaced = msgspec.structs.replace(FACTS, replaced_by=NEXT)
+        put_model(tmp_path, replaced)
+        store.add(b"", b"", b"", facts)
+        with pytest.raises(DataError, match=f"replaced by {NEXT} while this job ran"):
+            keep_revocation(store, nobody, order, facts, {}, outcome)
+        with pytest.raises(DataError, match=f"replaced by {NEXT} while this job ran"):
+            keep_rows_revocation(Kept(store, order, facts, {}, nobody), outcome)
+        assert store.model_facts(MODEL) == replaced
+        stored = store.job(OTHER)
+        assert stored is not None
+        assert stored.untold == ("bank",)  # nor is the leaver told that it has left

@@ -158,6 +158,40 @@ def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation
         user.client.submit(user.revoke_order(facts, "shop", 1, LABELS))
 
 
+def test_two_parties_do_not_leave_the_same_model_at_once(
+    world: World, user: ConnectedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would leave a model behind in which the other still is, with a receipt that says otherwise."""
+    assert world.coordinator is not None
+    facts = user.client.find_model(str(fit(user).forest_.model))
+    orders = [user.revoke_order(facts, leaver, 1, LABELS) for leaver in ("shop", "club")]
+    store, add = world.coordinator.store, world.coordinator.store.add
+
+    def add_slowly(*job: Any) -> None:
+        time.sleep(0.3)
+        add(*job)
+
+    world.stop_party("bank")
+    try:
+        monkeypatch.setattr(store, "add", add_slowly)
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(user.client.submit, order) for order in orders]
+        errors = [error for future in asked if (error := future.exception()) is not None]
+        assert len(errors) == 1
+        taken = next(order.job for order, future in zip(orders, asked, strict=True) if future.exception() is None)
+        assert isinstance(errors[0], DataError)
+        assert f"job {taken}, by which a party leaves model {facts.model}, is " in str(errors[0])
+        user.client.cancel(taken)
+        assert user.client.follow(taken).state == "cancelled"
+        again = user.client.submit(user.revoke_order(facts, "club", 1, LABELS)).job  # nobody leaves it any more
+    finally:
+        world.start_party("bank")
+    user.client.finish(again)
+    assert user.client.find_model(again).parties == ("bank", "shop")
+    with pytest.raises(DataError, match=f"replaced by {again}"):
+        user.client.submit(user.revoke_order(facts, "shop", 1, LABELS))
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedFederation]]:
     world = World(tmp_path_factory.mktemp("kill-revoke"), small_tables())

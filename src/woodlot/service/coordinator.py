@@ -33,18 +33,13 @@ from woodlot.runtime.run import run
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.coordinator_news import Messenger
+from woodlot.service.coordinator_revoke import Revocation, check_no_other
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.order_seal import check_order, read_order
-from woodlot.service.orders import (
-    AnyOrder,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-    ScoreOrder,
-)
+from woodlot.service.orders import AnyOrder, ScoreOrder
 from woodlot.service.user_desk import UserDesk
 
 logger = logging.getLogger(__name__)
@@ -89,6 +84,7 @@ class Coordinator:
         self.scorings = Scorings()
         self._known: dict[str, bytes] = self.store.parties()
         self._lock = threading.Lock()
+        self._taking = threading.Lock()
         self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -204,7 +200,7 @@ class Coordinator:
         KINDS[type(order)].check(self.store, order)
         if isinstance(order, ScoreOrder):
             self.scorings.check_room(user)
-        if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder):
+        if isinstance(order, Revocation):
             owner = self.store.model_facts(order.model).user
             if owner != user:
                 raise PolicyError(f"model {order.model} was ordered by {owner}; only {owner} may have a party leave it")
@@ -212,7 +208,10 @@ class Coordinator:
             job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
             parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
         )  # fmt: skip
-        self.store.add(data, signature, certificate, facts)
+        with self._taking:
+            if isinstance(order, Revocation):
+                check_no_other(self.store, order)
+            self.store.add(data, signature, certificate, facts)
         logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user)
         return order.job, True
 

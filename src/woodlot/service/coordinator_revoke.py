@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept
 
 
+Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
+"""Orders by which a party leaves a model."""
+
+
 class KeyChange(NamedTuple):
     """What became of the keys of a forest: their name, the epochs, and the key that counts no longer."""
 
@@ -98,9 +102,21 @@ def training_of(store: JobStore, model: str, kind: type[T]) -> T:
         model = order.model
 
 
-def _check_leaving(
-    store: JobStore, order: RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder, layout: str
-) -> msg.ModelFacts:
+def check_no_other(store: JobStore, order: Revocation) -> None:
+    """Refuse an order while another party leaves the model: each would leave behind a model with the other's leaver.
+
+    What it finds holds until the next job is recorded.
+    """
+    kinds = [kind.__struct_config__.tag for kind in get_args(Revocation)]
+    for other in store.open_jobs_of(order.model):
+        if other.kind in kinds:
+            raise DataError(
+                f"job {other.job}, by which a party leaves model {order.model}, {other.standing}; let it end (if it "
+                "has stopped, resume it) and revoke from the model that replaces this one, or cancel it"
+            )
+
+
+def _check_leaving(store: JobStore, order: Revocation, layout: str) -> msg.ModelFacts:
     """Refuse an order that is stale, or whose leaver cannot leave; returns what is known of the model."""
     if not -CLOCK_SECONDS <= time.time() - order.created <= REQUEST_SECONDS:
         raise PolicyError("the order to revoke is too old, or of the future: sign a new one")
@@ -169,13 +185,23 @@ def is_patched(store: JobStore, model: str) -> bool:
     return receipt is not None and not Receipt.parse(receipt.encode()).statement.exact
 
 
+def _left_model(store: JobStore, order: Revocation) -> msg.ModelFacts:
+    """What is known of the model that a party leaves; refuses one that another job has replaced."""
+    facts = store.model_facts(order.model)
+    if facts.replaced_by not in ("", order.job):
+        raise DataError(
+            f"model {order.model} was replaced by {facts.replaced_by} while this job ran; revoke from that one"
+        )
+    return facts
+
+
 def keep_revocation(
     store: JobStore, identity: Identity, order: RevokeOrder | RevokeRevocableOrder, facts: msg.JobFacts,
     account: dict[str, str], outcome: Revoked | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Store the new model and the receipt, replace the former model by it, and note that the leaver is to be told."""
+    before = _left_model(store, order)
     store.note_untold(order.job, order.leaver)
-    before = store.model_facts(order.model)
     if outcome is None:
         if not before.replaced_by:
             store.retire_model(order.model, order.job)
@@ -221,7 +247,7 @@ def _told(model: msg.ModelFacts) -> dict[str, Any]:
 
 
 def _keep_receipt(
-    store: JobStore, identity: Identity, order: RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder,
+    store: JobStore, identity: Identity, order: Revocation,
     before: msg.ModelFacts, after: msg.ModelFacts, searched: int, stated: dict[str, Any],
 ) -> None:  # fmt: skip
     """Sign a receipt; ``stated`` has what the kinds of forests differ in."""
@@ -268,8 +294,8 @@ def revoke_rows_job(
 def keep_rows_revocation(kept: Kept, outcome: WholeParts | None) -> dict[str, Any]:
     """Store the new model and the receipt, and replace the former model by it."""
     store, order = kept.store, kept.order
+    before = _left_model(store, order)
     store.note_untold(order.job, order.leaver)
-    before = store.model_facts(order.model)
     if outcome is not None:
         former = store.forest(order.model)
         keep_training(kept, outcome, before.epoch + 1)

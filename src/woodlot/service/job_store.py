@@ -160,6 +160,12 @@ class JobStore:
             rows = db.execute("SELECT job FROM jobs WHERE state IN (?, ?) ORDER BY created", UNFINISHED).fetchall()
         return [job for (job,) in rows]
 
+    def open_jobs_of(self, model: str) -> list[JobFacts]:
+        """Jobs with a model that have not ended, or can be resumed."""
+        with self._database() as db:
+            rows = db.execute("SELECT facts FROM jobs WHERE state IN (?, ?, ?)", (*UNFINISHED, "stopped")).fetchall()
+        return [facts for facts in map(_facts, (data for (data,) in rows)) if facts.model == model]
+
     def ended_untold(self) -> list[tuple[str, tuple[str, ...]]]:
         """Jobs that have ended, with the parties that have not been told so."""
         with self._database() as db:
