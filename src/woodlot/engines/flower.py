@@ -82,7 +82,7 @@ def lead(config: CoordinatorConfig, signed: SignedOrder, start_parties: Callable
         if not _wait_for(all_here, JOIN_SECONDS):
             away = tuple(party for party in parties if party not in coordinator.hub.connected())
             raise PartyAwayError(f"{', '.join(away)} did not come within {JOIN_SECONDS:.0f} s", away)
-        job, _ = coordinator.take(signed.order, signed.signature, signed.certificate)
+        job = coordinator.take(signed.order, signed.signature, signed.certificate)
         facts = _follow(coordinator, job)
         if facts.state == "done" and facts.kind.startswith("train"):
             export_model(coordinator, facts.model, folder)

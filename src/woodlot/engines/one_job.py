@@ -65,7 +65,7 @@ class EngineCoordinator(Coordinator):
             How it stands now. One that is "stopped" goes on when the order is run again.
 
         """
-        job, _ = self.take(signed.order, signed.signature, signed.certificate)
+        job = self.take(signed.order, signed.signature, signed.certificate)
         away = [party for party in signed.content.parties if party not in self._parties]
         if away:
             raise DataError(f"{', '.join(away)} cannot be reached in this run; those there are: {list(self._parties)}")

@@ -102,14 +102,14 @@ class Coordinator:
     # --- life ---
 
     def start(self) -> int:
-        """Listen, and take up all jobs that were not finished; returns the port."""
+        """Take up all jobs that were not finished, and listen; returns the port."""
+        for job in self.store.unfinished():  # first: nobody can have ordered any of them again
+            self._take_up(job)
         port = self.hub.start()
         self.store.note_presence({})
         for number in range(self.config.max_running_jobs):
             self._spawn(self._work, f"woodlot-job-{number}")
         self._spawn(self._keep_house, "woodlot-housekeeping")
-        for job in self.store.unfinished():
-            self._take_up(job)
         logger.info("listening on %s, port %d", self.config.listen.host, port)
         return port
 
@@ -176,8 +176,8 @@ class Coordinator:
 
     # --- jobs ---
 
-    def take(self, data: bytes, signature: bytes, certificate: bytes) -> tuple[str, bool]:
-        """Check and record a user's order; returns its job, and whether it is new. It is not begun by this.
+    def take(self, data: bytes, signature: bytes, certificate: bytes) -> str:
+        """Check and record a user's order, if it is new; returns its job. It is not begun by this.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class Coordinator:
         if known is not None:
             if known.order != data or known.facts.user != user:
                 raise PolicyError("there is another job of this name")
-            return order.job, False
+            return order.job
         if sum(live.facts.user == user for live in self.live.copy().values()) >= MAX_UNFINISHED:
             raise PolicyError(f"you have {MAX_UNFINISHED} jobs that wait or run; let some of them end, or cancel them")
         here = self.joined()
@@ -213,7 +213,7 @@ class Coordinator:
                 check_no_other(self.store, order)
             self.store.add(data, signature, certificate, facts)
         logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user)
-        return order.job, True
+        return order.job
 
     def enqueue(self, job: str) -> LiveJob | None:
         """Have a stored job run as soon as there is room; None if it cannot run any more."""
@@ -227,7 +227,8 @@ class Coordinator:
             live = LiveJob(stored.facts if former is None else former.facts)
             if live.facts.state in ENDED:
                 return None
-            self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
+            if live.facts.state != "queued":  # a new job is recorded already: one write takes it, or none does
+                self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
             self.live[job] = live
         if live.facts.kind == SCORE:  # it waits for nobody's training
             self.scorings.pool.submit(self._work_on, job)

@@ -24,7 +24,7 @@ from woodlot.runtime.drivers.grpc_wire import limit_wait
 from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.coordinator_scores import CLOSED
-from woodlot.service.job_store import ENDED, StoredJob
+from woodlot.service.job_store import ENDED, UNFINISHED, StoredJob
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
@@ -82,9 +82,11 @@ class UserDesk:
     # --- jobs ---
 
     def _on_SubmitJob(self, user: Peer, request: msg.SubmitJob) -> Message:
-        job, is_new = self._coordinator.take(request.order, request.signature, user.certificate)
-        if is_new:
-            self._coordinator.enqueue(job)
+        job = self._coordinator.take(request.order, request.signature, user.certificate)
+        if job not in self._coordinator.live:
+            stored = self._coordinator.store.job(job)
+            if stored is not None and stored.facts.state in UNFINISHED:  # it is new, or was not begun when it was taken
+                self._coordinator.enqueue(job)
         return self._status(job)
 
     def _on_AskJob(self, user: Peer, request: msg.AskJob) -> Message | Future[Message]:

@@ -1,0 +1,82 @@
+"""The coordinator's process where disks, files or parties fail it: as it takes orders, starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import small_tables, wait_until
+from small_jobs import user_of
+from world import World, running
+
+from woodlot.connected import ConnectedFederation
+from woodlot.exceptions import JournalError, WoodlotError
+from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.service import coordinator
+from woodlot.service.coordinator import Coordinator
+from woodlot.service.live import LiveJob
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(coordinator, "HOUSEKEEPING_SECONDS", 0.1)
+    with running(World(tmp_path, small_tables())) as made:
+        yield made
+
+
+@pytest.fixture
+def service(world: World) -> Coordinator:
+    assert world.coordinator is not None
+    return world.coordinator
+
+
+@pytest.fixture
+def user(world: World) -> Iterator[ConnectedFederation]:
+    with user_of(world) as user:
+        yield user
+
+
+# --- orders ---
+
+
+def test_an_order_that_is_recorded_is_not_declined_for_a_full_disk(
+    service: Coordinator, user: ConnectedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would run after the next start, and its user would have been told that it was not taken."""
+
+    def is_full(facts: JobFacts) -> None:
+        raise JournalError("the disk is full")
+
+    order = user.align_order()
+    with monkeypatch.context() as patch:
+        patch.setattr(service.store, "update", is_full)
+        assert user.client.submit(order).state in ("queued", "running", "stopped")
+        facts = user.client.follow(order.job)
+        assert (facts.state, facts.error) == ("stopped", "the disk is full")
+
+    def is_recorded() -> bool:
+        stored = service.store.job(order.job)
+        return stored is not None and stored.facts.state == "stopped"
+
+    wait_until(is_recorded, "the end to be recorded", 10)
+    user.client.submit(order)
+    assert user.client.job(order.job).state == "stopped"  # only `woodlot jobs resume` goes on with it
+    user.client.resume(order.job)
+    user.client.finish(order.job)
+
+
+def test_an_order_that_was_taken_and_not_begun_begins_when_it_is_sent_again(
+    service: Coordinator, user: ConnectedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(job: str) -> LiveJob | None:
+        raise JournalError("the disk cannot be read")
+
+    order = user.align_order()
+    with monkeypatch.context() as patch:
+        patch.setattr(service, "enqueue", fails)
+        with pytest.raises(WoodlotError):
+            user.client.submit(order)
+    user.client.submit(order)
+    wait_until(lambda: user.client.job(order.job).state == "done", "the job", 20)
+    assert user.client.submit(order).state == "done"
