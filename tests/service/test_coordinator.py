@@ -80,3 +80,33 @@ def test_an_order_that_was_taken_and_not_begun_begins_when_it_is_sent_again(
     user.client.submit(order)
     wait_until(lambda: user.client.job(order.job).state == "done", "the job", 20)
     assert user.client.submit(order).state == "done"
+
+
+# --- the start ---
+
+
+def test_a_job_that_cannot_be_read_keeps_the_coordinator_from_starting(tmp_path: Path) -> None:
+    """It must not be left out in silence; who has gone back to an older version learns of that."""
+    world = World(tmp_path, {})
+    job = "d" * 32
+    with Coordinator(world.coordinator_config()) as made:
+        made.store.add(
+            b"", b"", b"", JobFacts(job=job, kind="align", user="alice", state="queued", version=1, created=0)
+        )
+        made.store._db.execute("UPDATE jobs SET facts = ?", (b'{"of":"a newer version"}',))
+        with pytest.raises(JournalError, match=f"record of job {job} cannot be read"):
+            made.start()
+
+
+def test_what_a_crash_has_left_and_cannot_be_ended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    world = World(tmp_path, {})
+    (tmp_path / "coordinator" / "state" / "models" / ".x-abcdefgh").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("woodlot.data.whole_files.shutil.rmtree", fails)
+        with pytest.raises(JournalError, match=r"cannot be finished .*Permission denied.*; let this user write there"):
+            Coordinator(world.coordinator_config())
+    Coordinator(world.coordinator_config()).close()  # nothing was left locked
+    assert not list((tmp_path / "coordinator" / "state" / "models").iterdir())

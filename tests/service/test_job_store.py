@@ -1,19 +1,23 @@
-"""The coordinator's records where the disk or the process gives way in the middle."""
+"""The coordinator's records where the disk or the process gives way in the middle, or files are not what they were."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
 from woodlot.service import job_store
 from woodlot.service.coordinator_jobs import Kept
+from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.coordinator_revoke import keep_revocation, keep_rows_revocation
 from woodlot.service.job_store import JobStore
 
@@ -71,3 +75,59 @@ def test_a_model_that_another_job_has_replaced_is_not_replaced_again(tmp_path: P
         stored = store.job(OTHER)
         assert stored is not None
         assert stored.untold == ("bank",)  # nor is the leaver told that it has left
+
+
+# --- files that are not what they were ---
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"model":', b"[]", msgspec.json.encode({"from": "a newer version"})])
+def test_a_damaged_model_is_named_and_hides_no_other(
+    tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = msgspec.structs.replace(FACTS, model=NEXT, name="churn")
+    put_model(tmp_path, good)
+    damaged = put_model(tmp_path, FACTS)
+    damaged.write_bytes(data)
+    with closing(JobStore(tmp_path)) as store:
+        with caplog.at_level(logging.WARNING):
+            assert store.models() == [good]
+        assert f"{damaged} is not as it was written" in caplog.text
+        assert store.find_model("churn") == store.find_model(NEXT[:8]) == good
+        for look in (store.model_facts, store.find_model, store.forest, store.is_linear):
+            with pytest.raises(JournalError, match=f"{damaged} is not as it was written .* restore the state folder"):
+                look(MODEL)
+
+
+@pytest.mark.parametrize("facts", [b"{", b'{"job":"1","of":"a newer version"}'])
+def test_a_job_that_cannot_be_read_is_named(tmp_path: Path, facts: bytes) -> None:
+    job = JobFacts(job=OTHER, kind="align", user="alice", state="queued", version=1, created=0.0, parties=("bank",))
+    looks: list[Callable[[JobStore], object]] = [
+        lambda store: store.job(OTHER),
+        lambda store: store.latest(10),
+        lambda store: store.of_user("alice", 10),
+        lambda store: store.open_jobs_of(MODEL),
+    ]
+    with closing(JobStore(tmp_path)) as store:
+        store.add(b"", b"", b"", job)
+        store._db.execute("UPDATE jobs SET facts = ?", (facts,))
+        for look in looks:
+            with pytest.raises(JournalError, match=f"record of job {OTHER} cannot be read .* use the version"):
+                look(store)
+
+
+def test_keys_that_cannot_be_read_are_not_quoted(tmp_path: Path) -> None:
+    with closing(JobStore(tmp_path)) as store:
+        put_model(tmp_path, FACTS)
+        store.keep_keys(MODEL, msgspec.msgpack.encode({"setting": "a secret"}))
+        with pytest.raises(JournalError, match=f"the keys of model {MODEL} are not as they were written") as caught:
+            told_keys(store, MODEL)
+        assert "a secret" not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+
+def test_answers_that_cannot_be_read(tmp_path: Path) -> None:
+    with closing(JobStore(tmp_path)) as store:
+        store.keep_answers(OTHER, np.zeros((2, 1)), np.zeros(2, bool), {})
+        (tmp_path / "answers" / OTHER / "notes.json").write_text("{")
+        with pytest.raises(JournalError, match="restore the state folder"):
+            store.answers(OTHER)

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from woodlot.exceptions import JournalError
+
 _BEGUN = re.compile(r"\..+-[a-z0-9_]{8}")
 _READY = re.compile(r"\.(.+)\.new")
 
@@ -110,7 +112,22 @@ def finish_writing(root: Path) -> None:
     root : Path
         The folder; without it there is nothing to end.
 
+    Raises
+    ------
+    JournalError
+        If it cannot be ended.
+
     """
+    try:
+        _finish_writing(root)
+    except OSError as error:
+        raise JournalError(
+            f"what was being written or erased in {root} cannot be finished ({error}); let this user write there, and "
+            "make room on the disk"
+        ) from error
+
+
+def _finish_writing(root: Path) -> None:
     for folder, names, files in os.walk(root):
         for name in list(names):
             path = Path(folder, name)

@@ -46,7 +46,11 @@ class Agent:
     def _connect(self, config: PartyConfig | MemberConfig, open_job: Callable[[str], Handler]) -> None:
         """Open the journal, and prepare the line; the state folder must be there."""
         self._journal = Journal(config.state / JOURNAL, durable=True)  # its lock: nobody else writes there now
-        finish_writing(config.state)
+        try:
+            finish_writing(config.state)
+        except BaseException:
+            self._journal.close()
+            raise
         self._sessions = Sessions(self.identity.name, open_job, journal=self._journal, limit=config.message_limit)
         self._line = PartyLine(
             str(config.coordinator),

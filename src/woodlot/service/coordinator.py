@@ -74,12 +74,12 @@ class Coordinator:
         file = config.revocation_file
         self.trust = Trust(identity.authority, file if config.revocations is not None or file.exists() else None)
         self.store = JobStore(config.state)
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.store.close)
             self.journal = Journal(config.state / JOURNAL, durable=False)  # its lock: nobody else writes there now
+            stack.callback(self.journal.close)
             finish_writing(config.state)
-        except BaseException:
-            self.store.close()
-            raise
+            stack.pop_all()
         self.live: dict[str, LiveJob] = {}
         self.scorings = Scorings()
         self._known: dict[str, bytes] = self.store.parties()

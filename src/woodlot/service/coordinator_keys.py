@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
-from woodlot.exceptions import ConfigError, DataError, EpochError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.messages.revocable_keys import (
@@ -75,7 +75,12 @@ def _read(store: JobStore, model: str) -> _Stored:
     data = store.keys(model)
     if data is None:
         raise DataError(f"model {model} has no keys; order them first")
-    return from_msgpack(data, _Stored)
+    try:
+        return from_msgpack(data, _Stored)
+    except msgspec.MsgspecError:  # whose words may quote what is secret
+        raise JournalError(
+            f"the keys of model {model} are not as they were written; restore the state folder"
+        ) from None
 
 
 def load_epoch(store: JobStore, model: str) -> Epoch:

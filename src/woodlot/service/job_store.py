@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +30,10 @@ from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
 from woodlot.service.orders import JOB_ID
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 UNFINISHED = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
@@ -138,21 +143,21 @@ class JobStore:
         if row is None:
             return None
         order, signature, certificate, facts, untold = row
-        return StoredJob(order, signature, certificate, _facts(facts), tuple(json.loads(untold)))
+        return StoredJob(order, signature, certificate, _facts(job, facts), _names(job, untold))
 
     def of_user(self, user: str, limit: int) -> list[JobFacts]:
         """The user's jobs, the youngest first."""
         with self._database() as db:
             rows = db.execute(
-                "SELECT facts FROM jobs WHERE user = ? ORDER BY created DESC LIMIT ?", (user, limit)
+                "SELECT job, facts FROM jobs WHERE user = ? ORDER BY created DESC LIMIT ?", (user, limit)
             ).fetchall()
-        return [_facts(facts) for (facts,) in rows]
+        return [_facts(*row) for row in rows]
 
     def latest(self, limit: int) -> list[JobFacts]:
         """The jobs of all users, the youngest first."""
         with self._database() as db:
-            rows = db.execute("SELECT facts FROM jobs ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
-        return [_facts(facts) for (facts,) in rows]
+            rows = db.execute("SELECT job, facts FROM jobs ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
+        return [_facts(*row) for row in rows]
 
     def unfinished(self) -> list[str]:
         """Jobs that were queued or running, the oldest first."""
@@ -163,8 +168,9 @@ class JobStore:
     def open_jobs_of(self, model: str) -> list[JobFacts]:
         """Jobs with a model that have not ended, or can be resumed."""
         with self._database() as db:
-            rows = db.execute("SELECT facts FROM jobs WHERE state IN (?, ?, ?)", (*UNFINISHED, "stopped")).fetchall()
-        return [facts for facts in map(_facts, (data for (data,) in rows)) if facts.model == model]
+            states = (*UNFINISHED, "stopped")
+            rows = db.execute("SELECT job, facts FROM jobs WHERE state IN (?, ?, ?)", states).fetchall()
+        return [facts for row in rows if (facts := _facts(*row)).model == model]
 
     def ended_untold(self) -> list[tuple[str, tuple[str, ...]]]:
         """Jobs that have ended, with the parties that have not been told so."""
@@ -172,7 +178,7 @@ class JobStore:
             rows = db.execute(
                 "SELECT job, untold FROM jobs WHERE state IN (?, ?, ?) AND untold != '[]'", ENDED
             ).fetchall()
-        return [(job, tuple(json.loads(untold))) for job, untold in rows]
+        return [(job, _names(job, untold)) for job, untold in rows]
 
     def told(self, job: str, party: str) -> None:
         """Record that a party has been told of a job's end."""
@@ -180,13 +186,14 @@ class JobStore:
 
     def note_untold(self, job: str, party: str) -> None:
         """Record that somebody beside the parties of a job has to be told of its end."""
-        self._change_untold(job, lambda untold: untold if party in untold else [*untold, party])
+        self._change_untold(job, lambda untold: untold if party in untold else (*untold, party))
 
-    def _change_untold(self, job: str, change: Callable[[list[str]], list[str]]) -> None:
+    def _change_untold(self, job: str, change: Callable[[tuple[str, ...]], Collection[str]]) -> None:
         with self._database() as db:
             row = db.execute("SELECT untold FROM jobs WHERE job = ?", (job,)).fetchone()
             if row is not None:
-                db.execute("UPDATE jobs SET untold = ? WHERE job = ?", (json.dumps(change(json.loads(row[0]))), job))
+                untold = change(_names(job, row[0]))
+                db.execute("UPDATE jobs SET untold = ? WHERE job = ?", (json.dumps(untold), job))
 
     # --- parties ---
 
@@ -265,11 +272,14 @@ class JobStore:
         return path.read_text(encoding="utf-8") if JOB_ID.fullmatch(job) and path.is_file() else None
 
     def models(self) -> list[ModelFacts]:
-        """All models that are in use, the youngest first."""
-        folders = sorted((self.folder / "models").glob("[!.]*/facts.json"))
-        found = [from_json(path.read_bytes(), ModelFacts) for path in folders]
-        facts = [model for model in found if not model.replaced_by]
-        return sorted(facts, key=lambda model: -model.created)
+        """All models that are in use, the youngest first; without those that cannot be read, which the log names."""
+        facts = []
+        for path in sorted((self.folder / "models").glob("[!.]*/facts.json")):
+            try:
+                facts.append(_model_facts(path))
+            except JournalError as error:  # the other models are as good as ever
+                logger.warning("a model is left out: %s", error)
+        return sorted((model for model in facts if not model.replaced_by), key=lambda model: -model.created)
 
     def find_model(self, name: str) -> ModelFacts:
         """The model of this id or name, the youngest of several; or whose id begins so."""
@@ -289,7 +299,7 @@ class JobStore:
         path = self._model(model) / "facts.json"
         if not JOB_ID.fullmatch(model) or not path.is_file():  # nor is a path that leads elsewhere a model
             raise _no_model(model)
-        return from_json(path.read_bytes(), ModelFacts)
+        return _model_facts(path)
 
     def forest(self, model: str) -> StoredForest:
         """The coordinator's part of a model."""
@@ -395,7 +405,8 @@ class JobStore:
         if not folder.is_dir():
             raise DataError(f"job {job} has no answers here")
         outputs, uncertain = _stored(folder / "answers.npz", "outputs", "uncertain")
-        return outputs, uncertain, json.loads((folder / "notes.json").read_text())
+        with _as_written(folder / "notes.json") as path:
+            return outputs, uncertain, json.loads(path.read_text())
 
     def _replace(self, target: Path, fill: Callable[[Path], None]) -> None:
         """Write a folder at once or not at all."""
@@ -412,18 +423,44 @@ class JobStore:
             raise JournalError(f"{folder} cannot be erased ({error}); let this user write there") from error
 
 
-def _stored(path: Path, *names: str) -> list[NDArray[Any]]:
-    """Arrays that this store has written."""
+@contextmanager
+def _as_written(path: Path) -> Iterator[Path]:
+    """Turn what is wrong with a file that this store has written into an error that says what to do."""
     try:
-        arrays = read_arrays(path)
-        return [arrays[name] for name in names]
+        yield path
     except (OSError, ValueError, KeyError) as error:
         raise JournalError(f"{path} is not as it was written ({error}); restore the state folder") from None
+
+
+def _stored(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Arrays that this store has written."""
+    with _as_written(path):
+        arrays = read_arrays(path)
+        return [arrays[name] for name in names]
+
+
+def _model_facts(path: Path) -> ModelFacts:
+    with _as_written(path):
+        return from_json(path.read_bytes(), ModelFacts)
 
 
 def _no_model(name: str) -> DataError:
     return DataError(f"there is no model {name!r} here; `woodlot models list` shows those there are")
 
 
-def _facts(data: bytes) -> JobFacts:
-    return from_json(data, JobFacts)
+def _facts(job: str, data: bytes) -> JobFacts:
+    return _recorded(job, data, JobFacts)
+
+
+def _names(job: str, text: str) -> tuple[str, ...]:
+    return _recorded(job, text.encode(), tuple[str, ...])
+
+
+def _recorded(job: str, data: bytes, kind: type[T]) -> T:
+    try:
+        return from_json(data, kind)
+    except msgspec.MsgspecError as error:
+        raise JournalError(
+            f"the record of job {job} cannot be read ({error}); use the version of Woodlot that has written it, or "
+            "restore the state folder"
+        ) from None
