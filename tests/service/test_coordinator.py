@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from processes import small_tables, wait_until
-from small_jobs import user_of
-from world import World, running
+from small_jobs import PARTIES, train_order, user_of
+from world import POLICY, World, running
 
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import JournalError, WoodlotError
+from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.protocols.messages.scores import OpenScoring
 from woodlot.service import coordinator
 from woodlot.service.coordinator import Coordinator
 from woodlot.service.live import LiveJob
+from woodlot.service.party_jobs import PartyJob
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(coordinator, "HOUSEKEEPING_SECONDS", 0.1)
-    with running(World(tmp_path, small_tables())) as made:
+    made = World(tmp_path, small_tables())
+    for party in PARTIES:
+        made.settings[party]["policy"] = {**POLICY, "protocols": ["align", "train", "score"]}
+    with running(made):
         yield made
 
 
@@ -110,3 +118,37 @@ def test_what_a_crash_has_left_and_cannot_be_ended_is_told(tmp_path: Path, monke
             Coordinator(world.coordinator_config())
     Coordinator(world.coordinator_config()).close()  # nothing was left locked
     assert not list((tmp_path / "coordinator" / "state" / "models").iterdir())
+
+
+# --- the end ---
+
+
+def test_the_end_waits_for_no_party(
+    world: World, service: Coordinator, user: ConnectedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scoring is being opened at a party that is there, and takes its time."""
+    model = user.client.finish(user.client.submit(train_order(user)).job).model
+    at_work, go_on = threading.Event(), threading.Event()
+    handle = PartyJob.handle
+
+    def handle_slowly(self: PartyJob, message: Message) -> Message:
+        if isinstance(message, OpenScoring):
+            at_work.set()
+            go_on.wait(60)
+        return handle(self, message)
+
+    monkeypatch.setattr(PartyJob, "handle", handle_slowly)
+    closing = threading.Thread(target=service.close, daemon=True)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(user.scoring, model)
+        try:
+            assert at_work.wait(30)
+            closing.start()
+            closing.join(10)
+            assert not closing.is_alive()
+        finally:
+            go_on.set()
+            closing.join()
+            world.coordinator = None
+            user.close()
+    assert isinstance(opening.exception(), WoodlotError)

@@ -132,8 +132,8 @@ class Coordinator:
         self._closing.set()
         for live in list(self.live.values()):
             live.release()
+        self.hub.close()  # before the scorings: one that is being opened waits for parties, however long they take
         self.scorings.close()
-        self.hub.close()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
