@@ -371,3 +371,50 @@ def test_a_drop_out_in_the_middle_is_the_same_after_a_restart_of_everybody(tmp_p
         assert kinds_of == ["SumsIntroduced", "SumsStarted", "MaskedVector", "Away"]
     finally:
         federation.close()
+
+
+class Disk:
+    """What a loss of power leaves of a journal: its files after the last commit that has waited for the disk."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._path = journal.path
+        self._files: dict[Path, bytes] = {}
+        self._waits = self._committed = False
+        assert journal._writer is not None
+        journal._writer.set_trace_callback(self._notice)
+
+    def _notice(self, statement: str) -> None:
+        if self._committed:
+            self._files = {path: path.read_bytes() for path in self._paths()}
+        if statement.startswith("PRAGMA synchronous ="):
+            self._waits = statement.endswith("FULL")
+        self._committed = statement == "COMMIT" and self._waits
+
+    def _paths(self) -> list[Path]:
+        return [path for path in (self._path, Path(f"{self._path}-wal")) if path.exists()]
+
+    def lose_power(self) -> Journal:
+        for path in self._paths():
+            path.unlink()
+        for path, data in self._files.items():
+            path.write_bytes(data)
+            path.chmod(0o600)
+        return Journal(self._path, durable=False)
+
+
+@pytest.mark.parametrize("since", [4, 5])
+def test_a_loss_of_power_does_not_take_that_a_client_was_away(tmp_path: Path, since: int) -> None:
+    """The others have gone on without it, and what they were asked cannot be asked otherwise."""
+    federation = Federation(tmp_path, {"cedar": since}, set())
+    try:
+        disk = Disk(federation.journals["coordinator"])
+        found, session = federation.run()
+        assert session.left == {"cedar": "it was away"}
+        n_records = len(federation.journals["coordinator"].job(JOB).records())
+        federation.journals["coordinator"].close()
+        federation.journals["coordinator"] = disk.lose_power()
+        assert len(federation.journals["coordinator"].job(JOB).records()) < n_records  # the last replies are gone
+        federation.away = {}
+        assert federation.run()[0] == found
+    finally:
+        federation.close()

@@ -17,7 +17,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from sqlite3 import Connection, Error, IntegrityError
 from types import TracebackType
@@ -25,7 +25,7 @@ from typing import Any, Self, TypeVar
 
 from woodlot.exceptions import JournalError
 from woodlot.runtime.audit import Disclosures
-from woodlot.runtime.journal_file import FileLock, connect_reader, connect_writer, explained
+from woodlot.runtime.journal_file import FileLock, connect_reader, connect_writer, explained, synced
 from woodlot.runtime.journal_records import COLUMNS, END, START, Entry, Record, disclosure, link
 
 __all__ = ["Entry", "JobJournal", "Journal", "Record"]
@@ -47,7 +47,8 @@ class Journal:
         The file; it is made when it does not exist.
     durable : bool
         Whether a record that was appended survives a loss of power, as a party's must. Without, it still
-        survives a crash of the process; a coordinator can ask its parties again for what is lost.
+        survives a crash of the process; a coordinator can ask its parties again for what is lost, save for what
+        it appends as ``lasting``.
 
     Raises
     ------
@@ -168,20 +169,21 @@ class Journal:
                         self._idle.append(connection)
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self, *, lasting: bool = False) -> Iterator[Connection]:
         """One transaction: what is written in it is there as a whole, or not at all."""
         with explained(self.path), self._write_lock:
             if self._writer is None:
                 raise JournalError(f"journal {self.path} is {'closed' if self._closed else 'open for reading only'}")
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._writer
-                self._writer.execute("COMMIT")
-            except BaseException:
-                if self._writer.in_transaction:
-                    with suppress(Error):  # the first error says more
-                        self._writer.execute("ROLLBACK")
-                raise
+            with synced(self._writer) if lasting else nullcontext():
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._writer
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    if self._writer.in_transaction:
+                        with suppress(Error):  # the first error says more
+                            self._writer.execute("ROLLBACK")
+                    raise
 
 
 class JobJournal:
@@ -191,7 +193,9 @@ class JobJournal:
         self.name = name
         self._journal = journal
 
-    def append(self, entries: Sequence[Entry], also: Callable[[Connection], None] | None = None) -> None:
+    def append(
+        self, entries: Sequence[Entry], also: Callable[[Connection], None] | None = None, *, lasting: bool = False
+    ) -> None:
         """Record some messages, all or none; when this returns they are recorded.
 
         Parameters
@@ -200,6 +204,8 @@ class JobJournal:
             The messages.
         also : callable, optional
             Writes to tables of its own in the same transaction. What it raises undoes everything.
+        lasting : bool
+            Whether these records, and all before them, survive a loss of power also where the journal is not durable.
 
         Raises
         ------
@@ -209,7 +215,7 @@ class JobJournal:
 
         """
         now = time.time_ns()
-        with self._journal._writing() as connection:
+        with self._journal._writing(lasting=lasting) as connection:
             count, head = self._head(connection)
             if self._has_ended(connection):
                 raise JournalError(f"job {self.name} has ended: nothing more is recorded for it")

@@ -124,6 +124,17 @@ def connect_writer(path: Path, *, durable: bool) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def synced(connection: sqlite3.Connection) -> Iterator[None]:
+    """Have the transactions in between, and with them all before, reach the disk when they are committed."""
+    (usual,) = connection.execute("PRAGMA synchronous").fetchone()
+    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA synchronous = {usual}")
+
+
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Open a journal for reading."""
     connection = _connect(path, "ro")

@@ -106,8 +106,9 @@ class CarriedDriver:
     recorded that a resumed run would not repeat. A refusal is a reply like any other and stops nothing.
 
     A round that can spare parties (see `Sparing`) goes on without those that stay away or are `Unanswered`. That
-    they did not answer is recorded in the place of their replies, before the protocol sees it: so a resumed run
-    does without them too, whoever is back by then. They are not asked again, since they have missed a request.
+    they did not answer is recorded in the place of their replies, before the protocol sees it, and survives a loss
+    of power, for nobody could be asked for it: so a resumed run does without them too, whoever is back by then.
+    They are not asked again, since they have missed a request.
 
     Parameters
     ----------
@@ -285,7 +286,9 @@ class CarriedDriver:
         # Of the request the digest is enough: the protocol makes it again.
         asked = Entry(Role.coordinator.value, party, number, kind, len(sent), digest, None)
         keep = not message.repeatable
-        self._journal.append([asked, Entry.of(party, Role.coordinator, number, type(reply).__name__, data, keep=keep)])
+        answered = Entry.of(party, Role.coordinator, number, type(reply).__name__, data, keep=keep)
+        # A reply that is lost is asked for again; a party that is back would answer what others have done without.
+        self._journal.append([asked, answered], lasting=isinstance(reply, Unanswered))
 
     def _note(self, travel: Travel | None) -> None:
         if self.ledger is not None and travel is not None:
