@@ -590,7 +590,7 @@ def test_a_job_waits_is_detached_from_and_cancelled(second: tuple[World, Path]) 
     ordered = told("train", job_file, "--detach")
     job = ordered["job"][:9]
     assert ordered["state"] in ("queued", "running")
-    wait_for(job, job_file, state="running", waiting_for=["shop"])
+    wait_for(job, job_file, state="queued", waiting_for=["shop"])
     assert re.search(r"shop +away", say("parties", "--job", job_file))
     assert "waiting for shop" in say("jobs", "--job", job_file)
     terminal = Terminal("jobs", "attach", job, "--job", job_file)

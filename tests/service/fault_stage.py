@@ -69,10 +69,10 @@ class Stage:
 
 
 @contextmanager
-def stage_of(root: Path, patience: float = 60.0) -> Iterator[Stage]:
-    """A stage; patience is how long jobs wait for a party that is away, in seconds."""
+def stage_of(root: Path, patience: float = 60.0, **settings: Any) -> Iterator[Stage]:
+    """A stage; patience is how long jobs wait for a party that is away, in seconds; settings are the coordinator's."""
     world = World(root, small_tables())
-    world.coordinator_settings = {"wait_for_parties": patience}
+    world.coordinator_settings = {"wait_for_parties": patience} | settings
     with processes(world) as running:
         running.wait_connected()
         with user_of(world) as alice:

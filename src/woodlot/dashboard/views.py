@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from cryptography import x509
 
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
@@ -188,7 +189,12 @@ class CoordinatorView(StateView):
         stored = self.store.job(job)
         if stored is None:
             raise DataError(f"there is no job {job!r} here")
-        return stored.facts
+        facts = stored.facts
+        if facts.state == "queued":  # for whom it waits is not on the disk, but who is there
+            connected = self.store.presence()[1]
+            away = tuple(party for party in facts.parties if party not in connected)
+            facts = msgspec.structs.replace(facts, waiting_for=away)
+        return facts
 
     def scored(self, model: str) -> list[JobFacts]:
         """Predictions of a model by all its parties that a label holder has scored, the youngest first."""

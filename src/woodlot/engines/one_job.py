@@ -56,6 +56,10 @@ class EngineCoordinator(Coordinator):
         """Who can be reached."""
         return self._parties
 
+    def present(self) -> Collection[str]:
+        """Who can be reached: the engine has no others."""
+        return self._parties
+
     def run(self, signed: SignedOrder) -> JobFacts:
         """Run an order to its end, or as far as it goes: from its journal, if it was begun before.
 
@@ -69,9 +73,8 @@ class EngineCoordinator(Coordinator):
         away = [party for party in signed.content.parties if party not in self._parties]
         if away:
             raise DataError(f"{', '.join(away)} cannot be reached in this run; those there are: {list(self._parties)}")
-        if self.enqueue(job) is not None:
-            self._queue.put(None)
-            self._work()
+        if self.enqueue(job) is not None and (live := self._queue.take(wait=False)) is not None:
+            self._work_on(live.facts.job)
         stored = self.store.job(job)
         if stored is None:
             raise DataError(f"job {job} is not recorded")

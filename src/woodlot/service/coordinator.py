@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -36,6 +35,7 @@ from woodlot.service.coordinator_news import Messenger
 from woodlot.service.coordinator_revoke import Revocation, check_no_other
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
 from woodlot.service.identity import Identity, Trust
+from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.order_seal import check_order, read_order
@@ -48,7 +48,7 @@ JOURNAL = "journal.sqlite"
 SCORE = "score"
 """The kind of a job that stays open; see `woodlot.service.coordinator_scores`."""
 MAX_UNFINISHED = 200
-"""Jobs of one user that wait or run at the same time: those of others wait behind them."""
+"""Jobs of one user that wait or run at the same time."""
 
 HOUSEKEEPING_SECONDS = 5.0
 
@@ -85,7 +85,7 @@ class Coordinator:
         self._known: dict[str, bytes] = self.store.parties()
         self._lock = threading.Lock()
         self._taking = threading.Lock()
-        self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._queue = JobQueue(self.present, config.wait_for_parties)
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         self._messenger = Messenger(self.store, self.carrier, self._closing)
@@ -109,6 +109,7 @@ class Coordinator:
         self.store.note_presence({})
         for number in range(self.config.max_running_jobs):
             self._spawn(self._work, f"woodlot-job-{number}")
+        self._spawn(self._keep_turns, "woodlot-queue")
         self._spawn(self._keep_house, "woodlot-housekeeping")
         logger.info("listening on %s, port %d", self.config.listen.host, port)
         return port
@@ -134,8 +135,7 @@ class Coordinator:
             live.release()
         self.hub.close()  # before the scorings: one that is being opened waits for parties, however long they take
         self.scorings.close()
-        for _ in self._threads:
-            self._queue.put(None)
+        self._queue.close()
         for thread in self._threads:
             thread.join()
         self._messenger.close()
@@ -173,6 +173,10 @@ class Coordinator:
     def joined(self) -> Collection[str]:
         """Parties that were ever there."""
         return self.store.parties()
+
+    def present(self) -> Collection[str]:
+        """Parties that are there now."""
+        return self.hub.connected()
 
     # --- jobs ---
 
@@ -233,7 +237,7 @@ class Coordinator:
         if live.facts.kind == SCORE:  # it waits for nobody's training
             self.scorings.pool.submit(self._work_on, job)
         else:
-            self._queue.put(job)
+            self._queue.put(live)
         return live
 
     def cancel(self, job: str) -> None:
@@ -257,8 +261,14 @@ class Coordinator:
             self.live.pop(job, None)
 
     def _work(self) -> None:
-        while (job := self._queue.get()) is not None and not self._closing.is_set():
-            self._work_on(job)
+        while (live := self._queue.take()) is not None and not self._closing.is_set():
+            self._work_on(live.facts.job)
+
+    def _keep_turns(self) -> None:
+        """End jobs that wait for a party in vain or were cancelled, and have others give way."""
+        while not self._closing.wait(LOOK_SECONDS):
+            for live, ended in self._queue.look():
+                self._finish(live.facts.job, live, ended)
 
     def _work_on(self, job: str) -> None:
         live = self.live[job]
@@ -271,6 +281,9 @@ class Coordinator:
             ended = {"state": "failed", "error": f"internal error ({type(error).__name__}); see the log"}
         if ended is None or (self._closing.is_set() and ended["state"] != "done"):
             return  # a scoring that is open; or as it was, to go on at the next start
+        if ended["state"] in ("stopped", "failed") and self._queue.put_back(job):
+            return  # it has given way
+        self._queue.leave(job)
         self._finish(job, live, ended)
 
     def _finish(self, job: str, live: LiveJob, ended: dict[str, Any]) -> None:
@@ -304,6 +317,7 @@ class Coordinator:
         if isinstance(order, ScoreOrder):
             patience = min(patience, PATIENCE_SECONDS)
         carrier = self.carrier(job, wait_seconds=patience, on_waiting=watch.waiting, cancelled=live.cancelled)
+        self._queue.begin(job, carrier, getattr(getattr(order, "plan", None), "spare_after", None))
         try:
             with ExitStack() as stack:
                 driver = stack.enter_context(

@@ -27,6 +27,15 @@ class Cancelled(LocalProtocolError):  # noqa: N818 - nothing has gone wrong
     """The caller's own side has called the work off."""
 
 
+def away_too_long(late: tuple[str, ...], seconds: float, limit: float) -> PartyAwayError:
+    """The error when parties were away for longer than a job waits; the first of them for so many seconds."""
+    return PartyAwayError(
+        f"party {late[0]!r} was not connected for {seconds:.1f} s, and the limit is {limit:g} s; start its agent, then "
+        "resume the job",
+        late,
+    )
+
+
 class PartyLink:
     """One open connection of a party. All of it runs in the event loop."""
 
@@ -250,11 +259,7 @@ class HubCarrier:
                     self._on_waiting(missing)
             late = tuple(party for party in missing if away[party] >= limit)
             if late:
-                raise PartyAwayError(
-                    f"party {late[0]!r} was not connected for {away[late[0]]:.1f} s, and the limit is "
-                    f"{limit:g} s; start its agent, then resume the job",
-                    late,
-                )
+                raise away_too_long(late, away[late[0]], limit)
         return outcomes
 
     def _check_open(self) -> None:
