@@ -245,17 +245,15 @@ def find_job(client: Client, beginning: str) -> str:
     """The id of the user's job that begins so."""
     if len(beginning) == WHOLE:
         return beginning
-    return unique([facts.job for facts in client.jobs()], beginning, "job", "woodlot jobs")
+    return unique([facts.job for facts in client.all_jobs()], beginning, "job", "woodlot jobs --all")
 
 
 def find_model(client: Client, name: str) -> ModelFacts:
     """The model of this name, the youngest of several, or whose id begins so."""
     models = client.models()
     named = [model for model in models if name in (model.name, model.model)]
-    if named:
-        return named[0]
-    known = {model.model: model for model in models}
-    return known[unique(list(known), name, "model", "woodlot models list")]
+    found = named[0].model if named else unique([m.model for m in models], name, "model", "woodlot models list")
+    return client.find_model(found)
 
 
 def unique(ids: Sequence[str], beginning: str, what: str, listing: str) -> str:

@@ -49,6 +49,7 @@ def listed(
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     job: JobFileOption = None,
+    every: Annotated[bool, typer.Option("--all", help="List all, not only the youngest 200.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List your jobs, the youngest first; attach to one, cancel, resume or show it."""
@@ -56,7 +57,7 @@ def listed(
         refuse_options_before(ctx, "woodlot jobs attach JOB --json")
         return
     with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
-        known = client.jobs()
+        known = list(client.all_jobs()) if every else client.jobs()
     if as_json:
         print_json({"jobs": [plain(facts) for facts in known]})
         return

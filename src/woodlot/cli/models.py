@@ -64,7 +64,8 @@ def listed(
     with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
         known = client.models()
     if as_json:
-        print_json({"models": [plain(model) for model in known]})
+        accounts = ("disclosure", "cost")  # `show` has them: they would make up most of the list
+        print_json({"models": [{k: v for k, v in plain(m).items() if k not in accounts} for m in known]})
         return
     from woodlot.cli import _show
 

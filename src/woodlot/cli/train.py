@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ from woodlot.cli._client import (
     reporting,
 )
 from woodlot.cli._forest import is_linear, parse_settings
-from woodlot.exceptions import ConfigError
+from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
@@ -265,7 +266,10 @@ def say_trained(
     client: Client, facts: JobFacts, access: Access, *, as_json: bool, config: JobConfig | None = None
 ) -> None:
     """The outcome of a training, and what one may do with it."""
-    model = next((m for m in client.models() if m.model == facts.model), None) if facts.state == "done" else None
+    model = None
+    if facts.state == "done":
+        with suppress(DataError):  # a party has left it already
+            model = client.find_model(facts.model)
     if not finish(facts, access, as_json=as_json, more={"forest": None if model is None else plain(model)}):
         return
     if model is not None:

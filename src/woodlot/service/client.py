@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 ENDED = ("done", "failed", "cancelled", "stopped")
 """States in which a job does not move by itself."""
+JOBS_LISTED = 200
+"""Jobs that are listed unless more are asked for."""
 _WAIT = 10.0
 
 
@@ -169,9 +172,19 @@ class Client:
         """How a job stands."""
         return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts
 
-    def jobs(self) -> Sequence[msg.JobFacts]:
-        """The user's jobs, the youngest first."""
-        return self.ask(msg.ListJobs(), msg.JobList).jobs
+    def jobs(self, limit: int = JOBS_LISTED) -> Sequence[msg.JobFacts]:
+        """The user's youngest jobs, the youngest first."""
+        return list(islice(self.all_jobs(limit), limit))
+
+    def all_jobs(self, at_once: int = 1 << 30) -> Iterator[msg.JobFacts]:
+        """All jobs of the user, the youngest first; they are asked for as they are needed, so many at a time."""
+        below = None
+        while True:
+            page = self.ask(msg.ListJobs(below=below, limit=at_once), msg.JobList)
+            yield from page.jobs
+            if not page.more or not page.jobs:
+                return
+            below = (page.jobs[-1].created, page.jobs[-1].job)
 
     def cancel(self, job: str) -> msg.JobFacts:
         """End a job."""
@@ -198,8 +211,13 @@ class Client:
         return receipt
 
     def models(self) -> Sequence[msg.ModelFacts]:
-        """All models, the youngest first."""
-        return self.ask(msg.ListModels(), msg.ModelList).models
+        """All models, the youngest first; what each has cost and who saw what is told by `find_model`."""
+        models: list[msg.ModelFacts] = []
+        page = self.ask(msg.ListModels(), msg.ModelList)
+        while page.more and page.models:
+            models += page.models
+            page = self.ask(msg.ListModels(below=(models[-1].created, models[-1].model)), msg.ModelList)
+        return [*models, *page.models]
 
     def find_model(self, name: str) -> msg.ModelFacts:
         """A model by its id, by the beginning of its id, or by the name that its user gave it (the youngest such)."""

@@ -5,7 +5,6 @@ Relative paths are relative to the file that names them. ``docs/configuration.md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -24,6 +23,7 @@ from woodlot.service.settings import (
     Section,
     Size,
     anchored,
+    check_model_name,
     convert,
     read_toml,
     refuse_missing,
@@ -315,8 +315,8 @@ class JobSettings(Section, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "parties", tuple(self.tables))
         if self.parties is not None:
             self._check_parties(party, self.parties)
-        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", self.name):
-            raise ValueError(f"name {self.name!r} must be up to 64 letters, digits, dots, dashes and underscores")
+        if self.name is not None:
+            check_model_name(self.name)
 
     def _check_parties(self, holder: str | None, parties: tuple[str, ...]) -> None:
         if len(set(parties)) < len(parties) or not parties:

@@ -29,6 +29,7 @@ from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
+from woodlot.service.allowance import Allowance
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.coordinator_news import Messenger
@@ -80,6 +81,7 @@ class Coordinator:
             stack.callback(self.journal.close)
             finish_writing(config.state)
             stack.pop_all()
+        self._allowance = Allowance(self.store)
         self.live: dict[str, LiveJob] = {}
         self.scorings = Scorings()
         self._known: dict[str, bytes] = self.store.parties()
@@ -192,7 +194,7 @@ class Coordinator:
         order, user = check_order(data, signature, certificate, self.trust)
         known = self.store.job(order.job)
         if known is not None:
-            if known.order != data or known.facts.user != user:
+            if not known.is_of(data) or known.facts.user != user:
                 raise PolicyError("there is another job of this name")
             return order.job
         if sum(live.facts.user == user for live in self.live.copy().values()) >= MAX_UNFINISHED:
@@ -215,6 +217,7 @@ class Coordinator:
         with self._taking:
             if isinstance(order, Revocation):
                 check_no_other(self.store, order)
+            self._allowance.take(user, len(data) + len(signature) + len(certificate))
             self.store.add(data, signature, certificate, facts)
         logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user)
         return order.job

@@ -69,7 +69,8 @@ class Messenger:
         stored = self._store.job(job)
         if stored is None:
             return
-        if party == getattr(read_order(stored.order), "leaver", None):
+        # The orders of others may be gone.
+        if stored.facts.kind.startswith("revoke") and party == getattr(read_order(stored.order), "leaver", None):
             notice = msg.LeaveNotice(order=stored.order, signature=stored.signature, certificate=stored.certificate)
             try:
                 self._ask(party, job, notice)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import sqlite3
@@ -39,6 +41,9 @@ UNFINISHED = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
 """States that a job never leaves. "stopped" is neither: it can be resumed."""
 
+_NEEDS_ORDER = ("train", "predict", "revoke")
+"""How kinds begin whose orders are looked at after they are done: what a model was grown by, what was left out."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     job TEXT PRIMARY KEY, user TEXT NOT NULL, state TEXT NOT NULL, created REAL NOT NULL,
@@ -64,6 +69,10 @@ class StoredJob(NamedTuple):
     certificate: bytes
     facts: JobFacts
     untold: tuple[str, ...]
+
+    def is_of(self, order: bytes) -> bool:
+        """Whether this is what was ordered; of an order that nobody needs any more only the digest is kept."""
+        return self.order in (order, _digest(order))
 
 
 class JobStore:
@@ -127,12 +136,16 @@ class JobStore:
             )  # fmt: skip
 
     def update(self, facts: JobFacts) -> None:
-        """Record how a job stands."""
+        """Record how a job stands; if it has ended and its order is needed no more, a digest takes its place."""
         with self._database() as db:
             db.execute(
                 "UPDATE jobs SET state = ?, facts = ? WHERE job = ?",
                 (facts.state, msgspec.json.encode(facts), facts.job),
             )
+            if facts.state in ENDED and not _needs_order(facts):
+                row = db.execute("SELECT order_data FROM jobs WHERE job = ?", (facts.job,)).fetchone()
+                if row is not None and not row[0].startswith(_DROPPED):
+                    db.execute("UPDATE jobs SET order_data = ? WHERE job = ?", (_digest(row[0]), facts.job))
 
     def job(self, job: str) -> StoredJob | None:
         """A job, None if it is unknown."""
@@ -145,13 +158,26 @@ class JobStore:
         order, signature, certificate, facts, untold = row
         return StoredJob(order, signature, certificate, _facts(job, facts), _names(job, untold))
 
-    def of_user(self, user: str, limit: int) -> list[JobFacts]:
-        """The user's jobs, the youngest first."""
+    def of_user(self, user: str, limit: int, below: tuple[float, str] | None = None) -> list[JobFacts]:
+        """The user's jobs, the youngest first: all, or those below one (when it was ordered, and its id)."""
+        created, job = below or (math.inf, "")
         with self._database() as db:
             rows = db.execute(
-                "SELECT job, facts FROM jobs WHERE user = ? ORDER BY created DESC LIMIT ?", (user, limit)
+                "SELECT job, facts FROM jobs WHERE user = ? AND created <= ? AND (created < ? OR job < ?) "
+                "ORDER BY created DESC, job DESC LIMIT ?",
+                (user, created, created, job, limit),
             ).fetchall()
         return [_facts(*row) for row in rows]
+
+    def bytes_of_user(self, user: str, since: float) -> int:
+        """What the user's jobs since then take up here, in bytes."""
+        with self._database() as db:
+            row = db.execute(
+                "SELECT sum(length(order_data) + length(signature) + length(certificate) + length(facts)) FROM jobs "
+                "WHERE user = ? AND created >= ?",
+                (user, since),
+            ).fetchone()
+        return row[0] or 0
 
     def latest(self, limit: int) -> list[JobFacts]:
         """The jobs of all users, the youngest first."""
@@ -279,7 +305,8 @@ class JobStore:
                 facts.append(_model_facts(path))
             except JournalError as error:  # the other models are as good as ever
                 logger.warning("a model is left out: %s", error)
-        return sorted((model for model in facts if not model.replaced_by), key=lambda model: -model.created)
+        in_use = [model for model in facts if not model.replaced_by]
+        return sorted(in_use, key=lambda model: (model.created, model.model), reverse=True)
 
     def find_model(self, name: str) -> ModelFacts:
         """The model of this id or name, the youngest of several; or whose id begins so."""
@@ -446,6 +473,21 @@ def _model_facts(path: Path) -> ModelFacts:
 
 def _no_model(name: str) -> DataError:
     return DataError(f"there is no model {name!r} here; `woodlot models list` shows those there are")
+
+
+_DROPPED = b"sha256:"
+
+
+def _digest(order: bytes) -> bytes:
+    """What is kept in the place of an order: no order begins so."""
+    return _DROPPED + hashlib.sha256(order).hexdigest().encode()
+
+
+def _needs_order(facts: JobFacts) -> bool:
+    """Whether the order of a job that has ended may still be looked at."""
+    if facts.kind.startswith("revoke"):  # it is the notice to the leaver
+        return True
+    return facts.state == "done" and facts.kind.startswith(_NEEDS_ORDER) and facts.kind != "predict-encrypted"
 
 
 def _facts(job: str, data: bytes) -> JobFacts:

@@ -8,15 +8,23 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
+from woodlot.exceptions import DataError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan, Task
+from woodlot.service.settings import check_model_name
 from woodlot.trees.predict import Vote
 
 MAX_REQUEST_BYTES = 3_000_000
 """The largest encrypted request, in bytes: every member is brought the order that it is part of, in a header."""
+
+MAX_SETTINGS_BYTES = 1 << 16
+"""The longest settings of an estimator: they are kept with the model, and listed."""
+
+MAX_PARTIES = 256
+"""Parties of one job: what is told of it names them all, some of them several times."""
 
 JOB_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -56,8 +64,18 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     job: JobId
     created: float
-    parties: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    parties: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MAX_PARTIES)]
     sealed: dict[str, bytes]
+
+    def __post_init__(self) -> None:
+        name, settings = getattr(self, "name", ""), getattr(self, "settings", "")
+        try:
+            if name:
+                check_model_name(name)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+        if (n_bytes := len(settings.encode())) > MAX_SETTINGS_BYTES:
+            raise DataError(f"the settings have {n_bytes:,} bytes, and {MAX_SETTINGS_BYTES:,} are taken at most")
 
     @property
     def kind(self) -> str:

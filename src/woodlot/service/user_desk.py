@@ -25,6 +25,7 @@ from woodlot.runtime.peers import Peer
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.coordinator_scores import CLOSED
 from woodlot.service.job_store import ENDED, UNFINISHED, StoredJob
+from woodlot.service.listing import brief_job, brief_model, page_of
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator import Coordinator
@@ -35,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 MAX_WAIT = 30.0
 """The longest that a user's question waits for news, in seconds."""
-MAX_JOBS = 200
-"""Jobs in one list."""
+MAX_LISTED = 1_000
+"""Jobs or models on one page of a list."""
 
 
 class UserDesk:
@@ -100,9 +101,12 @@ class UserDesk:
         return _then(news, lambda: msg.JobStatus(facts=news.result()))
 
     def _on_ListJobs(self, user: Peer, request: msg.ListJobs) -> Message:
-        stored = self._coordinator.store.of_user(user.name, MAX_JOBS)
-        live = self._coordinator.live
-        return msg.JobList(jobs=tuple(live[f.job].facts if f.job in live else f for f in stored))
+        limit = min(max(request.limit, 1), MAX_LISTED)
+        stored = self._coordinator.store.of_user(user.name, limit + 1, request.below)
+        live = self._coordinator.live.copy()
+        now = (live[facts.job].facts if facts.job in live else facts for facts in stored)
+        jobs, more = page_of(map(brief_job, now), limit)
+        return msg.JobList(jobs=jobs, more=more)
 
     def _on_CancelJob(self, user: Peer, request: msg.CancelJob) -> Message:
         if self._own(user, request.job).facts.state in ENDED:
@@ -187,7 +191,11 @@ class UserDesk:
         )
 
     def _on_ListModels(self, user: Peer, request: msg.ListModels) -> Message:
-        return msg.ModelList(models=tuple(self._coordinator.store.models()))
+        models = self._coordinator.store.models()
+        if request.below is not None:
+            models = [model for model in models if (model.created, model.model) < request.below]
+        page, more = page_of(map(brief_model, models), MAX_LISTED)
+        return msg.ModelList(models=page, more=more)
 
     def _on_FindModel(self, user: Peer, request: msg.FindModel) -> Message:
         return msg.ModelList(models=(self._coordinator.store.find_model(request.name),))

@@ -200,9 +200,11 @@ class AskJob(Message):
 
 
 class ListJobs(Message):
-    """Asks for the user's jobs."""
+    """Asks for the user's jobs, the youngest first: those below one (when it was ordered, and its id)."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at its jobs", "clear")
+    below: tuple[float, str] | None = None
+    limit: int = 200
 
 
 class CancelJob(Message):
@@ -277,10 +279,11 @@ class JobStatus(Message):
 
 
 class JobList(Message):
-    """The user's jobs."""
+    """Some of the user's jobs, and whether there are more."""
 
     discloses: ClassVar = Disclosure(*TO_USER, "progress, bytes and outcome of the user's own jobs", "clear")
     jobs: tuple[JobFacts, ...]
+    more: bool = False
 
 
 class AskFederation(Message):
@@ -305,9 +308,10 @@ class FederationFacts(Message):
 
 
 class ListModels(Message):
-    """Asks for the models that the coordinator keeps."""
+    """Asks for the models that the coordinator keeps, the youngest first: those below one, as for `ListJobs`."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at the models", "clear")
+    below: tuple[float, str] | None = None
 
 
 class FindModel(Message):
@@ -371,10 +375,11 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ModelList(Message):
-    """The models that the coordinator keeps."""
+    """Some of the models that the coordinator keeps, and whether there are more; in lists they have no accounts."""
 
     discloses: ClassVar = Disclosure(*TO_USER, "names, sizes, settings and costs of the models", "clear")
     models: tuple[ModelFacts, ...]
+    more: bool = False
 
 
 class AskModel(Message):
