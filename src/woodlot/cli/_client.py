@@ -248,14 +248,6 @@ def find_job(client: Client, beginning: str) -> str:
     return unique([facts.job for facts in client.all_jobs()], beginning, "job", "woodlot jobs --all")
 
 
-def find_model(client: Client, name: str) -> ModelFacts:
-    """The model of this name, the youngest of several, or whose id begins so."""
-    models = client.models()
-    named = [model for model in models if name in (model.name, model.model)]
-    found = named[0].model if named else unique([m.model for m in models], name, "model", "woodlot models list")
-    return client.find_model(found)
-
-
 def unique(ids: Sequence[str], beginning: str, what: str, listing: str) -> str:
     """The one id that begins so."""
     found = [known for known in ids if beginning and known.startswith(beginning)]

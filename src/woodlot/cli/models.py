@@ -16,7 +16,6 @@ from woodlot.cli._client import (
     IdentityOption,
     JobFile,
     JobFileOption,
-    find_model,
     plain,
     print_json,
     reach,
@@ -102,7 +101,7 @@ def show(
     with reporting(as_json):
         access = Access.find(coordinator, identity, JobFile.read(job))
         with reach(access) as client:
-            known = find_model(client, model)
+            known = client.find_model(model)
     if as_json:
         print_json(plain(known))
     else:
@@ -196,7 +195,7 @@ def export(
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ModelFileError(f"{folder} is not an empty folder; export into a new one")
         with reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
-            known = find_model(client, model)
+            known = client.find_model(model)
             part = client.model(known.model)
         from woodlot.estimators.loading import save_part
 

@@ -21,7 +21,6 @@ from woodlot.cli._client import (
     TablesOption,
     check_place,
     detached,
-    find_model,
     finish,
     follow,
     parse_tables,
@@ -111,7 +110,7 @@ def predict(
         from woodlot.connected.scores import vote_of
 
         with reach(access) as client:
-            forest = find_model(client, model)
+            forest = client.find_model(model)
             if (rows is not None) != (method is Method.encrypted) or (rows is None) == (tables is None):
                 raise ConfigError("name --tables of the parties, or --method encrypted and --rows FILE of your own")
             if rows is not None:

@@ -20,7 +20,6 @@ from woodlot.cli._client import (
     check_place,
     connecting,
     detached,
-    find_model,
     finish,
     follow,
     parse_tables,
@@ -101,7 +100,7 @@ def _run(
         federation = connect(access.address, access.identity, tables=tables)
     with federation:
         client = federation.client
-        facts = find_model(client, model)
+        facts = client.find_model(model)
         order = revocation_order(federation, facts, party, level, label, weight, allow_two=allow_two)
         ordered = client.submit(order)
         if detach:

@@ -16,7 +16,6 @@ from woodlot.cli._client import (
     JobFileOption,
     PartiesOption,
     TablesOption,
-    find_model,
     parse_tables,
     print_json,
     reach,
@@ -54,7 +53,7 @@ def score(
         if not text and all(_WHOLE.fullmatch(value) for value in ids):
             asked = [int(value) for value in ids]
         with reach(access) as client:
-            forest = find_model(client, model)
+            forest = client.find_model(model)
             federation = ConnectedFederation(
                 client, tables_of(forest, parse_tables(tables), party), "keyed-hash", "inner"
             )

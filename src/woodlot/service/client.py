@@ -220,7 +220,7 @@ class Client:
         return [*models, *page.models]
 
     def find_model(self, name: str) -> msg.ModelFacts:
-        """A model by its id, by the beginning of its id, or by the name that its user gave it (the youngest such)."""
+        """A model by its id, by the beginning of its id, or by its name; the user's own before those of others."""
         found = self.ask(msg.FindModel(name=name), msg.ModelList).models
         if len(found) != 1:
             raise RemoteProtocolError(f"the coordinator answered with {len(found)} models")

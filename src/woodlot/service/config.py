@@ -14,6 +14,7 @@ import msgspec
 from woodlot.data.sources import TableSource, read_private
 from woodlot.exceptions import ConfigError
 from woodlot.privacy.budget import Budget
+from woodlot.service.model_names import check_model_name
 from woodlot.service.policy import Order, Policy
 from woodlot.service.settings import (
     DEFAULT_PORT,
@@ -23,7 +24,6 @@ from woodlot.service.settings import (
     Section,
     Size,
     anchored,
-    check_model_name,
     convert,
     read_toml,
     refuse_missing,

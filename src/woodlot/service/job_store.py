@@ -31,6 +31,7 @@ from woodlot.protocols.part_files import format_of
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
+from woodlot.service.model_names import meant
 from woodlot.service.orders import JOB_ID
 
 T = TypeVar("T")
@@ -308,18 +309,16 @@ class JobStore:
         in_use = [model for model in facts if not model.replaced_by]
         return sorted(in_use, key=lambda model: (model.created, model.model), reverse=True)
 
-    def find_model(self, name: str) -> ModelFacts:
-        """The model of this id or name, the youngest of several; or whose id begins so."""
+    def find_model(self, name: str, user: str) -> ModelFacts:
+        """The model that a user means; see `model_names.meant`."""
         if JOB_ID.fullmatch(name):  # no other need be looked at
             facts = self.model_facts(name)
             if not facts.replaced_by:
                 return facts
-        models = self.models()
-        found = [m for m in models if name and name in (m.model, m.name)]
-        found = found or [m for m in models if name and m.model.startswith(name)]
-        if not found:
+        found = meant(name, user, self.models())
+        if found is None:
             raise _no_model(name)
-        return found[0]
+        return found
 
     def model_facts(self, model: str) -> ModelFacts:
         """What is known of a model."""

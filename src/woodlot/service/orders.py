@@ -14,7 +14,7 @@ from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan, Task
-from woodlot.service.settings import check_model_name
+from woodlot.service.model_names import check_model_name
 from woodlot.trees.predict import Vote
 
 MAX_REQUEST_BYTES = 3_000_000

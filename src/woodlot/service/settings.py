@@ -21,8 +21,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 DEFAULT_PORT = 7443
 """Where a coordinator listens unless told otherwise."""
 
-MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 _BYTES = {"b": 1} | {
     f"{prefix}{unit}": base**power
     for power, prefix in enumerate("kmgt", 1)
@@ -42,13 +40,6 @@ _EXAMPLES = {
     "task": 'task = "classification" or task = "regression"',
     "y": 'y = "bank.default"',
 }
-
-
-def check_model_name(name: str) -> None:
-    """Raise a ValueError unless a model can be called so."""
-    if not MODEL_NAME.fullmatch(name):
-        shown = repr(name) if len(name) <= 64 else f"of {len(name):,} characters"
-        raise ValueError(f"name {shown} must be up to 64 letters, digits, dots, dashes and underscores")
 
 
 class Size(int):

@@ -198,7 +198,7 @@ class UserDesk:
         return msg.ModelList(models=page, more=more)
 
     def _on_FindModel(self, user: Peer, request: msg.FindModel) -> Message:
-        return msg.ModelList(models=(self._coordinator.store.find_model(request.name),))
+        return msg.ModelList(models=(self._coordinator.store.find_model(request.name, user.name),))
 
     def _on_AskModel(self, user: Peer, request: msg.AskModel) -> Message:
         facts = self._coordinator.store.model_facts(request.model)
