@@ -119,6 +119,9 @@ def test_one_users_record_of_a_day_has_a_limit(store: JobStore, monkeypatch: pyt
         Allowance(store).take("mallory", 30_000)
     order(4, "alice")
     store.update(job_facts(0, user="mallory", state="cancelled"))
+    with pytest.raises(PolicyError):  # it is not counted again at once
+        order(5, "mallory")
+    monkeypatch.setattr(allowance, "COUNT_SECONDS", 0.0)
     order(5, "mallory")
     for number in range(10, 1_000):  # those that end leave little behind
         counted.take("bob", 30_000)
