@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import pkgutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from woodlot.protocols.messages.base import (
     UInt,
     registered,
 )
+from woodlot.protocols.messages.jobs import AskJob
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "who_sees_what.py"
 TOLD = Disclosure(Role.party, Role.coordinator, "nothing: it is a test", "clear")
@@ -220,6 +222,23 @@ def test_a_field_that_could_not_be_checked_cannot_be_declared(hint: Any, words: 
     with pytest.raises(TypeError, match=f"field 'field' of message Undefined: .*{words}"):
         define("Undefined", hint)
     assert "Undefined" not in registered()
+
+
+FROM_USER = Disclosure(Role.user, Role.coordinator, "nothing: it is a test", "clear")
+
+
+@pytest.mark.parametrize("hint", [float, float | None, tuple[tuple[int, float], ...], dict[str, float]])
+def test_a_number_of_a_user_that_could_be_nan_cannot_be_declared(hint: Any) -> None:
+    with pytest.raises(TypeError, match=r"field 'field' of message Boundless: .*Finite"):
+        define("Boundless", hint, discloses=FROM_USER)
+    assert "Boundless" not in registered()
+
+
+def test_a_finite_number_is_taken_and_no_other() -> None:
+    assert AskJob(job="", seen=0, wait=1.5).wait == 1.5
+    for wait in (math.nan, math.inf, -math.inf):
+        with pytest.raises(LocalProtocolError, match="field 'wait' of message AskJob"):
+            AskJob(job="", seen=0, wait=wait)
 
 
 def test_a_message_must_say_what_it_discloses() -> None:

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import signal
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,10 @@ from typing import Any
 import pytest
 
 from woodlot.exceptions import IdentityError, LocalProtocolError, PartyAwayError
-from woodlot.runtime.drivers import grpc_hub
+from woodlot.runtime.drivers import grpc_hub, grpc_wire
 from woodlot.runtime.drivers.grpc_hub import MAX_USER_BYTES, Cancelled
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
-from woodlot.runtime.drivers.grpc_wire import grpc
+from woodlot.runtime.drivers.grpc_wire import grpc, limit_wait
 from woodlot.runtime.frames import FRAME_LIMIT, Kind, Label, split
 from woodlot.runtime.peers import Credentials, Peer
 
@@ -324,6 +325,28 @@ def test_a_certificate_that_is_revoked_loses_its_connection(
     release.set()
     assert other.connected
     assert ask(hub.carrier(new_job(), wait_seconds=1), 1, {"b": b"x"}) == {"b": b"x"}
+
+
+class Clock:
+    """Stands for the event loop and remembers for how long it was asked to wait."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    def call_soon_threadsafe(self, what: Callable[[], object]) -> None:
+        what()
+
+    def call_later(self, delay: float, what: Callable[[], object]) -> None:
+        self.delays.append(delay)
+
+
+def test_no_wait_upsets_the_timers_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NaN, which is neither before nor after any other timer, breaks the order in which the loop keeps them."""
+    clock = Clock()
+    monkeypatch.setattr(grpc_wire, "event_loop", lambda: clock)
+    for seconds in (math.nan, -math.inf, math.inf, -1.0, 0.0, 2.5):
+        limit_wait(Future(), seconds, lambda: None)
+    assert clock.delays == [0.0, 0.0, 0.0, 0.0, 0.0, 2.5]
 
 
 def test_a_refused_party_returns_when_it_is_accepted(world: World, caplog: pytest.LogCaptureFixture) -> None:

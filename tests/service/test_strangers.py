@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import socket
 import ssl
+import struct
 import warnings
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,9 +29,10 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.revocable_keys import AskKeys
-from woodlot.runtime.codec import encode
+from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.frames import Kind, Label, split
+from woodlot.runtime.peers import Peer
 from woodlot.service import coordinator
 from woodlot.service.authority import Authority
 from woodlot.service.certificates import COORDINATOR_HOST, Subject
@@ -37,6 +40,7 @@ from woodlot.service.client import Client
 from woodlot.service.identity import Identity
 from woodlot.service.order_seal import common_fields, sign_order
 from woodlot.service.orders import AlignOrder, Part
+from woodlot.service.user_desk import UserDesk
 
 PATIENCE = 60.0
 PAST = datetime.now(UTC) - timedelta(hours=1)
@@ -213,6 +217,20 @@ def test_another_users_jobs_are_as_unknown_as_those_that_never_were(world: World
                 with pytest.raises(DataError, match="there is no model"):
                     bob.ask(question, kind)
         assert bob.ask(msg.ListJobs(), msg.JobList).jobs == ()
+
+
+@pytest.mark.parametrize("wait", [math.nan, math.inf])
+def test_a_wait_that_is_no_finite_number_is_declined(world: World, job: str, wait: float) -> None:
+    """A NaN among the coordinator's timers would hold up the others, and certificates were checked no more."""
+    some = 1.1
+    data = encode(msg.AskJob(job=job, seen=0, wait=some)).replace(struct.pack(">d", some), struct.pack(">d", wait))
+    assert world.coordinator is not None
+    reply = UserDesk(world.coordinator).serve(Peer(name="alice", role="user", serial=1, certificate=b""), data)
+    assert isinstance(reply, bytes)
+    told = decode(reply)
+    assert isinstance(told, msg.Declined)
+    assert told.kind == "protocol"
+    assert "malformed message" in told.reason
 
 
 def test_what_is_between_coordinator_and_party_is_not_for_users(world: World) -> None:

@@ -8,6 +8,7 @@ nothing about who learns what. The meaning of a message never changes: a new mea
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -117,6 +118,30 @@ U8x2: TypeAlias = Annotated[NDArray[np.uint8], ArraySpec(("|u1",), ndim=2)]
 F64x2: TypeAlias = Annotated[NDArray[np.float64], ArraySpec(("<f8",), ndim=2)]
 
 
+# --- numbers of users ---
+
+
+_LARGEST = sys.float_info.max
+
+Finite: TypeAlias = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+"""A number that is neither infinite nor NaN, which compares with nothing and so passes by every later limit."""
+
+
+def _check_bounds(hint: Any) -> None:
+    """Refuse, in what users send, a type that lets in numbers without bounds."""
+    if hint is float:
+        raise TypeError("users could send NaN: declare it as Finite")
+    if get_origin(hint) is Annotated:
+        bounded = any(isinstance(note, msgspec.Meta) and None not in (note.ge, note.le) for note in hint.__metadata__)
+        parts = () if hint.__origin__ is float and bounded else (hint.__origin__,)
+    elif isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        parts = tuple(get_type_hints(hint, include_extras=True).values())
+    else:
+        parts = () if get_origin(hint) is Literal else get_args(hint)
+    for part in parts:
+        _check_bounds(part)
+
+
 def _holds_array(hint: Any) -> bool:
     """Whether an array can occur in a value of this type; refuses types that a decoder could not check."""
     if hint is Any or hint is object:
@@ -210,6 +235,8 @@ def _register(cls: Any) -> None:
     for field in cls.__struct_fields__:
         try:
             checks.append((field, _checker(hints[field])))
+            if cls.discloses.sender is Role.user:
+                _check_bounds(hints[field])
         except TypeError as error:
             raise TypeError(f"field {field!r} of message {name}: {error}") from None
     _checks[cls] = tuple(checks)
@@ -223,7 +250,8 @@ class Message(msgspec.Struct, metaclass=_MessageMeta, frozen=True, forbid_unknow
 
     A subclass sets `discloses` and declares its fields; its class name is its name on the wire. Arrays are
     declared by the aliases of this module (``U8``, ``F64``, ...), alone, as ``U8 | None``, ``tuple[U8, ...]``
-    or ``dict[str, U8]``. A base class that never travels is declared with ``abstract=True``.
+    or ``dict[str, U8]``. A base class that never travels is declared with ``abstract=True``. What a user sends has
+    numbers that are `Finite`.
 
     Messages compare by identity, since arrays have no single truth value: compare their encodings instead.
 

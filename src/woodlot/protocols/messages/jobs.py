@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from woodlot.protocols.messages.base import F64, U8, Disclosure, F64x2, Message, Role
+from woodlot.protocols.messages.base import F64, U8, Disclosure, F64x2, Finite, Message, Role
 
 TO_PARTY = (Role.coordinator, Role.party)
 FROM_PARTY = (Role.party, Role.coordinator)
@@ -196,7 +196,7 @@ class AskJob(Message):
     discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
     job: str
     seen: int
-    wait: float
+    wait: Finite
 
 
 class ListJobs(Message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import threading
@@ -176,9 +177,11 @@ def spawn(work: Coroutine[Any, Any, T]) -> Future[T]:
 def limit_wait(future: Future[Any], seconds: float, on_late: Callable[[], object]) -> None:
     """Call something quick, in the event loop, unless a future is done in some seconds; from any thread."""
     loop = event_loop()
+    # One NaN among the loop's timers, and none of them is in order any more: others are then never due.
+    delay = seconds if 0.0 < seconds < math.inf else 0.0
 
     def begin() -> None:
-        timer = loop.call_later(seconds, on_late)
+        timer = loop.call_later(delay, on_late)
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(timer.cancel))
 
     loop.call_soon_threadsafe(begin)
