@@ -3,8 +3,10 @@ from __future__ import annotations
 import logging
 import math
 import random
+import secrets
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -22,7 +24,7 @@ from woodlot.runtime.drivers import grpc_hub, grpc_wire
 from woodlot.runtime.drivers.grpc_hub import MAX_USER_BYTES, Cancelled
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.drivers.grpc_wire import grpc, limit_wait
-from woodlot.runtime.frames import FRAME_LIMIT, Kind, Label, split
+from woodlot.runtime.frames import FRAME_LIMIT, Assembler, Kind, Label, Parcel, split
 from woodlot.runtime.peers import Credentials, Peer
 
 from .certificates import Authority
@@ -553,6 +555,73 @@ def test_who_says_nothing_is_hung_up_on(world: World, monkeypatch: pytest.Monkey
     with socket.create_connection(("127.0.0.1", world.port), PATIENCE) as stranger:
         assert stranger.recv(1) == b""
     assert world.user().ask(b"x", PATIENCE) == b"x"
+
+
+def idle(world: World, credentials: Credentials) -> ssl.SSLSocket:
+    """A connection with a certificate that the authority has signed, on which nothing is asked for."""
+    folder = world.folder / secrets.token_hex(4)
+    folder.mkdir()
+    for part in ("key", "certificate", "authority"):
+        (folder / part).write_bytes(getattr(credentials, part))
+    context = ssl.create_default_context(cafile=str(folder / "authority"))
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(folder / "certificate", folder / "key")
+    connection = socket.create_connection(("127.0.0.1", world.port), PATIENCE)
+    return context.wrap_socket(connection, server_hostname=grpc_wire.SERVER_NAME)
+
+
+def hear_out(connection: ssl.SSLSocket) -> None:
+    """Answer settings and pings, as one does who wants to stay, until the other side hangs up."""
+    settings, ping, acknowledged, heard, until = 4, 6, 1, b"", time.monotonic() + PATIENCE
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">BHBBI", 0, 0, settings, 0, 0))
+    with suppress(ConnectionError):
+        while data := connection.recv(1 << 16):
+            heard += data
+            assert time.monotonic() < until, "nobody has hung up"
+            while len(heard) >= 9 and len(heard) >= 9 + (length := int.from_bytes(heard[:3])):
+                kind, flags, body = heard[3], heard[4], heard[9 : 9 + length]
+                heard = heard[9 + length :]
+                if kind in (settings, ping) and not flags & acknowledged:
+                    body = body if kind == ping else b""
+                    connection.sendall(struct.pack(">BHBBI", 0, len(body), kind, acknowledged, 0) + body)
+
+
+def test_who_is_revoked_and_asks_for_nothing_is_hung_up_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate is good for TLS, and is judged only when there is a stream."""
+    monkeypatch.setattr(grpc_hub, "IDLE_MS", 500)
+    hub, begun = world.hub(), time.monotonic()
+    party, user = world.party("a"), world.user()
+    assert user.ask(b"x", PATIENCE) == b"x"
+    world.authority.revoked.add("mallory")
+    with idle(world, world.authority.issue("user", "mallory")) as connection:
+        hear_out(connection)
+    eventually(lambda: time.monotonic() - begun > 3)
+    # Connections with a stream are not idle, however little is said on them.
+    assert party.connected
+    assert hub.connected()["a"] < time.time() - 2
+    assert user.ask(b"x", PATIENCE) == b"x"
+
+
+def test_a_channel_that_was_hung_up_on_while_idle_connects_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_hub, "IDLE_MS", 300)
+    world.hub()
+    mine = world.authority.issue("user", "alice")
+    shown = grpc.ssl_channel_credentials(mine.authority, mine.key, mine.certificate)
+    with grpc.secure_channel(
+        world.address, shown, [("grpc.ssl_target_name_override", grpc_wire.SERVER_NAME)]
+    ) as channel:
+        seen: list[grpc.ChannelConnectivity] = []
+        channel.subscribe(seen.append)
+        for _ in range(2):
+            seen.clear()
+            stay = threading.Event()
+            frames = (frame for frame in (REQUEST, b"") if frame or stay.wait(PATIENCE))
+            replies = channel.stream_stream(f"/woodlot.Coordinator/{grpc_wire.USER_METHOD}")(frames)
+            assert Assembler(100).feed(next(replies)) == Parcel(Label(Kind.reply, JOB, 1), b"x", n_wire=len(REPLY))
+            replies.cancel()
+            stay.set()
+            eventually(lambda: grpc.ChannelConnectivity.IDLE in seen)
 
 
 def test_a_user_has_some_connections_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,10 @@ __all__ = ["Cancelled", "Hub"]
 HANDSHAKE_MS = 10_000
 """Who has not shown a certificate by then is hung up on: connections of strangers take up room until then."""
 
+IDLE_MS = 10_000
+"""Who has shown a certificate and has no stream by then is hung up on: a certificate is only judged on a stream, so
+that the revoked could hold connections otherwise."""
+
 CHECK_SECONDS = 1.0
 """How often the certificate of an open connection is checked again."""
 
@@ -142,7 +146,11 @@ class Hub:
 
     async def _start(self) -> int:
         # Without so_reuseport=0 a second coordinator would share the port, and get every other connection.
-        settings = [("grpc.so_reuseport", 0), ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS)]
+        settings = [
+            ("grpc.so_reuseport", 0),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+            ("grpc.max_connection_idle_ms", IDLE_MS),
+        ]
         server = grpc.aio.server(options=[*options(self._frame_limit), *settings])
         handlers = {
             PARTY_METHOD: grpc.stream_stream_rpc_method_handler(self._take_party),
