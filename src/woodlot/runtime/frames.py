@@ -202,6 +202,23 @@ class Assembler:
         self._max_unfinished = max_unfinished
         self._unfinished: dict[Label, _Unfinished] = {}
 
+    def begins(self, frame: bytes) -> int | None:
+        """How long the message is that a frame begins, for who makes room for it before it is fed; else None.
+
+        Raises
+        ------
+        RemoteProtocolError
+            As `feed` does, of a frame that is malformed, or whose message is out of place or too long.
+
+        """
+        label, part, total, _, _ = self._read_header(frame)
+        if label in self._unfinished:
+            return None
+        self._check_new(label, part, total)
+        if len(self._unfinished) >= self._max_unfinished:
+            raise self._too_many()
+        return total
+
     def feed(self, frame: bytes) -> Parcel | None:
         """Take one frame.
 
@@ -225,9 +242,7 @@ class Assembler:
         label, part, total, worked, compressed = self._read_header(frame)
         message = self._unfinished.get(label)
         if message is None:
-            if part != 0:
-                raise RemoteProtocolError(f"part {part} of a message whose first part is missing")
-            self._check_new(label, total)
+            self._check_new(label, part, total)
             if len(frame) - HEADER_SIZE == total and not compressed:
                 return Parcel(label, frame[HEADER_SIZE:], worked, len(frame))
             message = _Unfinished(total)
@@ -247,11 +262,14 @@ class Assembler:
         message.n_wire += len(frame)
         if received < total:
             if label not in self._unfinished and len(self._unfinished) >= self._max_unfinished:
-                raise RemoteProtocolError(f"more than {self._max_unfinished} messages at the same time")
+                raise self._too_many()
             self._unfinished[label] = message
             return None
         self._unfinished.pop(label, None)
         return Parcel(label, message.buffer.getvalue(), worked, message.n_wire)
+
+    def _too_many(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"more than {self._max_unfinished} messages at the same time")
 
     def _read_header(self, frame: bytes) -> tuple[Label, int, int, float, bool]:
         if len(frame) > self._frame_limit:
@@ -266,7 +284,9 @@ class Assembler:
             raise RemoteProtocolError(f"a frame of unknown kind {kind}")
         return Label(Kind(kind), job.hex(), number), part, total, microseconds / _PER_SECOND, compressed
 
-    def _check_new(self, label: Label, total: int) -> None:
+    def _check_new(self, label: Label, part: int, total: int) -> None:
+        if part != 0:
+            raise RemoteProtocolError(f"part {part} of a message whose first part is missing")
         if total > self._limit:
             raise RemoteProtocolError(
                 f"a message of {total:,} bytes; the limit is {self._limit:,} (raise the message limit on both sides)"

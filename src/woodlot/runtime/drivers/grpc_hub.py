@@ -20,7 +20,7 @@ from woodlot.protocols.messages.base import Role
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink
-from woodlot.runtime.drivers.grpc_users import Answers, Room
+from woodlot.runtime.drivers.grpc_users import Answers, Arrival, Room
 from woodlot.runtime.drivers.grpc_wire import (
     BROKEN,
     PARTY_METHOD,
@@ -58,11 +58,15 @@ THREADS_OF_ONE_USER = 16
 MAX_USER_REQUESTS = 64
 """How many requests of one user's connection are taken before the first is answered."""
 
-MAX_USER_BYTES = 32 << 20
-"""The longest request of a user: the largest order is far below it."""
+MAX_USER_BYTES = 8 << 20
+"""The longest request of a user: none has arrays, and all else has at most 4 MiB (`codec.MAX_HEADER`)."""
+
+UNFINISHED_SECONDS = 120.0
+"""How long a request of a user may take to arrive, once its beginning is there: the longest on 70 kB/s."""
 
 BYTES_OF_ONE_USER = 128 << 20
-"""Bytes of requests of one user that are held at the same time; more are read when some of these are answered."""
+"""Bytes of requests of one user that are held at the same time, from the first frame of each on; more are read when
+some of these are answered. Beside them, each of the user's connections may have one frame."""
 
 CONNECTIONS_OF_ONE_USER = 32
 """How many connections one user has at the same time."""
@@ -243,9 +247,9 @@ class Hub:
                 reason = f"user {peer.name!r} has {CONNECTIONS_OF_ONE_USER} connections already"
                 raise _EndError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
             visit = _Visit(peer, context, Writer(context.write, frame_limit=self._frame_limit))
-            await context.send_initial_metadata(())
-            self._visits.add(visit)
+            self._visits.add(visit)  # nothing is awaited since they were counted, or several would be the last
             try:
+                await context.send_initial_metadata(())
                 await _first_to_end(self._hear(visit, hear), self._watch(certificate, role), visit.ended)
             finally:
                 self._visits.discard(visit)
@@ -316,16 +320,22 @@ class Hub:
         room = self._rooms.get(visit.peer.name)
         if room is None:
             room = self._rooms[visit.peer.name] = Room(BYTES_OF_ONE_USER)
+        reason = f"a request was not complete after {UNFINISHED_SECONDS:g} s"
+        arrival = Arrival(room, UNFINISHED_SECONDS, lambda: visit.end(grpc.StatusCode.ABORTED, reason))
         try:
             while (frame := await visit.context.read()) is not grpc.aio.EOF:
+                n_bytes = assembler.begins(frame)
+                if n_bytes is not None:
+                    await turns.acquire()
+                    await arrival.begin(n_bytes)
                 parcel = assembler.feed(frame)
                 if parcel is not None:
-                    await turns.acquire()
-                    await room.take(len(parcel.data))
+                    arrival.complete()
                     work = self._begin(visit.peer, parcel, room)
                     tasks.start(self._answer(visit, parcel.label, work)).add_done_callback(lambda _: turns.release())
                     del frame, parcel  # while the next is waited for, nothing of this one is held here
         finally:
+            arrival.give_up()
             tasks.cancel()
 
     def _begin(self, user: Peer, request: Parcel, room: Room) -> asyncio.Future[bytes]:

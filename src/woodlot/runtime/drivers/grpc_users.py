@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TypeAlias
 
 KEPT_BYTES = 64 << 20
@@ -41,6 +42,46 @@ class Room:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
+
+
+class Arrival:
+    """The request that is arriving on a user's connection: one at a time, and in its room from the beginning.
+
+    Parameters
+    ----------
+    room : Room
+        The user's.
+    seconds : float
+        How long a request may take to arrive.
+    on_late : callable
+        Called when one takes longer.
+
+    """
+
+    def __init__(self, room: Room, seconds: float, on_late: Callable[[], object]) -> None:
+        self._room = room
+        self._seconds = seconds
+        self._on_late = on_late
+        self._n_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def begin(self, n_bytes: int) -> None:
+        """Wait until there is room for a request of so many bytes, and hold it."""
+        await self._room.take(n_bytes)
+        self._n_bytes = n_bytes
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._on_late)
+
+    def complete(self) -> None:
+        """The request is there; who goes on with it gives its room back."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._n_bytes, self._timer = 0, None
+
+    def give_up(self) -> None:
+        """Give back the room of a request that will not arrive, if there is one."""
+        if self._timer is not None:
+            self._room.give_back(self._n_bytes)
+            self.complete()
 
 
 class Answers:
