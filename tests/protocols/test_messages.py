@@ -7,7 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -34,7 +34,7 @@ from woodlot.protocols.messages.base import (
     UInt,
     registered,
 )
-from woodlot.protocols.messages.jobs import AskJob
+from woodlot.protocols.messages.jobs import AskJob, FindModel
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "who_sees_what.py"
 TOLD = Disclosure(Role.party, Role.coordinator, "nothing: it is a test", "clear")
@@ -227,11 +227,24 @@ def test_a_field_that_could_not_be_checked_cannot_be_declared(hint: Any, words: 
 FROM_USER = Disclosure(Role.user, Role.coordinator, "nothing: it is a test", "clear")
 
 
-@pytest.mark.parametrize("hint", [float, float | None, tuple[tuple[int, float], ...], dict[str, float]])
+@pytest.mark.parametrize("hint", [float, float | None, tuple[tuple[int, float], ...], dict[int, float]])
 def test_a_number_of_a_user_that_could_be_nan_cannot_be_declared(hint: Any) -> None:
     with pytest.raises(TypeError, match=r"field 'field' of message Boundless: .*Finite"):
         define("Boundless", hint, discloses=FROM_USER)
     assert "Boundless" not in registered()
+
+
+@pytest.mark.parametrize("hint", [str, str | None, tuple[str, ...], dict[str, bytes], Annotated[str, "a note"]])
+def test_a_text_of_a_user_that_could_be_of_any_length_cannot_be_declared(hint: Any) -> None:
+    with pytest.raises(TypeError, match=r"field 'field' of message Boundless: .*Name"):
+        define("Boundless", hint, discloses=FROM_USER)
+    assert "Boundless" not in registered()
+
+
+def test_a_name_is_not_longer_than_one_reads() -> None:
+    assert FindModel(name="x" * 200).name == "x" * 200
+    with pytest.raises(LocalProtocolError, match="field 'name' of message FindModel"):
+        FindModel(name="x" * 201)
 
 
 def test_a_finite_number_is_taken_and_no_other() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from members import Federation, self_signed
 from processes import small_tables
@@ -231,6 +232,37 @@ def test_a_wait_that_is_no_finite_number_is_declined(world: World, job: str, wai
     assert isinstance(told, msg.Declined)
     assert told.kind == "protocol"
     assert "malformed message" in told.reason
+
+
+def test_a_long_name_comes_back_neither_in_the_answer_nor_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    header = msgspec.msgpack.encode(("FindModel", {"name": "x" * 3_900_000}))
+    data = struct.pack("<4sIQ", b"WOOD", 1, len(header)) + header
+    assert world.coordinator is not None
+    reply = UserDesk(world.coordinator).serve(Peer(name="bob", role="user", serial=1, certificate=b""), data)
+    assert isinstance(reply, bytes)
+    assert isinstance(decode(reply), msg.Declined)
+    assert len(reply) < 1_000
+    assert "user 'bob': " in caplog.text
+    assert len(caplog.text) < 1_000
+
+
+def test_a_reason_for_a_user_is_cut(world: World) -> None:
+    class Broken:
+        config = world.coordinator_config()
+
+        @property
+        def store(self) -> None:
+            raise DataError("x" * 10_000)
+
+    reply = UserDesk(Broken()).serve(  # type: ignore[arg-type]
+        Peer(name="bob", role="user", serial=1, certificate=b""), encode(msg.ListJobs())
+    )
+    assert isinstance(reply, bytes)
+    told = decode(reply)
+    assert isinstance(told, msg.Declined)
+    assert told.reason == "x" * 2_000
 
 
 def test_what_is_between_coordinator_and_party_is_not_for_users(world: World) -> None:

@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from contextlib import AbstractContextManager, suppress
 from enum import StrEnum
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from woodlot.cli._text import spelled_out
 
 if TYPE_CHECKING:
     from woodlot.service.member import MemberRole
@@ -43,17 +46,63 @@ class LogLevel(StrEnum):
 LogLevelOption = Annotated[LogLevel, typer.Option(case_sensitive=False, help="From how grave on a line is logged.")]
 
 
+MAX_MESSAGE = 2_000
+"""Characters of a message that are logged: names and reasons in it are others' to choose."""
+
+
+class _TextLines(logging.Formatter):
+    """A line for each record: what others have written into its message begins no line of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _one_line(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return _traceback(ei[1], set())
+
+
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "from": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
         }
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = _traceback(record.exc_info[1], set())
         return json.dumps(line)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ... (cut)"
+
+
+def _one_line(text: str) -> str:
+    return _cut(spelled_out(text[: MAX_MESSAGE + 1]))
+
+
+def _traceback(error: BaseException | None, told: set[int]) -> str:
+    """What Python writes about an error and those before it, the words of each in one line."""
+    if error is None or id(error) in told:
+        return ""
+    told.add(id(error))
+    before = ""
+    if error.__cause__ is not None:
+        before, how = _traceback(error.__cause__, told), "The above exception was the direct cause of the following"
+    elif not error.__suppress_context__:
+        before, how = _traceback(error.__context__, told), "While the above exception was dealt with, there was another"
+    words = _one_line("".join(traceback.format_exception_only(error)).rstrip("\n"))
+    own = f"Traceback (most recent call last):\n{''.join(traceback.format_tb(error.__traceback__))}{words}"
+    return f"{before}\n\n{how}:\n\n{own}" if before else own
+
+
+def log_formatter(form: str) -> logging.Formatter:
+    """How records are written: "text" for people, or "json" for machines."""
+    return _JsonLines() if form == "json" else _TextLines()
 
 
 def start_logging(form: str, level: LogLevel) -> None:
@@ -62,8 +111,7 @@ def start_logging(form: str, level: LogLevel) -> None:
     open_more_files()
     warnings.showwarning = _log_warning
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
-    handler.setFormatter(_JsonLines() if form == "json" else text)
+    handler.setFormatter(log_formatter(form))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import scores
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.base import MAX_REASON, Message
 from woodlot.protocols.messages.revocable_keys import AskKeys
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
@@ -77,7 +77,7 @@ class UserDesk:
             return self._decline(user, kind, error)
 
     def _decline(self, user: Peer, kind: str, error: Exception) -> bytes:
-        logger.warning("user %s: %s is declined: %s", user.name, kind, error)
+        logger.warning("user %r: %s is declined: %s", user.name, kind, error)
         return encode(_declined(error))
 
     # --- jobs ---
@@ -226,14 +226,15 @@ def _unknown(job: str) -> DataError:
 
 
 def _declined(error: Exception) -> msg.Declined:
+    reason = str(error)[:MAX_REASON]
     match error:
         case DataError():
-            return msg.Declined(kind="data", reason=str(error))
+            return msg.Declined(kind="data", reason=reason)
         case EpochError():
-            return msg.Declined(kind="epoch", reason=str(error))
+            return msg.Declined(kind="epoch", reason=reason)
         case RemoteProtocolError():
-            return msg.Declined(kind="protocol", reason=str(error))
+            return msg.Declined(kind="protocol", reason=reason)
         case PolicyError() | IdentityError():
-            return msg.Declined(kind="policy", reason=str(error))
+            return msg.Declined(kind="policy", reason=reason)
         case _:
-            return msg.Declined(kind="internal", reason=type(error).__name__)
+            return msg.Declined(kind="internal", reason=type(error).__name__[:MAX_REASON])

@@ -118,7 +118,7 @@ U8x2: TypeAlias = Annotated[NDArray[np.uint8], ArraySpec(("|u1",), ndim=2)]
 F64x2: TypeAlias = Annotated[NDArray[np.float64], ArraySpec(("<f8",), ndim=2)]
 
 
-# --- numbers of users ---
+# --- what users send ---
 
 
 _LARGEST = sys.float_info.max
@@ -126,14 +126,23 @@ _LARGEST = sys.float_info.max
 Finite: TypeAlias = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number that is neither infinite nor NaN, which compares with nothing and so passes by every later limit."""
 
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+"""What a job, a model or a party is asked for by: it comes back in errors and logs."""
+
 
 def _check_bounds(hint: Any) -> None:
-    """Refuse, in what users send, a type that lets in numbers without bounds."""
+    """Refuse, in what users send, a type that lets in numbers or texts without bounds."""
     if hint is float:
         raise TypeError("users could send NaN: declare it as Finite")
+    if hint is str:
+        raise TypeError("users could send a text of any length: declare it as Name")
     if get_origin(hint) is Annotated:
-        bounded = any(isinstance(note, msgspec.Meta) and None not in (note.ge, note.le) for note in hint.__metadata__)
-        parts = () if hint.__origin__ is float and bounded else (hint.__origin__,)
+        notes = [note for note in hint.__metadata__ if isinstance(note, msgspec.Meta)]
+        bounded = {
+            float: any(None not in (note.ge, note.le) for note in notes),
+            str: any(note.max_length is not None for note in notes),
+        }
+        parts = () if bounded.get(hint.__origin__) else (hint.__origin__,)
     elif isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         parts = tuple(get_type_hints(hint, include_extras=True).values())
     else:
@@ -251,7 +260,7 @@ class Message(msgspec.Struct, metaclass=_MessageMeta, frozen=True, forbid_unknow
     A subclass sets `discloses` and declares its fields; its class name is its name on the wire. Arrays are
     declared by the aliases of this module (``U8``, ``F64``, ...), alone, as ``U8 | None``, ``tuple[U8, ...]``
     or ``dict[str, U8]``. A base class that never travels is declared with ``abstract=True``. What a user sends has
-    numbers that are `Finite`.
+    numbers that are `Finite`, and for texts a `Name`.
 
     Messages compare by identity, since arrays have no single truth value: compare their encodings instead.
 
@@ -294,7 +303,7 @@ def registered() -> Mapping[str, type[Message]]:
 
 
 MAX_REASON = 2_000
-"""Characters of a refusal's reason."""
+"""Characters of why something was not done."""
 
 
 class Refusal(Message):

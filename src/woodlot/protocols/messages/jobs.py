@@ -6,11 +6,11 @@ one up. What only one party needs (the names of its table and columns) is sealed
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from woodlot.protocols.messages.base import F64, U8, Disclosure, F64x2, Finite, Message, Role
+from woodlot.protocols.messages.base import F64, MAX_REASON, U8, Disclosure, F64x2, Finite, Message, Name, Role
 
 TO_PARTY = (Role.coordinator, Role.party)
 FROM_PARTY = (Role.party, Role.coordinator)
@@ -92,7 +92,7 @@ class AskReceipt(Message):
     """Asks for the receipt of a revocation."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which revocation the user looks at", "clear")
-    job: str
+    job: Name
 
 
 class ReceiptText(Message):
@@ -174,7 +174,7 @@ class Declined(Message):
 
     discloses: ClassVar = Disclosure(*TO_USER, "why the coordinator does not do what was asked", "clear")
     kind: Literal["data", "epoch", "protocol", "policy", "internal"]
-    reason: str
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)]
 
 
 class SubmitJob(Message):
@@ -194,7 +194,7 @@ class AskJob(Message):
     """Asks how a job stands, and waits a while for news."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
-    job: str
+    job: Name
     seen: int
     wait: Finite
 
@@ -211,14 +211,14 @@ class CancelJob(Message):
     """Asks to end a job."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which job is to end", "clear")
-    job: str
+    job: Name
 
 
 class ResumeJob(Message):
     """Asks to go on with a job that gave up waiting or failed for a reason that has gone."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which job is to go on", "clear")
-    job: str
+    job: Name
 
 
 class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -318,7 +318,7 @@ class FindModel(Message):
     """Asks for one model, by its id, by the beginning of its id, or by its name."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which model the user looks for", "clear")
-    name: str
+    name: Name
 
 
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -386,7 +386,7 @@ class AskModel(Message):
     """Asks for the coordinator's part of a model."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which model the user looks at", "clear")
-    model: str
+    model: Name
 
 
 class ModelPart(Message):
@@ -408,7 +408,7 @@ class AskPredictions(Message):
     """Asks for the answers of a prediction."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
-    job: str
+    job: Name
 
 
 class Predictions(Message):
@@ -429,7 +429,7 @@ class AskAudit(Message):
     """Asks for the record of a job."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which job the user looks at", "clear")
-    job: str
+    job: Name
 
 
 class AuditReport(Message):

@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from woodlot.crypto.dtpkc import Setting
-from woodlot.protocols.messages.base import I32, U16, U32, Disclosure, Message, Role, U8x2
+from woodlot.protocols.messages.base import I32, U16, U32, Disclosure, Message, Name, Role, U8x2
 
 _TO_MEMBER = (Role.coordinator, Role.party)
 _FROM_MEMBER = (Role.party, Role.coordinator)
@@ -244,7 +244,7 @@ class AskKeys(Message):
     """A user asks for the modulus of a model."""
 
     discloses: ClassVar = Disclosure(Role.user, Role.coordinator, "which model a user is interested in", "clear")
-    model: str
+    model: Name
 
 
 class KeysOfModel(Message):

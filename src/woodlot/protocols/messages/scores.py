@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import U8, Disclosure, F64x2, Message
+from woodlot.protocols.messages.base import U8, Disclosure, F64x2, Message, Name
 from woodlot.protocols.messages.jobs import FROM_PARTY, FROM_USER, TO_PARTY, TO_USER
 
 MAX_ROWS = 1_000
@@ -62,10 +62,10 @@ class AskScore(Message):
     discloses: ClassVar = Disclosure(
         *FROM_USER, "how many rows are to be predicted; their ids are sealed to the parties", "encrypted"
     )
-    job: str
+    job: Name
     number: int
     n_rows: int
-    sealed: dict[str, bytes]
+    sealed: dict[Name, bytes]
 
     def check(self) -> None:
         """A request has rows, and not too many."""
@@ -87,4 +87,4 @@ class CloseScoring(Message):
     """Ends a scoring."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "which scoring is to end", "clear")
-    job: str
+    job: Name

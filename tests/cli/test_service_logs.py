@@ -1,0 +1,68 @@
+"""What others have written gets into the logs of services as words, and as nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from woodlot.cli._service import MAX_MESSAGE, log_formatter
+
+FORGED = "no such thing\n2026-01-01 00:00:00 INFO    job done\r\x1b[2J\x9b1m\u2028\u202e\x00"
+SPELLED = r"no such thing\n2026-01-01 00:00:00 INFO    job done\r\x1b[2J\x9b1m\u2028\u202e\x00"
+
+
+def written(form: str, message: str, *arguments: object, error: bool = False) -> str:
+    record = logging.LogRecord(
+        "woodlot", logging.WARNING, __file__, 1, message, arguments, sys.exc_info() if error else None
+    )
+    return log_formatter(form).format(record)
+
+
+def test_a_message_is_one_line_whatever_is_in_it() -> None:
+    line = written("text", "job %s failed: %s", "ab", FORGED)
+    assert line.endswith(f" WARNING job ab failed: {SPELLED}")
+    assert line.isprintable()
+
+
+def test_letters_of_all_languages_stay_as_they_are() -> None:
+    words = "Größe 数据 données\u00a0: ≤ 5 €"
+    assert written("text", words).endswith(words)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("long", ["x" * 3_900_000, "\x1b" * 3_900_000])
+def test_a_long_message_is_cut(form: str, long: str) -> None:
+    line = written(form, "user %r: declined: %s", "bob", long)
+    assert len(line) < 7 * MAX_MESSAGE  # JSON spells a character in up to six
+    assert "user 'bob': declined: " in line
+    assert "... (cut)" in line
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_keeps_its_lines_and_the_words_of_its_errors_have_none(form: str) -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            try:
+                raise ValueError(FORGED) from error
+            except ValueError:
+                raise OSError("x" * 10_000)  # noqa: B904 - a context and no cause
+    except OSError:
+        text = written(form, "a request failed", error=True)
+    told = json.loads(text)["error"] if form == "json" else text
+    lines = told.splitlines()
+    assert lines.count("Traceback (most recent call last):") == 3
+    assert "KeyError: 'first'" in lines
+    assert f"ValueError: {SPELLED}" in lines
+    assert lines[-1].startswith("OSError: xxx")
+    assert len(lines[-1]) < MAX_MESSAGE + 20
+    assert sum(line.startswith(f'  File "{__file__}"') for line in lines) == 3
+    assert not any(line.startswith("2026-01-01") for line in lines)
+
+
+def test_json_has_the_message_as_it_was() -> None:
+    assert json.loads(written("json", FORGED))["message"] == FORGED
