@@ -304,3 +304,15 @@ def test_a_service_leaves_no_core_dump() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(0, 0) 0"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads limits as Linux has them")
+def test_nor_does_a_dashboard_which_has_keys_too() -> None:
+    code = (
+        "import ctypes, resource, warnings; import sys, woodlot.cli; "
+        "it = sys.modules['woodlot.cli.dashboard']; it.open_dashboard = lambda *_: sys.exit("
+        "f'{resource.getrlimit(resource.RLIMIT_CORE)} {ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)} "
+        "{warnings.showwarning.__module__}'); it.dashboard([])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "(0, 0) 0 woodlot.cli._service"

@@ -38,6 +38,9 @@ def dashboard(
     """
     import threading
 
+    from woodlot.cli._service import LogLevel, start_logging
+
+    start_logging("text", LogLevel.warning)
     with open_dashboard(configs, identity, coordinator, listen, tuple(user or ())) as server:
         server.start()
         typer.echo(f"Woodlot's dashboard: {server.url}")

@@ -3,11 +3,12 @@
 On this machine (the default) the printed address has a token that serves once and gives the browser a cookie; the
 Host header must be ours, so that no other site can reach the page under a name of its own. Over the network a client
 certificate of a user is needed instead, which the TLS layer has checked. Whatever changes something needs our own
-Origin and a token that only our pages have.
+Origin and a token that only our pages have. Pages get a request when all of it is there, and it is never large.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -25,6 +26,11 @@ COOKIE = "woodlot"
 CSRF_HEADER = "x-woodlot-csrf"
 USER_KEY = "woodlot_user"
 """Where the TLS layer puts the name of the user whose certificate it has checked."""
+
+MAX_BODY = 64_000
+"""Bytes that a request has beside its headers: our forms have a few hundred."""
+BODY_SECONDS = 10.0
+"""How long they may take to arrive."""
 
 _SAFE_METHODS = ("GET", "HEAD")
 _HEADERS = {
@@ -95,7 +101,17 @@ class Guard:
         if scope["method"] not in _SAFE_METHODS and not self._is_ours(headers):
             await _refuse(send, 403, "This request did not come from a page of this dashboard. Reload the page.")
             return
-        await self._app(scope, receive, _with_headers(send))
+        said = headers.get("content-length", "0")
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _body(receive) if said.isdecimal() and int(said) <= MAX_BODY else None
+        except (TimeoutError, ConnectionError):
+            await _refuse(send, 408, "The request did not arrive in time.")
+            return
+        if body is None:
+            await _refuse(send, 413, f"A request has at most {MAX_BODY:,} bytes here.")
+            return
+        await self._app(scope, _replayed(body, receive), _with_headers(send))
 
     def _knows(self, cookies: str) -> bool:
         try:
@@ -131,6 +147,27 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
 
 
+async def _body(receive: Receive) -> bytes | None:
+    """What comes with a request, or None where it is too long, of which no more is read."""
+    body, more = b"", True
+    while more and len(body) <= MAX_BODY:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise ConnectionResetError  # what there is of it could be taken for another request
+        body, more = body + event.get("body", b""), event.get("more_body", False)
+    return body if len(body) <= MAX_BODY else None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Gives what was read already, and then what comes."""
+    events = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> MutableMapping[str, Any]:
+        return events.pop() if events else await receive()
+
+    return again
+
+
 def _headers() -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
@@ -147,6 +184,11 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"), *_headers()]
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),  # of what was refused, the rest is not read
+        *_headers(),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": reason.encode()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,6 +20,10 @@ from woodlot.exceptions import ConfigError, IdentityError
 from woodlot.service.identity import Identity, Trust
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+HEADER_SECONDS = 10.0
+"""Who has not said by then what is asked for is hung up on, at each request."""
+MAX_CONNECTIONS = 200
+"""Beyond so many, requests are told to come again later."""
 EVERY_ADDRESS = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not listened on
 
 
@@ -72,7 +78,8 @@ class Server:
         self.address = f"{'https' if secure else 'http'}://{shown}:{self.port}/"
         config = uvicorn.Config(
             self.guard, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2,
-            http=H11Protocol if trust is None else _certificate_protocol(trust),
+            log_config=None, limit_concurrency=MAX_CONNECTIONS,
+            http=_PatientProtocol if trust is None else _certificate_protocol(trust),
             ssl_context_factory=None if identity is None else lambda config, default: _tls(identity),
         )  # fmt: skip
         self._server = uvicorn.Server(config)
@@ -119,8 +126,38 @@ def _tls(identity: Identity) -> ssl.SSLContext:
     return context
 
 
+class _PatientProtocol(H11Protocol):
+    """Waits for the headers of a request, but not for ever."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Begin to count while headers are due, if that has not begun; stop when they are there."""
+        if self.conn.their_state is not h11.IDLE:
+            self._rest()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def _rest(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
 def _certificate_protocol(trust: Trust) -> type[H11Protocol]:
-    class CertificateProtocol(H11Protocol):
+    class CertificateProtocol(_PatientProtocol):
         """Tells the guard whose certificate a connection came with, if it is a user's that is still trusted."""
 
         def connection_made(self, transport: Any) -> None:
