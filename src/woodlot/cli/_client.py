@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from woodlot.cli._text import spelled_out
 from woodlot.exceptions import ConfigError, DataError, WoodlotError
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def print_json(document: Any) -> None:
 
 def one_line(error: object) -> str:
     """What an error says, as it is told on standard error and in JSON."""
-    return " ".join(str(error).split())
+    return spelled_out(" ".join(str(error).split()))
 
 
 @contextmanager

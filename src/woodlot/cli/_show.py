@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.filesize import decimal
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from woodlot.cli._text import spelled_out
 
 if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts
@@ -109,6 +112,17 @@ def by_party(amounts: Mapping[str, N], show: Callable[[N], str]) -> str:
 # --- tables ---
 
 
+class PlainConsole(Console):
+    """A console on which names and reasons of others are words: of what they hold, a terminal acts on nothing."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich does, but with control characters spelled out that are not rich's own."""
+        for segment in super().render(renderable, options):
+            if segment.control is None:
+                segment = segment._replace(text=spelled_out(segment.text, keep="\n"))
+            yield segment
+
+
 def stdout(*, terminal: bool | None = None) -> Console:
     """Where results go. A pipe is as wide as a table needs rather than 80 columns.
 
@@ -118,9 +132,9 @@ def stdout(*, terminal: bool | None = None) -> Console:
         Whether it is a terminal; found out, unless told.
 
     """
-    console = Console(highlight=False, force_terminal=terminal)
+    console = PlainConsole(highlight=False, force_terminal=terminal)
     if not console.is_terminal and console.width == 80:
-        console = Console(highlight=False, force_terminal=terminal, width=WIDTH_OF_PIPES)
+        console = PlainConsole(highlight=False, force_terminal=terminal, width=WIDTH_OF_PIPES)
     return console
 
 
@@ -144,8 +158,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, wrap
             name, justify="right" if name != heading else "left", no_wrap=name not in wrapped, overflow="fold"
         )
     for row in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*map(_cell, row))
     return made
+
+
+def _cell(value: str | Text) -> Text:
+    """A text as long as it is when the console has spelled it out: columns are as wide as their cells."""
+    return Text(spelled_out(value, keep="\n")) if isinstance(value, str) else value
 
 
 def facts_grid(facts: Mapping[str, str | Text]) -> Table:
@@ -155,7 +174,7 @@ def facts_grid(facts: Mapping[str, str | Text]) -> Table:
     grid.add_column(overflow="fold")
     for name, value in facts.items():
         if value:
-            grid.add_row(name, Text(value) if isinstance(value, str) else value)
+            grid.add_row(name, _cell(value))
     return grid
 
 
@@ -213,7 +232,7 @@ def who_saw(rows: Disclosures) -> Table:
 @contextmanager
 def watch_job() -> Iterator[Callable[[JobFacts | None], None]]:
     """Yield what is called with all news of a job; None: the coordinator is away. It writes to standard error."""
-    console = Console(stderr=True, highlight=False)
+    console = PlainConsole(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _Lines(console)
         return

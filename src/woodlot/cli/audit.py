@@ -18,6 +18,7 @@ from woodlot.cli._client import (
     JobFile,
     JobFileOption,
     find_job,
+    one_line,
     print_json,
     reach,
     reporting,
@@ -78,7 +79,7 @@ def audit(
         else:
             problems = _report(_ask(Access.find(coordinator, identity, JobFile.read(file)), job), as_json)
     for problem in problems:
-        typer.echo(f"woodlot: {problem}", err=True)
+        typer.echo(f"woodlot: {one_line(problem)}", err=True)
     if problems:
         raise typer.Exit(1)
 

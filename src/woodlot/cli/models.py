@@ -16,6 +16,7 @@ from woodlot.cli._client import (
     IdentityOption,
     JobFile,
     JobFileOption,
+    one_line,
     plain,
     print_json,
     reach,
@@ -203,8 +204,8 @@ def export(
     if as_json:
         print_json({"model": known.model, "name": known.name, "folder": str(folder), "complete": known.complete})
         return
-    typer.echo(f"{folder} holds forest {known.name or known.model[:SHORT]}: model = woodlot.load({str(folder)!r})")
+    name = one_line(known.name) or known.model[:SHORT]
+    typer.echo(f"{folder} holds forest {name}: model = woodlot.load({str(folder)!r})")
     if not known.complete:
-        typer.echo(
-            f"The splits stay with {', '.join(known.unwilling)}: predict with them, as model.predict(federation)."
-        )
+        others = one_line(", ".join(known.unwilling))
+        typer.echo(f"The splits stay with {others}: predict with them, as model.predict(federation).")
