@@ -270,8 +270,11 @@ class Coordinator:
     def _keep_turns(self) -> None:
         """End jobs that wait for a party in vain or were cancelled, and have others give way."""
         while not self._closing.wait(LOOK_SECONDS):
-            for live, ended in self._queue.look():
-                self._finish(live.facts.job, live, ended)
+            try:
+                for live, ended in self._queue.look():
+                    self._finish(live.facts.job, live, ended)
+            except Exception:  # whatever it is, the queue goes on
+                logger.exception("a job that waits is looked at later")
 
     def _work_on(self, job: str) -> None:
         live = self.live[job]
