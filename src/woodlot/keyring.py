@@ -124,6 +124,7 @@ class LocalKeyring:
             },
             ledger=self.ledger,
         )
+        self._last = 1  # no number of an epoch is used twice, also if it was given up
         self._begun: CoordinatorKeys | None = None  # of an epoch that some members may be in, and others not yet
         self.keys: CoordinatorKeys = self._run(
             begin_epoch(tuple(splits), helper=HELPER, key_service=KEY_SERVICE, **self._modulus)
@@ -179,7 +180,10 @@ class LocalKeyring:
         if leaver is not None and any(forest.parties[owner] == leaver for owner in np.unique(inner)):
             raise PolicyError(f"the forest still has splits of {leaver!r}; regrow them first")
         self.finish()
-        self._begun, splits = self._run(prepare_rotation(forest, self.keys, leaver=leaver, **self._modulus))
+        self._last += 1
+        self._begun, splits = self._run(
+            prepare_rotation(forest, self.keys, leaver=leaver, epoch=self._last, **self._modulus)
+        )
         self.finish()
         return splits
 

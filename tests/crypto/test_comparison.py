@@ -255,3 +255,10 @@ def test_the_papers_fixed_point_form() -> None:
             encode([wrong], encoding="fixed-point")
     with pytest.raises(DataError, match="encoding is"):
         encode([1.0], encoding="rounded")  # type: ignore[arg-type]
+
+
+def test_dealt_again_for_more_the_first_are_the_same() -> None:
+    """Else bytes that were masks the first time would be told as choices the second."""
+    few, many = (dealer.deal(count, stream("helper"), stream("own")) for count in (3, 50))
+    for one, other in ((few.choices, many.choices), (few.pads, many.pads), (few.products, many.products)):
+        np.testing.assert_array_equal(one, other[:3])

@@ -9,11 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 from revocable_world import HELPER, KEYS, PARTIES, TEST, World, plant, some_rows, splits_at, stream
+from small_keys import PRIMES, ROOT
 
 from woodlot.crypto import packed
 from woodlot.crypto.comparison import Comparer, decide
-from woodlot.crypto.dtpkc import StrongShare, WeakKey, refresh
+from woodlot.crypto.dtpkc import Group, StrongShare, WeakKey, refresh
 from woodlot.crypto.encoding import encode
+from woodlot.crypto.master import MasterKey
+from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import (
     CiphertextError,
     ConfigError,
@@ -194,6 +197,94 @@ def test_splits_of_others_are_not_encrypted() -> None:
     foreign = np.flatnonzero(forest.forest.owner == 1)[:1].astype(np.int32)
     with pytest.raises(RemoteProtocolError, match="no split"):
         world.members["bank"].handle(msg.EncryptSplits(epoch=keys.epoch, node=foreign))
+
+
+# --- a coordinator that has keys of one epoch made twice ---
+
+
+class Primes:
+    """Stands for the key service's search for primes: what it draws, and primes that are there already."""
+
+    def __init__(self, which: int = 0) -> None:
+        self.drawn: list[bytes] = []
+        self._which = which
+
+    def __call__(self, bits: int, *, stream: SecretStream, epoch: int, **_: Any) -> MasterKey:
+        self.drawn.append(stream.bytes(64))
+        return MasterKey(*PRIMES[self._which], ROOT, epoch=epoch, setting="test")
+
+
+def met(world: World, parties: tuple[str, ...] = PARTIES) -> None:
+    """Have the members agree on epoch 1, once more if they did before."""
+    opening = msg.OpenEpoch(epoch=1, members=tuple(sorted((*parties, HELPER, KEYS))), helper=HELPER, key_service=KEYS)
+    told = {name: world.members[name].handle(opening).introduction for name in opening.members}
+    for name in opening.members:
+        world.members[name].handle(msg.MeetMembers(introductions=told))
+
+
+def made(world: World, bits: int = 512, parties: tuple[str, ...] = PARTIES) -> msg.GroupMade:
+    met(world, parties)
+    reply = world.key_service.handle(msg.MakeGroup(epoch=1, bits=bits, setting="test"))
+    assert isinstance(reply, msg.GroupMade)
+    return reply
+
+
+def test_a_key_service_makes_one_modulus_for_an_epoch() -> None:
+    world = World(plant(0))
+    first = made(world)
+    for other in ({"bits": 514}, {"parties": PARTIES[:2]}):
+        with pytest.raises(RemoteProtocolError, match="the modulus of epoch 1 has been made"):
+            made(world, **other)  # type: ignore[arg-type]
+    assert encode_message(made(world)) == encode_message(first)  # who asks for the same gets it again
+    assert encode_message(made(World(plant(0)))) == encode_message(first)  # and so after a restart
+
+
+def test_primes_follow_from_all_that_is_asked_for() -> None:
+    """Primes of two lengths from one stream differ in a few bits: of two moduli, both could be factored."""
+    drawn = []
+    for bits, parties in ((512, PARTIES), (514, PARTIES), (512, PARTIES[:2])):
+        world, primes = World(plant(0)), Primes()
+        world.key_service._make = primes
+        made(world, bits, parties)
+        drawn += primes.drawn
+    assert len(set(drawn)) == 3
+
+
+def test_what_belongs_to_a_modulus_follows_from_it() -> None:
+    """Two moduli under one agreement: neither the helper's seal nor a weak key's stream may serve both."""
+    sealed, shares, streams = [], [], []
+    for which in (0, 1):
+        world = World(plant(0))
+        world.key_service._make = Primes(which)
+        reply = made(world)
+        take = msg.TakeShare(group=reply.group, tag=reply.tags[HELPER], sealed=reply.sealed)
+        world.helper.handle(take)
+        sealed.append(reply.sealed)
+        shares.append(world.helper._staged_keys(1).secret)
+        with pytest.MonkeyPatch.context() as patch:
+            asked: list[bytes] = []
+            patch.setattr(Group, "draw", lambda _, stream, asked=asked: asked.append(stream.bytes(64)) or 5)
+            world.members["bank"].handle(msg.TakeGroup(group=reply.group, tag=reply.tags["bank"]))
+            streams += asked
+    pads = [bytes(a ^ b for a, b in zip(sealed[i][:32], shares[i][:32], strict=True)) for i in (0, 1)]
+    assert pads[0] != pads[1]  # else the difference of two shares would be there to read
+    assert len(set(streams)) == 2
+
+
+def test_a_party_encrypts_under_the_keys_that_it_has_now() -> None:
+    world = World(plant(0))
+    nodes = np.flatnonzero(world.planted.coordinator.owner == 0).astype(np.int32)
+    bank = world.members["bank"]
+    for which in (0, 1):
+        world.key_service = World(plant(0)).key_service  # one that was given up, and has forgotten
+        world.members[KEYS] = world.key_service
+        world.key_service._make = Primes(which)
+        reply = made(world)
+        bank.handle(msg.TakeGroup(group=reply.group, tag=reply.tags["bank"]))
+        splits = bank.handle(msg.EncryptSplits(epoch=1, node=nodes)).splits
+        keys = bank._staged_keys(1)
+        weak = WeakKey(keys.read_group(), bytes_number(keys.secret))
+        assert weak.decrypt(weak.group.read_pairs(splits)) == encode(world.planted.threshold[nodes]).tolist()
 
 
 # --- leaving ---

@@ -350,3 +350,15 @@ def test_every_party_and_every_row_is_needed(trained: Trained) -> None:
     )
     with pytest.raises(DataError, match=r"every row at every party.*join='inner'"):
         play(trained, parties)
+
+
+def test_random_numbers_follow_from_all_that_is_asked(trained: Trained) -> None:
+    """Shuffled rows have numbers of their own, also at a party that has forgotten what it was asked before."""
+    _, said = play(trained, trained.parties())
+    ask = decode(said[-1][0]["ash"])
+    assert isinstance(ask, msg.AskSealed)
+    ask = msgspec.structs.replace(ask, clients=("ash",), n_rows=64)
+    nothing = np.zeros((1, ask.n_leaves), np.uint64)
+    asked = [ask, *(msgspec.structs.replace(ask, shuffled=0, seed=seed) for seed in (0, 1))]
+    numbers = np.concatenate([sealer_of("ash").seal(one, nothing, True).values for one in asked])
+    assert len(np.unique(numbers)) == len(numbers)

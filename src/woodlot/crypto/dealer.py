@@ -118,8 +118,9 @@ def deal(count: int, helper: SecretStream, own: SecretStream) -> Dealt:
 
     """
     pads, shares = _helper_part(helper, count)
-    choices = np.frombuffer(own.bytes(count * BYTES), np.uint8).reshape(count, BYTES)
-    masks = _bits(np.frombuffer(own.bytes(count * 2), np.uint8).reshape(count, 2), _PLANES)
+    # here too those of a comparison stand together: dealt again for more, what is a mask is never shown as a choice
+    lines = np.frombuffer(own.bytes(count * (BYTES + MASKED_BYTES)), np.uint8).reshape(count, BYTES + MASKED_BYTES)
+    choices, masks = np.ascontiguousarray(lines[:, :BYTES]), _bits(lines[:, BYTES:], _PLANES)
     planes = pads.reshape(count, _PLANES, _PLANE_BYTES)
     chosen = np.concatenate([choices, choices[:, :_EQUALS]], axis=1)  # the byte that each plane belongs to
     at = np.take_along_axis(planes, (chosen >> 3)[:, :, None].astype(np.intp), 2)[:, :, 0] >> (chosen & 7) & 1

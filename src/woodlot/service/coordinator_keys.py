@@ -225,13 +225,14 @@ def predict_encrypted_job(
         if len(place) != own.sum():
             raise RemoteProtocolError(f"{name} told of {len(place)} columns where it has {int(own.sum())}")
         columns[own] = place
+    digest = hashlib.sha256(order.values).digest()
     ticket = Ticket(
         requester=stored.facts.user,
         request=bytes.fromhex(order.job),
         epoch=order.epoch,
         rows=order.rows,
         features=order.columns,
-        digest=hashlib.sha256(order.values).digest(),
+        digest=digest,
     )
     lines = np.frombuffer(order.values, np.uint8).reshape(order.rows * order.columns, -1)
     outputs = yield from predict_encrypted(
@@ -239,7 +240,9 @@ def predict_encrypted_job(
         epoch.keys,
         EncryptedRequest(ticket, lines),
         # the same when the job is repeated, and known to nobody who does not have the share
-        stream=SecretStream.derived(number_bytes(epoch.keys.share.exponent), "encrypted prediction", order.job),
+        stream=SecretStream.derived(
+            number_bytes(epoch.keys.share.exponent), "encrypted prediction", order.job, order.epoch, order.model, digest
+        ),
         columns=columns,
         vote=order.vote,
         threads=effective_jobs(-1),

@@ -31,7 +31,7 @@ from woodlot.service.orders import (
 )
 from woodlot.service.party_home import JobSigner
 from woodlot.service.party_jobs import housekeeping_job
-from woodlot.service.party_keys import KEYS_FOLDER, check_members, check_ticket
+from woodlot.service.party_keys import KEYS_FOLDER, check_epoch, check_ticket
 from woodlot.service.policy import Policy
 from woodlot.trees.parallel import effective_jobs
 
@@ -83,8 +83,7 @@ class MemberJob:
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
         if ticket is not None:
             check_ticket(ticket, order, self._user)
-        if isinstance(message, keys_msg.OpenEpoch):
-            check_members(message, order)
+        check_epoch(message, order)
         return member.handle(message)
 
     def _open(self, message: msg.OpenJob) -> msg.JobOpened:

@@ -12,6 +12,7 @@ from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.epoch_keys import bit_length
 from woodlot.protocols.revocable.provider import Provider, RequestGate
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.key_store import KeyStore
@@ -104,8 +105,7 @@ class ProviderWork:
         )
         if opening != isinstance(self._order, KeysOrder):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
-        if isinstance(message, msg.OpenEpoch):
-            check_members(message, self._order)
+        check_epoch(message, self._order)
         return self._provider.handle(message)
 
     def _on_UseForest(self, message: msg.UseForest) -> msg.ForestInUse:
@@ -116,8 +116,16 @@ class ProviderWork:
         return msg.ForestInUse(place=np.array(place, np.int32))
 
 
-def check_members(message: msg.OpenEpoch, order: MemberOrder | RevocableOrder) -> None:
-    """Refuse an epoch of other members than the user has ordered."""
-    ordered = (tuple(sorted(order.parties)), order.helper, order.key_service)
-    if (message.members, message.helper, message.key_service) != ordered:
+def check_epoch(message: Message, order: MemberOrder | RevocableOrder) -> None:
+    """Refuse an epoch of other members, or of another modulus, than the user has ordered."""
+    match message:
+        case msg.OpenEpoch(members=members, helper=helper, key_service=key_service):
+            same = (members, helper, key_service) == (tuple(sorted(order.parties)), order.helper, order.key_service)
+        case msg.MakeGroup(bits=bits, setting=setting):
+            same = isinstance(order, KeysOrder | RevocableOrder) and (bits, setting) == (order.bits, order.setting)
+        case msg.TakeGroup(group=group) | msg.TakeShare(group=group):
+            same = isinstance(order, KeysOrder | RevocableOrder) and bit_length(group) == order.bits
+        case _:
+            return
+    if not same:
         raise RemoteProtocolError("the epoch is not the one that was ordered")

@@ -22,7 +22,7 @@ from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import TakenOrder, private_errors
-from woodlot.service.party_keys import check_members, make_provider
+from woodlot.service.party_keys import check_epoch, make_provider
 from woodlot.service.party_plan import OrderedConstruction, Watch
 from woodlot.trees.forest import Splits
 
@@ -154,8 +154,7 @@ class RevocableWork(ColumnsWork):
         )
         if order.helper is None or (type(message) in _EPOCH and not begins):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
-        if isinstance(message, keys.OpenEpoch):
-            check_members(message, order)
+        check_epoch(message, order)
         if self._provider is None:
             self._provider = make_provider(self.home, order, self._splits)
         return self._provider.handle(message)

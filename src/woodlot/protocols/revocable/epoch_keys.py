@@ -84,6 +84,11 @@ def public_group(group: Group) -> msg.PublicGroup:
     return msg.PublicGroup(epoch=group.epoch, modulus=number_bytes(group.N), generator=number_bytes(group.g))
 
 
+def bit_length(public: msg.PublicGroup) -> int:
+    """Length of the modulus of a group that was received; nothing is checked."""
+    return bytes_number(public.modulus).bit_length()
+
+
 def read_group(public: msg.PublicGroup, setting: Setting) -> Group:
     """A group that was received; it is checked.
 

@@ -21,7 +21,7 @@ from woodlot.protocols.agreement import derive
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, bytes_number, check_tag, tag_of, unseal
-from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream
+from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, share_key
 from woodlot.protocols.revocable.keys import Member, read_key
 
 _Place = tuple[bytes, int, int]  # request, block, step
@@ -65,11 +65,11 @@ class Helper(Member):
     # --- keys ---
 
     def _on_TakeShare(self, message: msg.TakeShare) -> msg.ShareTaken:
-        opening, peers = self._agreed(message.group.epoch)
+        opening, peers, _ = self._agreed(message.group.epoch)
         if opening.helper != self.name:
             raise RemoteProtocolError(f"the helper of this epoch is {opening.helper!r}")
-        self._checked_group(message.group, message.tag)
-        share = unseal(derive(TAG, peers[opening.key_service], "strong share"), message.sealed)
+        group = self._checked_group(message.group, message.tag)
+        share = unseal(share_key(peers[opening.key_service], group), message.sealed)
         self._stage(self._new_keys(message.group, share))
         return msg.ShareTaken()
 
@@ -169,7 +169,8 @@ class Helper(Member):
         group = self._strong(keys).group
         key = read_key(group, keys.public[name])
         secret = derive(TAG, keys.secret, "answers")
-        stream = SecretStream.derived(secret, name, *place, hashlib.sha256(about + bits.tobytes()).digest())
+        digest = hashlib.sha256(about + bits.tobytes()).digest()
+        stream = SecretStream.derived(secret, name, *place, len(bits), digest)
         room = answer_room(group)
         whole = np.packbits(bits, bitorder="little").tobytes()
         number = int.from_bytes(whole, "little")

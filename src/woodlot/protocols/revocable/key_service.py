@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from woodlot.crypto import dealer
-from woodlot.crypto.dtpkc import check_bits
+from woodlot.crypto.dtpkc import Group, check_bits
 from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
@@ -29,7 +29,17 @@ MAX_COMPARISONS = 1 << 20
 
 def comparison_stream(keys: EpochKeys, peer: str, ticket: msg.Ticket, block: int, step: int) -> SecretStream:
     """What key service and helper have in common for one step: each finds it by itself."""
-    return SecretStream(keys.key_with(peer, "comparisons", ticket.request, block, step))
+    return SecretStream(keys.key_with(peer, "comparisons", *_asked(ticket), block, step))
+
+
+def share_key(peer: bytes, group: Group) -> bytes:
+    """What the helper's share of one modulus, and nothing else, is sealed with; from what the two have in common."""
+    return derive(TAG, peer, "strong share", group.fingerprint)
+
+
+def _asked(ticket: msg.Ticket) -> tuple[object, ...]:
+    """All that a request is: randomness of one is none of another, should they ever have the same name."""
+    return ticket.request, ticket.requester, ticket.rows, ticket.features, ticket.digest
 
 
 class KeyService(Member):
@@ -52,9 +62,10 @@ class KeyService(Member):
         super().__init__(name, **member)
         self._make = make
         self._dealt: set[tuple[bytes, int]] = set()
+        self._made: dict[int, tuple[object, ...]] = {}  # what was asked for in each epoch of this job
 
     def _on_MakeGroup(self, message: msg.MakeGroup) -> msg.GroupMade:
-        opening, peers = self._agreed(message.epoch)
+        opening, peers, transcript = self._agreed(message.epoch)
         if opening.key_service != self.name:
             raise RemoteProtocolError(f"the key service of this epoch is {opening.key_service!r}")
         if message.setting != self._setting:
@@ -65,14 +76,21 @@ class KeyService(Member):
             check_bits(message.bits, message.setting)
         except ConfigError as error:
             raise PolicyError(str(error)) from None
+        # primes of two lengths from one stream would have most of their bits in common, which gives both away
+        asked = (message.epoch, message.bits, message.setting, transcript)
+        if self._made.get(message.epoch, asked) != asked:
+            raise RemoteProtocolError(
+                f"the modulus of epoch {message.epoch} has been made, of another length or for others; begin another"
+            )
         secret = secret_bytes(self._entropy, f"{PURPOSE} {message.epoch}")
-        stream = SecretStream.derived(secret, TAG, "modulus")
+        stream = SecretStream.derived(secret, TAG, "modulus", *asked)
         master = self._make(message.bits, stream=stream, epoch=message.epoch, setting=message.setting)
         coordinator, helper = master.split(stream)
         public = public_group(master.group)
         tags = {name: tag_of(derive(TAG, peer, "group"), public) for name, peer in peers.items()}
-        sealed = seal(derive(TAG, peers[opening.helper], "strong share"), number_bytes(helper.exponent))
-        self._stage(self._new_keys(public, derive(TAG, secret, "dealing")))
+        sealed = seal(share_key(peers[opening.helper], master.group), number_bytes(helper.exponent))
+        self._stage(self._new_keys(public, derive(TAG, secret, "dealing", master.group.fingerprint)))
+        self._made[message.epoch] = asked
         return msg.GroupMade(group=public, share=number_bytes(coordinator.exponent), sealed=sealed, tags=tags)
 
     def _on_RevokeAtService(self, message: msg.RevokeAtService) -> msg.RevokedAtService:
@@ -93,7 +111,7 @@ class KeyService(Member):
             raise RemoteProtocolError(f"at most {MAX_COMPARISONS} comparisons are dealt at a time")
         parts = []
         for step, size in enumerate(message.sizes):
-            own = SecretStream.derived(keys.secret, "deal", ticket.request, message.block, step)
+            own = SecretStream.derived(keys.secret, "deal", *_asked(ticket), message.block, step)
             parts.append(dealer.deal(size, comparison_stream(keys, keys.helper, ticket, message.block, step), own))
         self._dealt.add((ticket.request, message.block))
         return msg.ComparisonsDealt(

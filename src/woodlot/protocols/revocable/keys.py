@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare, check_bits
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
@@ -42,12 +42,20 @@ PURPOSE = "revocable keys"
 PHASE = "keys"
 
 
+class Met(NamedTuple):
+    """What the members of an epoch have agreed on."""
+
+    opening: msg.OpenEpoch
+    peers: dict[str, bytes]
+    transcript: bytes
+
+
 @dataclass(eq=False)
 class _Opening:
     message: msg.OpenEpoch
     agreement: Agreement
     introduction: msg.KeyIntroduction
-    peers: dict[str, bytes] | None = None
+    met: Met | None = None
 
 
 class Member:
@@ -144,27 +152,28 @@ class Member:
 
     def _on_MeetMembers(self, message: msg.MeetMembers) -> msg.MembersMet:
         opening = self._opening
-        if opening is None or opening.peers is not None:
+        if opening is None or opening.met is not None:
             raise RemoteProtocolError("introductions are not due here")
         opening.agreement.check_named(opening.message.members, opening.introduction, message.introductions)
         check_configured({name: i.configured for name, i in message.introductions.items()})
         agreed = opening.agreement.accept(opening.message, message.introductions)
         extra = self._shared_secret or b""
-        opening.peers = {
+        peers = {
             name: derive(TAG, exchanged + extra, "peers", *sorted((name, self.name)), salt=agreed.transcript)
             for name, exchanged in agreed.exchanged.items()
         }
+        opening.met = Met(opening.message, peers, agreed.transcript)
         return msg.MembersMet(transcript=agreed.transcript)
 
-    def _agreed(self, epoch: int) -> tuple[msg.OpenEpoch, dict[str, bytes]]:
+    def _agreed(self, epoch: int) -> Met:
         """The opening of an epoch, and what this member has in common with each other."""
         opening = self._opening
-        if opening is None or opening.peers is None or opening.message.epoch != epoch:
+        if opening is None or opening.met is None or opening.message.epoch != epoch:
             raise RemoteProtocolError(f"epoch {epoch} has not been agreed on here")
-        return opening.message, opening.peers
+        return opening.met
 
     def _new_keys(self, public: msg.PublicGroup, secret: bytes) -> EpochKeys:
-        opening, peers = self._agreed(public.epoch)
+        opening, peers, _ = self._agreed(public.epoch)
         return EpochKeys(
             epoch=public.epoch,
             group=public,
@@ -177,7 +186,7 @@ class Member:
 
     def _checked_group(self, public: msg.PublicGroup, tag: bytes) -> Group:
         """The group, if the key service has told it to this member."""
-        opening, peers = self._agreed(public.epoch)
+        opening, peers, _ = self._agreed(public.epoch)
         key = derive(TAG, peers[opening.key_service], "group")
         check_tag(key, tag, "the modulus is not the one that the key service has made", public)
         return read_group(public, self._setting)

@@ -132,16 +132,17 @@ class Provider(Member):
         self._digits = digits
         self._threads = threads
         self._weak: WeakKey | None = None
+        self._weak_of: EpochKeys | None = None
         self._admitted: dict[bytes, msg.Ticket] = {}
         self._answered: set[tuple[bytes, int, int]] = set()
 
     def _on_TakeGroup(self, message: msg.TakeGroup) -> msg.KeyDrawn:
-        opening, _ = self._agreed(message.group.epoch)
+        opening, _, _ = self._agreed(message.group.epoch)
         if self.name in (opening.helper, opening.key_service):
             raise RemoteProtocolError("helper and key service have no weak key")
         group = self._checked_group(message.group, message.tag)
         secret = secret_bytes(self._entropy, f"{PURPOSE} {message.group.epoch}")
-        exponent = group.draw(SecretStream.derived(secret, TAG, "weak key"))
+        exponent = group.draw(SecretStream.derived(secret, TAG, "weak key", group.fingerprint))
         weak = WeakKey(group, exponent)
         keys = self._new_keys(message.group, number_bytes(exponent))
         public = number_bytes(weak.public.h)
@@ -154,8 +155,9 @@ class Provider(Member):
         self._answered.clear()
 
     def _key(self, keys: EpochKeys) -> WeakKey:
-        if self._weak is None or self._weak.group.epoch != keys.epoch:
-            self._weak = WeakKey(keys.read_group(), bytes_number(keys.secret))
+        # by the key, not by its epoch: an epoch that is prepared twice may have two
+        if self._weak is None or self._weak_of is not keys:
+            self._weak, self._weak_of = WeakKey(keys.read_group(), bytes_number(keys.secret)), keys
         return self._weak
 
     def _on_EncryptSplits(self, message: msg.EncryptSplits) -> msg.SplitsEncrypted:

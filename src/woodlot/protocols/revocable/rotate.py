@@ -104,6 +104,7 @@ def prepare_rotation(
     keys: CoordinatorKeys,
     *,
     leaver: str | None = None,
+    epoch: int | None = None,
     bits: int = DEFAULT_BITS,
     setting: Setting = "standard",
 ) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
@@ -119,6 +120,8 @@ def prepare_rotation(
         Of the epoch that ends.
     leaver : str, optional
         Who is no longer a member.
+    epoch : int, optional
+        Its number, by default the next; one that was given up is prepared anew under another number.
     bits, setting
         As for `begin_epoch`.
 
@@ -135,7 +138,7 @@ def prepare_rotation(
         staying,
         helper=keys.helper,
         key_service=keys.key_service,
-        epoch=keys.epoch + 1,
+        epoch=keys.epoch + 1 if epoch is None else epoch,
         bits=bits,
         setting=setting,
     )

@@ -198,7 +198,8 @@ class Sealer:
                 "the answers of one party alone are not sealed where others split nodes as well; name all of them"
             )
         block = (ask.first_row, ask.n_rows, ask.first_leaf, ask.n_leaves)
-        numbers = keystream(derive(TAG, self._secret, ask.round, ask.clients, *block), ask.n_rows * ask.n_leaves)
+        asked = (ask.round, ask.clients, *block, ask.shuffled, ask.seed)
+        numbers = keystream(derive(TAG, self._secret, *asked), ask.n_rows * ask.n_leaves)
         clear_possible(possible, numbers.reshape(ask.n_rows, ask.n_leaves))
         # were parties asked about different rows, a leaf that all of them allow would tell more than where a row ends
         about = msgspec.msgpack.encode(block)
