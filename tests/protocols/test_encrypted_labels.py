@@ -9,19 +9,23 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 import test_vertical_exact as exact
 import test_vertical_party as plain
+from alignments import OPERATOR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodlot import FederatedForestClassifier, FederatedForestRegressor, Federation
 from woodlot.crypto import _libraries, paillier
+from woodlot.crypto.envelope import unseal
+from woodlot.crypto.packing import layout, unpack
 from woodlot.crypto.streams import SecretStream
 from woodlot.estimators import checks
-from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.protocols.messages import blind as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message, registered
@@ -29,6 +33,7 @@ from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical import blind_sums
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import State
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
@@ -171,7 +176,8 @@ def tables() -> dict[str, Any]:
 
 def make_party(name: str, task: str) -> BlindParty:
     target = plain.target(task) if name == "holder" else None
-    return BlindParty(name, tables()[name], target=target, job_secret=bytes(32), shares_model=True)
+    voucher = LabelVoucher(name, "holder", "job", signer=OPERATOR.admit(name))
+    return BlindParty(name, tables()[name], target=target, job_secret=bytes(32), shares_model=True, voucher=voucher)
 
 
 def plan(task: str) -> Any:
@@ -212,6 +218,10 @@ def malformed(message: Message) -> Iterator[tuple[str, Message]]:
                 yield f"no {name}", change(message, **{name: np.zeros_like(getattr(message, name))})
             for name, value in (("n_parts", 0), ("n_parts", 2), ("value_bits", -1), ("value_bits", BITS)):
                 yield name, change(message, **{name: value})
+                yield name, vouched(change(message, **{name: value}))
+            yield "another row's ciphertext", change(message, ciphertexts=np.roll(message.ciphertexts, BITS // 4))
+            yield "no signature", change(message, signature=b"")
+            yield "another's certificate", change(message, certificate=OPERATOR.admit("bare").certificate)
         case msg.StartBlind():
             yield "balanced", change(message, balance=True)
             for name, value in (("n_draws", 0), ("max_depth", 0), ("min_samples_leaf", 0), ("min_weight", 0)):
@@ -307,29 +317,94 @@ def grow_meddled(name: str, kind: type[Message], change: Any, task: str = "class
     return plain.play(train(plan(task), tuple(parties), "holder"), parties, plain.Play())
 
 
-def test_labels_under_a_key_of_another_job_give_no_sums() -> None:
+def vouched(message: Message) -> Message:
+    """Labels that the label holder itself has signed, whatever they are."""
+    assert isinstance(message, msg.TakeLabels)
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    return plain.with_fields(
+        message, **LabelVoucher("holder", "holder", "job", signer=OPERATOR.admit("holder")).vouch(fields)
+    )
+
+
+def under_own_key(message: msg.TakeLabels) -> tuple[Message, paillier.PrivateKey]:
+    """What a coordinator would bring to read the sums: 2^i as the label of row i, under a key of its own."""
     key = paillier.PrivateKey.generate(BITS, SecretStream.fresh())
-    ciphers = key.public.pack(key.encrypt([1] * (N * 1), SecretStream.fresh()))
+    ciphers = key.public.pack(key.encrypt([1 << row for row in range(N)], SecretStream.fresh()))
+    changed = plain.with_fields(
+        message,
+        modulus=np.frombuffer(paillier.to_bytes(key.public.n), np.uint8),
+        noise=np.frombuffer(paillier.to_bytes(key.public.base), np.uint8),
+        ciphertexts=ciphers,
+        n_parts=1,
+        value_bits=N,
+    )
+    return changed, key
 
-    def change(message: msg.TakeLabels) -> Message:
-        return plain.with_fields(
-            message,
-            modulus=np.frombuffer(paillier.to_bytes(key.public.n), np.uint8),
-            noise=np.frombuffer(paillier.to_bytes(key.public.base), np.uint8),
-            ciphertexts=ciphers,
-        )
 
-    with pytest.raises(RemoteProtocolError, match=r"envelope|group"):
-        grow_meddled("other", msg.TakeLabels, change)
+@pytest.mark.parametrize("signed", [True, False])
+def test_labels_under_a_key_of_the_coordinators_own_are_refused(signed: bool) -> None:
+    """It could open the envelopes, and read which rows are on each side of every split."""
+    name, taken = "other", next(m for m in recorded("classes").asked["other"] if isinstance(m, msg.TakeLabels))
+    party = make_party(name, "classes")
+    if not signed:
+        party._voucher = LabelVoucher(name, "holder", "job", shared_secret=b"a secret of all parties")
+    party.handle(vertical.OpenTraining(max_bins=8))
+    false, key = under_own_key(taken)
+    stolen = {"certificate": OPERATOR.admit("bare").certificate, "signature": OPERATOR.admit("bare").sign("", b"")}
+    for message in (
+        false,
+        plain.with_fields(false, **stolen),
+        plain.with_fields(false, certificate=b"", signature=b""),
+    ):
+        with pytest.raises(RemoteProtocolError, match="not those that 'holder' has vouched for"):
+            party.handle(decode(encode(message)))
+    # with a party that asked for no proof the attack is what it is said to be
+    party._voucher = _Credulous("other", "holder", "job", shared_secret=bytes(32))
+    party.handle(false)
+    record = recorded("classes").asked[name]
+    start = next(m for m in record if isinstance(m, msg.StartBlind))
+    party.handle(plain.with_fields(start, weights=None, bootstrap_seed=None, n_draws=N))
+    plant = next(m for m in record if isinstance(m, msg.PlantBlind))
+    told = party.handle(plant)
+    assert isinstance(told, msg.BlindSums)
+    content = unseal(key, bytes(told.envelope), blind_sums.about(key.public, name, range(plant.n_trees), 0))
+    sums = msgspec.msgpack.decode(content, type=blind_sums.Sums)
+    widths = np.frombuffer(sums.widths, blind_sums.WIDTH).tolist()
+    capacity = key.public.plaintext_bits
+    plains = key.decrypt(key.public.unpack(sums.packed, len(layout(widths, capacity))))
+    rows = unpack(plains, widths, capacity)  # of each sum, one bit for each row in it
+    own, weight = np.frombuffer(sums.plus, blind_sums.INDEX), np.frombuffer(sums.weight, blind_sums.WEIGHT)
+    assert [rows[at].bit_count() for at in own.tolist()] == weight.tolist()
+
+
+class _Credulous(LabelVoucher):
+    def check(self, message: msg.TakeLabels) -> None:
+        """Anything will do."""
+
+
+def test_labels_of_another_job_or_holder_are_refused() -> None:
+    taken = next(m for m in recorded("classes").asked["other"] if isinstance(m, msg.TakeLabels))
+    for holder, job in (("holder", "another job"), ("bare", "job")):
+        party = make_party("other", "classes")
+        party._voucher = LabelVoucher("other", holder, job, signer=OPERATOR.admit("other"))
+        party.handle(vertical.OpenTraining(max_bins=8))
+        with pytest.raises(RemoteProtocolError, match=f"not those that '{holder}' has vouched for"):
+            party.handle(taken)
+
+
+def test_who_can_neither_sign_nor_tag_takes_no_part() -> None:
+    with pytest.raises(ConfigError, match="neither an identity nor a shared secret"):
+        LabelVoucher("other", "holder", "job")
+    assert "secret" not in repr(LabelVoucher("other", "holder", "job", shared_secret=b"a secret of all three"))
 
 
 @pytest.mark.parametrize("task", ["classes", "targets"])
 def test_exchanged_ciphertexts_grow_another_forest_and_tell_nobody_anything(task: str) -> None:
-    """Who changes ciphertexts without the key cannot read them; what is grown is worse, or is refused."""
+    """A party that changes ciphertexts without the key cannot read them; what is grown is worse, or is refused."""
 
     def change(message: msg.TakeLabels) -> Message:
         each = message.ciphertexts.reshape(N * message.n_parts, -1)
-        return plain.with_fields(message, ciphertexts=np.roll(each, message.n_parts, axis=0).ravel())
+        return vouched(plain.with_fields(message, ciphertexts=np.roll(each, message.n_parts, axis=0).ravel()))
 
     if task == "classes":  # a class has more rows on one side of a split than there are
         with pytest.raises(RemoteProtocolError, match="sums that rows of the node cannot have"):
@@ -343,7 +418,7 @@ def test_sums_that_no_rows_can_have_are_refused() -> None:
     def change(message: msg.TakeLabels) -> Message:
         key = paillier.PublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
         heavy = key.pack([key.encrypt(3, SecretStream.fresh()) for _ in range(N * message.n_parts)])
-        return plain.with_fields(message, ciphertexts=heavy)
+        return vouched(plain.with_fields(message, ciphertexts=heavy))
 
     with pytest.raises(RemoteProtocolError, match=r"cannot have|more in it"):
         grow_meddled("other", msg.TakeLabels, change)

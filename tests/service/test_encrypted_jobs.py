@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 from party_bench import Bench, Play, play
 from small_jobs import PARTIES, PLAN
 
+from woodlot.crypto.paillier import PrivateKey, to_bytes
+from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.messages.blind import TakeLabels
+from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.order_seal import read_order, sign_order
@@ -58,6 +64,30 @@ def test_another_job_has_another_key(bench: Bench, recorded: Play) -> None:
     ]
     assert bytes(taken[0].modulus) != bytes(taken[1].modulus)  # type: ignore[attr-defined]
     assert forest_id_of(again.outcome.forest) == forest_id_of(recorded.outcome.forest)
+
+
+def test_a_coordinator_cannot_bring_a_key_of_its_own(bench: Bench, recorded: Play) -> None:
+    """It would open what the party seals for the label holder, whom the user's order names."""
+    job = bench.job("shop", recorded.job)
+    for asked, answered in zip(recorded.asked["shop"], recorded.answered["shop"], strict=True):
+        message = decode(asked)
+        if isinstance(message, TakeLabels):
+            own = PrivateKey.generate(2048, SecretStream.fresh())
+            count = len(message.ciphertexts) // own.public.ciphertext_bytes
+            changed = {
+                "modulus": np.frombuffer(to_bytes(own.public.n), np.uint8),
+                "noise": np.frombuffer(to_bytes(own.public.base), np.uint8),
+                "ciphertexts": own.public.pack(own.encrypt([1 << row for row in range(count)], SecretStream.fresh())),
+            }
+            # as it is, and signed by another member of the federation than the label holder
+            false = msgspec.structs.replace(message, **changed)
+            shop = LabelVoucher("shop", "bank", recorded.job, signer=bench.homes["shop"])
+            fields = {name: getattr(false, name) for name in false.__struct_fields__}
+            for one in (false, msgspec.structs.replace(false, **shop.vouch(fields))):
+                with pytest.raises(RemoteProtocolError, match=r"has vouched for|passed on as from 'bank'"):
+                    job.handle(decode(encode(one)))
+        assert encode(job.handle(message)) == answered
+    assert any(isinstance(decode(asked), TakeLabels) for asked in recorded.asked["shop"])
 
 
 def test_a_policy_of_encrypted_labels(tmp_path: Path) -> None:

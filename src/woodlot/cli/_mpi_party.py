@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,6 +22,7 @@ from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.part_files import PARTY
 from woodlot.protocols.vertical.blind_party import BlindParty
+from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import save_own_part
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
@@ -62,6 +65,7 @@ class Rank:
                 self._name,
                 name,
                 self._job.config.mpi[self._name],
+                holder=holder,
                 labels=(label, weight) if self._name == holder else None,
                 task="classes" if job.task == "classification" else "targets",
                 encrypted=self._job.config.forest.get("labels") == "encrypted",
@@ -85,6 +89,8 @@ class RankParty:
         The party, and the run.
     source : TableSource
         Its table.
+    holder : str
+        The label holder.
     labels : tuple of str and (str or None), optional
         At the label holder, its columns of labels and weights.
     task : {"classes", "targets"}
@@ -108,6 +114,7 @@ class RankParty:
         job: str,
         source: TableSource,
         *,
+        holder: str,
         labels: tuple[str, str | None] | None,
         task: str,
         encrypted: bool,
@@ -119,7 +126,9 @@ class RankParty:
         self.name = name
         self._labels = labels
         self._task = task
-        self._kind = BlindParty if encrypted else VerticalParty
+        self._kind: Callable[..., VerticalParty] = VerticalParty
+        if encrypted:
+            self._kind = partial(BlindParty, voucher=LabelVoucher(name, holder, job, shared_secret=secret))
         self._secret = secret
         self._folder = folder
         self._n_jobs = n_jobs

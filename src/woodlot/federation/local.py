@@ -22,6 +22,7 @@ from woodlot.protocols.messages.base import Message, Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
+from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
@@ -246,8 +247,13 @@ class Federation:
             The forest in its parts, and who saw what while it grew.
         """
         ledger, holder = Ledger(self.observer), labels.holder
+        told = self._for_training(labels, n_jobs)
         kind = BlindParty if plan.labels == "encrypted" else VerticalParty
-        handlers = {name: kind(name, **told) for name, told in self._for_training(labels, n_jobs).items()}
+        if kind is BlindParty:  # parties in one process have a secret in common in place of identities
+            common = secrets.token_bytes(KEY_BYTES)
+            for name, own in told.items():
+                own["voucher"] = LabelVoucher(name, holder, "local", shared_secret=common)
+        handlers = {name: kind(name, **own) for name, own in told.items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
             forest: CoordinatorForest = run(
                 train(plan, self.parties, holder, n_jobs), driver, ledger=ledger, on_progress=on_progress

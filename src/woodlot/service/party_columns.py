@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import StartBlind
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.block import ColumnBlock
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import VerticalParty
@@ -151,8 +153,7 @@ class ColumnsWork:
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
                 hidden = (self._taken.part.label, self._taken.part.weight)
                 table = self._table(rows, [name for name in loaded.columns if name not in hidden])
-                forest = BlindParty if order.plan.labels == "encrypted" else VerticalParty
-                self._forest = forest(
+                self._forest = self._kind(order)(
                     self.home.identity.name,
                     table,
                     target=self._target(order, rows),
@@ -166,6 +167,13 @@ class ColumnsWork:
                 )
             self._watch = watch
         return self._ask(self._forest, message)
+
+    def _kind(self, order: TrainOrder) -> Callable[..., VerticalParty]:
+        """What this party is in a training; encrypted labels are those of the holder whom the user has named."""
+        if order.plan.labels != "encrypted":
+            return VerticalParty
+        voucher = LabelVoucher(self.home.identity.name, order.holder, self.job, signer=self.home)
+        return partial(BlindParty, voucher=voucher)
 
     def _table(self, rows: NDArray[np.int64], columns: Sequence[str]) -> Table:
         """The job's rows of some columns; a row that the party does not have (-1) is missing everywhere."""

@@ -37,7 +37,8 @@ class EncryptedLabels(Message):
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
         "nothing of any row's label; the names of the classes, for the model; the weights of the rows where there are "
-        "any; how many bits a label takes; the scale of targets only where min_impurity_decrease needs it",
+        "any; how many bits a label takes; the scale of targets only where min_impurity_decrease needs it; the label "
+        "holder's certificate",
         "encrypted",
     )
     modulus: U8
@@ -49,19 +50,29 @@ class EncryptedLabels(Message):
     weight_factor: float
     classes: tuple[str | int | float | bool, ...]
     unit: float
+    certificate: bytes = b""
+    """The label holder's identity; empty where parties share a secret instead."""
+    signature: bytes = b""
+    """By this identity, over key and ciphertexts; or their tag under the shared secret."""
 
 
 class TakeLabels(Message):
     """Brings the encrypted labels to a party."""
 
     discloses: ClassVar = Disclosure(
-        *TO_PARTY, "nothing of any row's label; how many bits a label takes (with classes: their number)", "encrypted"
+        *TO_PARTY,
+        "nothing of any row's label; how many bits a label takes (with classes: their number); the label holder's "
+        "certificate",
+        "encrypted",
     )
     modulus: U8
     noise: U8
     ciphertexts: U8
     n_parts: int
     value_bits: int
+    certificate: bytes = b""
+    signature: bytes = b""
+    """As in EncryptedLabels: a party takes no others than the label holder's."""
 
 
 class StartBlind(GrowthStart):

@@ -23,6 +23,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.vertical import OpenTraining, PlantTrees, Ready, ShareLabels, StartForest, TableSummary
 from woodlot.protocols.vertical.bits import smallest_unsigned, unpack
 from woodlot.protocols.vertical.blind_labels import LabelDesk, Slots
+from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.blind_sums import BlindSide, EncryptedRows
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.plan import check_growth, n_draws, rules_of, sampling_of
@@ -46,13 +47,24 @@ BLIND_TAKES: dict[type[Message], frozenset[State]] = {
 
 
 class BlindParty(VerticalParty):
-    """One party and its table, for one job whose labels stay encrypted; parameters as for `VerticalParty`."""
+    """One party and its table, for one job whose labels stay encrypted. Parameters as for `VerticalParty`, and
+
+    Parameters
+    ----------
+    voucher : LabelVoucher
+        How it knows the label holder's key, or is known as the label holder.
+
+    """
 
     takes: ClassVar[Mapping[type[Message], frozenset[State]]] = BLIND_TAKES
     _desk: LabelDesk | None = None
     _side: BlindSide | None = None
     _trees: range = range(0)
     _history: bytes = b""
+
+    def __init__(self, *args: Any, voucher: LabelVoucher, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._voucher = voucher
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
@@ -91,8 +103,10 @@ class BlindParty(VerticalParty):
         else:
             slots = Slots.of_targets(coded, tree_weight)
         self._desk = LabelDesk(coded, slots, key, self.n_jobs)
+        encrypted = self._desk.encrypt(stream)
         return msg.EncryptedLabels(
-            **self._desk.encrypt(stream),
+            **encrypted,
+            **self._voucher.vouch(encrypted),
             weights=None if weights is None else smallest_unsigned(weights),
             weight_factor=factor,
             classes=target.classes,
@@ -108,6 +122,7 @@ class BlindParty(VerticalParty):
                 "at the label holder only: give them as numbers, leave them out, or use labels='shared'"
             )
         need_library()
+        self._voucher.check(message)
         self._side = BlindSide(self.name, EncryptedRows(message, self.table.n_rows), self._job_secret)
         return Ready()
 

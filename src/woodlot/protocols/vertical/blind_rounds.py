@@ -59,6 +59,8 @@ def encrypt_labels(
             ciphertexts=answer.ciphertexts,
             n_parts=answer.n_parts,
             value_bits=answer.value_bits,
+            certificate=answer.certificate,
+            signature=answer.signature,
         )
         yield Round("encrypt", dict.fromkeys(others, take))
     yield Round("prepare", dict.fromkeys(active, start))
