@@ -110,7 +110,7 @@ def encrypted_answers(stage: Columns, job: str) -> Any:
     """What a model says to an encrypted row: all members must have keys that belong together."""
     parties = stage.user.client.find_model(job).parties
     row = {name: value for name, value in ROW.items() if name.partition(".")[0] in parties}
-    return predict_encrypted(stage.user.client, job, row).tobytes()
+    return predict_encrypted(stage.user.client, job, row, setting="test").tobytes()
 
 
 def revocable(stage: Columns, job: str) -> Any:
@@ -171,7 +171,7 @@ def revoke_revocable_order(stage: Columns, level: int) -> AnyOrder:
 
 
 def predict_encrypted_order(stage: Columns) -> AnyOrder:
-    return encrypted_order(stage.user.client, stage.once("revocable model", revocable_order), ROW)
+    return encrypted_order(stage.user.client, stage.once("revocable model", revocable_order), ROW, setting="test")
 
 
 ENCRYPTED_LABELS = replace(PLAN, n_estimators=1, max_depth=2, labels="encrypted", max_bins=16, key_bits=2048)

@@ -100,10 +100,10 @@ def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federat
         }
 
         with pytest.raises(DataError, match="has no keys"):
-            predict_encrypted(client, name, columns)
+            predict_encrypted(client, name, columns, setting="test")
         first = make_keys(client, name, **KEYS)
         assert first.group.epoch == 1
-        outputs = predict_encrypted(client, name, columns)
+        outputs = predict_encrypted(client, name, columns, setting="test")
         clear = model.predict_proba(connected)  # in an order of the coordinator's own
         np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(clear[:, 0]))
         said = np.array(model.classes_)[outputs.argmax(axis=1)]
@@ -113,13 +113,13 @@ def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federat
         federation.kill("helper")
         federation.start_member("helper")
         federation.wait(client)
-        np.testing.assert_array_equal(predict_encrypted(client, name, columns), outputs)
+        np.testing.assert_array_equal(predict_encrypted(client, name, columns, setting="test"), outputs)
 
         share = KeyStore(world.root / "helper" / "state" / "keys").load(name, "")[0]
         second = make_keys(client, name, **KEYS)
         assert second.group.epoch == 2
         assert second.group.modulus != first.group.modulus
-        np.testing.assert_array_equal(predict_encrypted(client, name, columns), outputs)
+        np.testing.assert_array_equal(predict_encrypted(client, name, columns, setting="test"), outputs)
         # nothing of the first epoch is left at the helper, on disk neither
         assert share is not None
         left = b"".join(path.read_bytes() for path in (world.root / "helper" / "state" / "keys").iterdir())
@@ -128,9 +128,9 @@ def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federat
 
         del columns["shop.visits"], columns["shop.basket"]
         with pytest.raises(JobFailed, match=r"lacks \d of the \d features"):
-            predict_encrypted(client, name, columns)
+            predict_encrypted(client, name, columns, setting="test")
         with pytest.raises(DataError, match=r"written 'party\.column'"):
-            predict_encrypted(client, name, {"visits": federation.values[:, 0]})
+            predict_encrypted(client, name, {"visits": federation.values[:, 0]}, setting="test")
         with pytest.raises(JobFailed, match="takes part as such only"):
             make_keys(client, name, **{**KEYS, "helper": "keys", "key_service": "helper"})
         with pytest.raises(DataError, match="keys of 100 bits are not made"):

@@ -1,4 +1,4 @@
-"""Keys are those that a user has ordered: a coordinator that has others made is refused by whoever it asks."""
+"""Keys are those that a user has ordered and the key service has made: a coordinator cannot slip in others."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from party_bench import Bench
 
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.crypto.dtpkc import Group
+from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import jobs
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.keys import CoordinatorKeys, prepare_epoch
+from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, bytes_number, proof_bytes, public_group
+from woodlot.protocols.revocable.keys import CoordinatorKeys, prepare_epoch, revoke_key
 from woodlot.runtime.codec import decode, encode
+from woodlot.service.client import Client
+from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
 from woodlot.service.member import MemberJob, _Home
@@ -107,3 +113,127 @@ def test_one_modulus_for_an_epoch_of_a_job(bench: KeyBench) -> None:
     assert (again.group, again.share.exponent) == (first.group, first.share.exponent)
     third = prepare(bench.opened(order), epoch=2)
     assert third.group != first.group
+
+
+# --- a requester, to whom the coordinator tells the modulus ---
+
+
+class Told(Client):
+    """A user to whom a coordinator says what the test wants it to say."""
+
+    def __init__(self, bench: KeyBench, told: msg.KeysOfModel) -> None:
+        super().__init__("localhost:1", bench.world.root / "alice" / "identity")
+        self.told, self._bench = told, bench
+        self.certificates = {name: home.identity.certificate for name, home in {**bench.homes, **bench.members}.items()}
+
+    def ask(self, request: Message, kind: type[Any]) -> Any:
+        if isinstance(request, msg.AskKeys):
+            return decode(encode(self.told))
+        assert isinstance(request, jobs.AskFederation)
+        facts = (jobs.PartyFacts(name=name, since=None, certificate=pem) for name, pem in self.certificates.items())
+        return jobs.FederationFacts(parties=tuple(facts))
+
+    def find_model(self, name: str) -> Any:
+        return self  # of its facts only the id is asked for
+
+    model = "0" * 32
+
+
+def told_by(keys: CoordinatorKeys, **changes: Any) -> msg.KeysOfModel:
+    """What an honest coordinator tells of these keys, but for the changes."""
+    fields: dict[str, Any] = {
+        "group": public_group(keys.group),
+        "setting": "test",
+        "parties": keys.parties,
+        "helper": keys.helper,
+        "key_service": keys.key_service,
+        "keys": "0" * 32,
+        "proof": keys.proof,
+    }
+    return msg.KeysOfModel(**(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def made(bench: KeyBench) -> CoordinatorKeys:
+    return prepare(bench.opened(bench.order()))
+
+
+COLUMNS = {"bank.age": [1.0, 2.0], "shop.visits": [3.0, 4.0]}
+TINY = Group(59 * 83, 6457553, setting="test")
+"""What a coordinator would pass on to read everything: it knows the factors."""
+
+
+def test_rows_are_encrypted_under_a_modulus_that_the_key_service_has_signed(
+    bench: KeyBench, made: CoordinatorKeys
+) -> None:
+    honest = Told(bench, told_by(made))
+    order = encrypted_order(honest, "forest", COLUMNS, setting="test", helper="helper", key_service="keys")
+    assert len(order.values) == 4 * made.group.element_bytes
+    assert key_fields(honest, "0" * 32)["bits"] == 512
+    # who has left since does not matter: the signature is of the epoch's beginning
+    left = told_by(made, parties=("bank",))
+    assert checked_keys(Told(bench, left), "0" * 32, setting="test").parties == ("bank",)
+
+
+def signed_by(home: Any, told: msg.KeysOfModel, members: tuple[str, ...] = ("bank", "helper", "keys", "shop")) -> Any:
+    data = proof_bytes("0" * 32, told.setting, members, told.helper, told.key_service, told.group)
+    return msg.GroupProof(job="0" * 32, members=members, signature=home.identity.sign(data, GROUP_PURPOSE))
+
+
+def test_a_modulus_of_the_coordinators_own_is_refused(bench: KeyBench, made: CoordinatorKeys) -> None:
+    own = told_by(made, group=public_group(TINY))
+    # as it is; with a signature of a member that is no key service; in its name; and of another federation's setting
+    false = [
+        own,
+        msgspec.structs.replace(own, proof=signed_by(bench.homes["shop"], own)),
+        told_by(made, helper="bank"),
+        told_by(made, key_service="shop"),
+        told_by(made, setting="paper", group=public_group(Group(bytes_number(b"\xff" * 128), 4, setting="paper"))),
+        told_by(made, proof=msgspec.structs.replace(made.proof, job="1" * 32)),
+        told_by(made, proof=msgspec.structs.replace(made.proof, members=("bank", "helper", "keys"))),
+        told_by(made, group=msgspec.structs.replace(public_group(made.group), epoch=2)),
+    ]
+    for told in false:
+        user = Told(bench, told)
+        with pytest.raises(IdentityError, match=r"not one that the key service '\w+' has signed"):
+            encrypted_order(user, "forest", COLUMNS, setting=told.setting)
+        with pytest.raises(IdentityError, match=r"not one that the key service '\w+' has signed"):
+            key_fields(user, "0" * 32)
+    # nor does another's certificate help, or none
+    user = Told(bench, msgspec.structs.replace(own, proof=signed_by(bench.homes["shop"], own)))
+    user.certificates["keys"] = user.certificates["shop"]
+    with pytest.raises(IdentityError, match="the certificate of 'shop' on as that of 'keys'"):
+        checked_keys(user, "0" * 32, setting="test")
+    user.certificates["keys"] = bench.users["bob"].certificate
+    with pytest.raises(IdentityError, match="here a party is needed"):
+        checked_keys(user, "0" * 32, setting="test")
+    del user.certificates["keys"]
+    with pytest.raises(IdentityError, match="never joined"):
+        checked_keys(user, "0" * 32, setting="test")
+
+
+def test_short_keys_other_members_and_keys_without_a_proof_are_refused(bench: KeyBench, made: CoordinatorKeys) -> None:
+    user = Told(bench, told_by(made))
+    with pytest.raises(PolicyError, match="of the test setting, too short for use"):
+        encrypted_order(user, "forest", COLUMNS)
+    with pytest.raises(PolicyError, match="the helper 'helper', not 'bank'"):
+        encrypted_order(user, "forest", COLUMNS, setting="test", helper="bank")
+    with pytest.raises(PolicyError, match="the key service 'keys', not 'shop'"):
+        key_fields(user, "0" * 32, key_service="shop")
+    # what was stored before there were proofs: the way out is a new epoch, which can be ordered
+    user.told = told_by(made, proof=None)
+    with pytest.raises(PolicyError, match=r"a revocation at level 2, .* or train the model anew"):
+        encrypted_order(user, "forest", COLUMNS, setting="test")
+    with pytest.raises(PolicyError, match="nobody has signed them; train it anew"):
+        key_fields(user, "0" * 32)
+    long = Group(bytes_number(b"\xff" * 256), 4)
+    user.told = told_by(made, proof=None, setting="standard", group=public_group(long))
+    assert key_fields(user, "0" * 32)["bits"] == 2048
+
+
+def test_a_proof_outlives_a_party_that_leaves(made: CoordinatorKeys) -> None:
+    protocol = revoke_key(made, "shop")
+    next(protocol)
+    with pytest.raises(StopIteration) as end:
+        protocol.send({"keys": msg.RevokedAtService(), "helper": msg.RevokedAtHelper()})
+    assert end.value.value.proof == made.proof is not None

@@ -100,12 +100,15 @@ def test_grown_encrypted_and_left(services: Processes, user: ConnectedFederation
     # saved and loaded, it is the same model of the same members
     model.save(tmp_path / "model")
     loaded = wl.load(tmp_path / "model")
+    with pytest.raises(PolicyError, match="of the test setting, too short for use"):
+        loaded.predict_encrypted(pa.table(columns), federation=user)
+    loaded.set_params(encryption=SHORT)
     np.testing.assert_array_equal(loaded.predict_encrypted(pa.table(columns), federation=user), outputs)
     with pytest.raises(DataError, match="give federation"):
         loaded.predict_encrypted(pa.table(columns))
 
     trained = str(model.forest_.model)
-    stale = encrypted_order(user.client, trained, columns)
+    stale = encrypted_order(user.client, trained, columns, setting="test")
     old = KeyStore(world.root / "helper" / "state" / "keys").load(trained, "")[0]
     assert old is not None
     receipt = model.revoke("shop", level=2)
@@ -125,7 +128,9 @@ def test_grown_encrypted_and_left(services: Processes, user: ConnectedFederation
     assert not (world.root / "shop" / "state" / "models" / trained).exists()
     with pytest.raises(DataError, match="replaced by"):
         user.client.submit(stale)
-    second = msgspec.structs.replace(encrypted_order(user.client, str(model.forest_.model), rest), epoch=1)
+    second = msgspec.structs.replace(
+        encrypted_order(user.client, str(model.forest_.model), rest, setting="test"), epoch=1
+    )
     with pytest.raises(EpochError, match="encrypt it anew"):
         user.client.submit(second)
 
@@ -166,7 +171,10 @@ def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFe
     name = str(model.forest_.model)
     columns = joined(user, three_companies(), model)
     pa.csv.write_csv(pa.table(columns), tmp_path / "rows.csv")
-    answers = call("predict", "--model", name, "--method", "encrypted", "--rows", str(tmp_path / "rows.csv"))
+    encrypted = ["predict", "--model", name, "--method", "encrypted", "--rows", str(tmp_path / "rows.csv")]
+    assert "--setting test" in call(*encrypted, fails=True)
+    assert "the helper 'helper', not 'shop'" in call(*encrypted, "--setting", "test", "--helper", "shop", fails=True)
+    answers = call(*encrypted, "--setting", "test", "--helper", "helper", "--key-service", "keys")
     outputs = model.predict_encrypted(pa.table(columns))
     np.testing.assert_array_equal(answers["answers"]["probability_yes"], outputs[:, list(model.classes_).index("yes")])
     for wrong, words in [({"bank.age": [float("nan")]}, "missing"), ({"bank.age": [float("inf")]}, "finite|infinity")]:
@@ -196,10 +204,10 @@ def test_a_prediction_waits_for_who_is_away(stage: Stage[ConnectedFederation], v
         name: [0.1] for name in ("bank.age", "bank.income", "shop.visits", "shop.basket", "club.years", "club.dues")
     }
     kept = stage.run(stage.train_order())[0]
-    before = predict_encrypted(client, kept, rows)
+    before = predict_encrypted(client, kept, rows, setting="test")
     services.kill(victim)
     try:
-        job = client.submit(encrypted_order(client, kept, rows)).job
+        job = client.submit(encrypted_order(client, kept, rows, setting="test")).job
         wait_until(lambda: client.job(job).waiting_for == (victim,), f"the prediction to wait for {victim}")
     finally:
         services.restart(victim)
@@ -241,5 +249,5 @@ def test_a_death_in_the_middle_of_a_revocation_changes_nothing(
     assert (statement.keys_before, statement.keys_after) == (1, 2)
     assert not [m for m in client.models() if m.model == order.model]
     rows = {"bank.age": [0.1], "bank.income": [0.2], "club.years": [0.3], "club.dues": [0.4]}
-    outputs = [predict_encrypted(client, model, rows) for model in (order.job, undisturbed)]
+    outputs = [predict_encrypted(client, model, rows, setting="test") for model in (order.job, undisturbed)]
     np.testing.assert_array_equal(*outputs)

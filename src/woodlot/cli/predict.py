@@ -51,6 +51,14 @@ class Method(StrEnum):
     encrypted = "encrypted"
 
 
+class KeySetting(StrEnum):
+    """What keys of an encrypted forest are good for."""
+
+    standard = "standard"
+    paper = "paper"
+    test = "test"
+
+
 class WireForm(StrEnum):
     """What parties can send in the one round."""
 
@@ -84,6 +92,15 @@ def predict(
         Method, typer.Option(help="In one round for all trees, node by node, sealed, or encrypted.")
     ] = Method.one_round,
     wire: Annotated[WireForm, typer.Option(help="What parties send in the one round.")] = WireForm.decisions,
+    helper: Annotated[
+        str | None, typer.Option(metavar="MEMBER", help="The helper, as you know it, for --method encrypted.")
+    ] = None,
+    key_service: Annotated[
+        str | None, typer.Option(metavar="MEMBER", help="The key service, as you know it, for the same.")
+    ] = None,
+    setting: Annotated[
+        KeySetting, typer.Option(help="How short its keys may be: others than standard are too short for use.")
+    ] = KeySetting.standard,
     align: AlignOption = None,
     join: JoinOption = Join.inner,
     coordinator: CoordinatorOption = None,
@@ -102,6 +119,8 @@ def predict(
     --score COLUMN has each party score its own. You get the scores, and no answers.
 
     With --method encrypted --rows FILE a forest with keys answers for rows of yours, which nobody else can read.
+    They are encrypted only under a modulus that the forest's key service has signed. Say who that is, and who the
+    helper is, with --key-service and --helper: else it is the coordinator's word.
     """
     with reporting(as_json):
         check_out(out)
@@ -114,7 +133,8 @@ def predict(
             if (rows is not None) != (method is Method.encrypted) or (rows is None) == (tables is None):
                 raise ConfigError("name --tables of the parties, or --method encrypted and --rows FILE of your own")
             if rows is not None:
-                _predict_encrypted(client, forest, rows, access, out, detach=detach, as_json=as_json)
+                keys = {"helper": helper, "key_service": key_service, "setting": setting.value}
+                _predict_encrypted(client, forest, rows, keys, access, out, detach=detach, as_json=as_json)
                 return
             named = tables_of(forest, parse_tables(tables or []), party)
             if forest.layout == "rows":
@@ -148,6 +168,7 @@ def _predict_encrypted(
     client: Client,
     forest: ModelFacts,
     rows: Path,
+    keys: dict[str, Any],
     access: Access,
     out: Path | None,
     *,
@@ -159,7 +180,7 @@ def _predict_encrypted(
     from woodlot.service.encrypted import encrypted_order, request_columns
 
     columns = request_columns(_read(rows))
-    facts = client.submit(encrypted_order(client, forest.model, columns, vote_of(forest)))
+    facts = client.submit(encrypted_order(client, forest.model, columns, vote_of(forest), **keys))
     if detach:
         detached(facts, access, as_json=as_json)
         return

@@ -75,7 +75,8 @@ def connect(
         Whether the parties have different columns of the same rows, which are aligned; or different rows of the same
         columns, labels among them, of which nothing is aligned.
     helper, key_service : str, optional
-        The members that revocable forests need besides parties; they have no tables.
+        The members that revocable forests need besides parties; they have no tables. Encrypted predictions are refused
+        where the coordinator names others.
 
     Returns
     -------
@@ -272,7 +273,8 @@ class ConnectedFederation:
         absent = [p for p in model.parties if p != leaver and p not in staying]
         if absent:
             raise DataError(f"name the tables of {absent} too: all parties that stay regrow the forest")
-        keys = key_fields(self.client, model.model) if model.revocable else {}
+        helper, key_service = self._members
+        keys = key_fields(self.client, model.model, helper=helper, key_service=key_service) if model.revocable else {}
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
         fields = self._common(labels, staying, members) | {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
@@ -381,12 +383,15 @@ class ConnectedFederation:
         return grown_forest(self._have_grown(order, on_progress))
 
     def predict_encrypted(
-        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote
+        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting = "standard"
     ) -> NDArray[np.float64]:
         """Outputs for rows that only this user reads, by ``"party.column"``; used by the estimators."""
         from woodlot.service.encrypted import predict_encrypted
 
-        return predict_encrypted(self.client, model_of(forest), columns, vote=vote)
+        helper, key_service = self._members
+        return predict_encrypted(
+            self.client, model_of(forest), columns, vote=vote, setting=setting, helper=helper, key_service=key_service
+        )
 
     def _have_grown(self, order: AnyOrder, on_progress: Callable[[Progress], None] | None) -> ModelPart:
         """Order a training and wait for its model."""

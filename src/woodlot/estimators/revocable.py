@@ -226,7 +226,8 @@ class RevocableForest(FederatedForest):
         ----------
         X : array, data frame, Arrow table or Federation
             Rows with the columns of all participants; of a federation they are joined here, as a requester has them.
-            Of a forest that was grown between organisations, a table with columns called ``party.column``.
+            Of a forest that was grown between organisations, a table with columns called ``party.column``; they are
+            encrypted only under a modulus that its key service has signed, of no weaker setting than ``encryption``.
         federation : ConnectedFederation, optional
             How the members of such a forest are reached; by default as when it was fitted.
 
@@ -237,7 +238,9 @@ class RevocableForest(FederatedForest):
         """
         check_is_fitted(self, "forest_")
         if self.forest_.model is not None:
-            return self._reach(federation).predict_encrypted(self.forest_, request_columns(X), self._vote)
+            asked = self.key_setting()
+            setting: Setting = "standard" if asked is None else asked[1]
+            return self._reach(federation).predict_encrypted(self.forest_, request_columns(X), self._vote, setting)
         secrets = self._secrets()
         outputs, account = predict_secretly(self.forest_, secrets, self._request_rows(X), REQUESTER, self._vote)
         self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure

@@ -126,6 +126,23 @@ class Client:
                 raise RemoteProtocolError(f"the coordinator passed another's certificate on as that of {party!r}")
         return common_fields(parts, known)
 
+    def check_signed(self, party: str, purpose: str, data: bytes, signature: bytes) -> None:
+        """Check that a party of this federation has signed, by the certificate that it has now.
+
+        Raises
+        ------
+        IdentityError
+            If it has not, or has none that is valid.
+
+        """
+        known = {p.name: p.certificate for p in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
+        if party not in known:
+            raise IdentityError(f"{party!r} never joined this federation; its parties are {sorted(known)}")
+        # the coordinator passes certificates on: the authority's signature counts, and the name in it
+        found = self._trust.verify(known[party], purpose, data, signature, role="party").name
+        if found != party:
+            raise IdentityError(f"the coordinator passed the certificate of {found!r} on as that of {party!r}")
+
     # --- jobs ---
 
     def submit(self, order: AnyOrder) -> msg.JobFacts:

@@ -19,6 +19,7 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.messages.revocable_keys import (
     ForestInUse,
+    GroupProof,
     KeysOfModel,
     PublicGroup,
     Ticket,
@@ -53,6 +54,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     node: bytes
     splits: bytes
     keyring: str = ""
+    proof: GroupProof | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,7 @@ def load_epoch(store: JobStore, model: str) -> Epoch:
         public={name: read_key(group, h) for name, h in stored.public.items()},
         helper=stored.helper,
         key_service=stored.key_service,
+        proof=stored.proof,
     )
     node = np.frombuffer(stored.node, np.int32)
     data = np.frombuffer(stored.splits, np.uint8).reshape(len(node), -1)
@@ -110,6 +113,7 @@ def told_keys(store: JobStore, model: str) -> KeysOfModel:
         helper=stored.helper,
         key_service=stored.key_service,
         keys=stored.keyring or model,
+        proof=stored.proof,
     )
 
 
@@ -185,6 +189,7 @@ def keep_epoch(store: JobStore, model: str, keyring: str, epoch: Epoch) -> None:
         node=splits.node.tobytes(),
         splits=splits.data.tobytes(),
         keyring=keyring,
+        proof=keys.proof,
     )
     store.keep_keys(model, msgspec.msgpack.encode(stored))
 

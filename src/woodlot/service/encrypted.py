@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.data.tables import read_table
-from woodlot.exceptions import DataError
+from woodlot.exceptions import DataError, IdentityError, PolicyError
 from woodlot.protocols.messages.revocable_keys import AskKeys, KeysOfModel
-from woodlot.protocols.revocable.epoch_keys import read_group
+from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, proof_bytes, read_group
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.predict import encrypt_request
 from woodlot.service.client import Client
@@ -49,7 +49,8 @@ def make_keys(
     """
     facts = client.find_model(model)
     members = (*facts.parties, helper, key_service)
-    keyring = key_fields(client, facts.model).get("keys", "")
+    former = _told(client, facts.model)
+    keyring = "" if former is None else former.keys
     order = KeysOrder(
         **client.order_fields({name: Part() for name in members}),
         model=facts.model,
@@ -60,7 +61,7 @@ def make_keys(
         keys=keyring,
     )
     client.finish(client.submit(order).job)
-    return client.ask(AskKeys(model=facts.model), KeysOfModel)
+    return checked_keys(client, facts.model, setting=setting, helper=helper, key_service=key_service)
 
 
 def predict_encrypted(
@@ -69,6 +70,9 @@ def predict_encrypted(
     columns: Mapping[str, ArrayLike],
     *,
     vote: Vote = "soft",
+    setting: Setting = "standard",
+    helper: str | None = None,
+    key_service: str | None = None,
 ) -> NDArray[np.float64]:
     """The outputs of a model for rows that nobody but this user reads.
 
@@ -82,6 +86,8 @@ def predict_encrypted(
         Values by ``"party.column"``. Each party is told the names of its own columns only, the coordinator none.
     vote : {"soft", "hard"}
         Whether trees give shares or a vote.
+    setting, helper, key_service
+        As for `checked_keys`.
 
     Returns
     -------
@@ -91,20 +97,108 @@ def predict_encrypted(
     ------
     DataError
         If a column is not written as such, or values are missing or infinite.
+    PolicyError, IdentityError
+        As for `checked_keys`.
 
     """
-    order = encrypted_order(client, model, columns, vote)
+    order = encrypted_order(client, model, columns, vote, setting=setting, helper=helper, key_service=key_service)
     job = client.submit(order).job
     client.finish(job)
     return client.predictions(job).outputs
 
 
-def key_fields(client: Client, model: str) -> dict[str, Any]:
-    """The fields of an order that say what keys a model has; nothing where it has none."""
+def _told(client: Client, model: str) -> KeysOfModel | None:
+    """What the coordinator says of a model's keys; None where there are none."""
     try:
-        told = client.ask(AskKeys(model=model), KeysOfModel)
+        return client.ask(AskKeys(model=model), KeysOfModel)
     except DataError:
+        return None
+
+
+def checked_keys(
+    client: Client,
+    model: str,
+    *,
+    setting: Setting = "standard",
+    helper: str | None = None,
+    key_service: str | None = None,
+) -> KeysOfModel:
+    """The keys of a model, if its key service has made them: the coordinator passes the modulus on, and could read what
+    is encrypted under one of its own.
+
+    Parameters
+    ----------
+    client : Client
+        The user at the coordinator.
+    model : str
+        Its id.
+    setting : {"standard", "paper", "test"}
+        The shortest modulus that is taken: others than "standard" are too short for use, and asked for by name.
+    helper, key_service : str, optional
+        Who they are, as this user knows it. Without, who they are is the coordinator's word, and it could name a member
+        that works for it.
+
+    Raises
+    ------
+    PolicyError
+        If the keys are of a weaker setting, of other members than was said, or were made before there were proofs.
+    IdentityError
+        If the key service has not signed this modulus.
+
+    """
+    told = client.ask(AskKeys(model=model), KeysOfModel)
+    _check_members(told, helper, key_service)
+    if told.setting not in ("standard", setting):
+        raise PolicyError(
+            f"the keys of this model are of the {told.setting} setting, too short for use; rows are encrypted under "
+            f"them only if asked for by name: setting={told.setting!r}, on the command line --setting {told.setting}"
+        )
+    _check_proof(client, told)
+    return told
+
+
+def _check_members(told: KeysOfModel, helper: str | None, key_service: str | None) -> None:
+    for role, name, found in (("helper", helper, told.helper), ("key service", key_service, told.key_service)):
+        if name is not None and name != found:
+            raise PolicyError(f"the keys of this model are said to be those of the {role} {found!r}, not {name!r}")
+
+
+def _check_proof(client: Client, told: KeysOfModel) -> None:
+    proof = told.proof
+    if proof is None:
+        raise PolicyError(
+            "the keys of this model were made before key services signed them, so that the coordinator could pass on a "
+            "modulus of its own; have new ones made (a revocation at level 2, woodlot.service.encrypted.make_keys), or "
+            "train the model anew"
+        )
+    data = proof_bytes(proof.job, told.setting, proof.members, told.helper, told.key_service, told.group)
+    try:
+        client.check_signed(told.key_service, GROUP_PURPOSE, data, proof.signature)
+    except IdentityError as error:
+        raise IdentityError(
+            f"the modulus of this model is not one that the key service {told.key_service!r} has signed: {error}. "
+            "If that member has a new identity since, have new keys made; else somebody may have changed it"
+        ) from None
+
+
+def key_fields(
+    client: Client, model: str, *, helper: str | None = None, key_service: str | None = None
+) -> dict[str, Any]:
+    """The fields of an order that say what keys a model has, and new ones will have; nothing where it has none.
+
+    Keys that were made before there were proofs are taken as they are told, for a new epoch to replace them.
+    """
+    told = _told(client, model)
+    if told is None:
         return {}
+    _check_members(told, helper, key_service)
+    if told.proof is not None:
+        _check_proof(client, told)
+    elif told.setting != "standard":
+        raise PolicyError(
+            f"the keys of this model are said to be of the {told.setting} setting, and nobody has signed them; train "
+            "it anew"
+        )
     bits = read_group(told.group, told.setting).N.bit_length()
     return {
         "helper": told.helper, "key_service": told.key_service, "keys": told.keys, "bits": int(bits),
@@ -126,11 +220,18 @@ def request_columns(rows: Any) -> dict[str, NDArray[np.float64]]:
 
 
 def encrypted_order(
-    client: Client, model: str, columns: Mapping[str, ArrayLike], vote: Vote = "soft"
+    client: Client,
+    model: str,
+    columns: Mapping[str, ArrayLike],
+    vote: Vote = "soft",
+    *,
+    setting: Setting = "standard",
+    helper: str | None = None,
+    key_service: str | None = None,
 ) -> PredictEncryptedOrder:
     """An order to predict rows, encrypted; parameters as for `predict_encrypted`."""
     facts = client.find_model(model)
-    told = client.ask(AskKeys(model=facts.model), KeysOfModel)
+    told = checked_keys(client, facts.model, setting=setting, helper=helper, key_service=key_service)
     group = read_group(told.group, told.setting)
     named: list[tuple[str, str]] = []
     for name in columns:

@@ -117,13 +117,32 @@ class PublicGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     generator: bytes
 
 
+class GroupProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Proof of a group for whoever was not there when it was made, as a requester.
+
+    Parameters
+    ----------
+    job : str
+        The job in which it was made.
+    members : tuple of str
+        Who took part then, helper and key service among them.
+    signature : bytes
+        Of the key service's identity, over job, setting, members, helper, key service and group.
+
+    """
+
+    job: str
+    members: tuple[str, ...]
+    signature: bytes
+
+
 class GroupMade(Message):
     """A new modulus, the coordinator's share of its strong key, and the helper's share, sealed."""
 
     discloses: ClassVar = Disclosure(
         *_FROM_KEYS,
         "the modulus and the coordinator's share of the strong key, which opens nothing alone; the helper's share is "
-        "sealed to the helper",
+        "sealed to the helper; the key service's signature under the modulus, for requesters",
         "clear",
     )
     group: PublicGroup
@@ -131,6 +150,8 @@ class GroupMade(Message):
     sealed: bytes
     tags: dict[str, bytes]
     """For every other member: proof that the group is the key service's."""
+    proof: GroupProof | None = None
+    """The same for everybody else; None where the key service has no identity."""
 
 
 class TakeGroup(Message):
@@ -251,7 +272,7 @@ class KeysOfModel(Message):
     """The modulus of a model, to encrypt requests with."""
 
     discloses: ClassVar = Disclosure(
-        Role.coordinator, Role.user, "the modulus, and who holds keys of the model", "clear"
+        Role.coordinator, Role.user, "the modulus, who has signed it, and who holds keys of the model", "clear"
     )
     group: PublicGroup
     setting: Setting
@@ -260,6 +281,8 @@ class KeysOfModel(Message):
     key_service: str
     keys: str
     """The name under which the members keep them."""
+    proof: GroupProof | None = None
+    """That the modulus is the key service's; None of keys that were made before there were such proofs."""
 
 
 class EncryptSplits(Message):

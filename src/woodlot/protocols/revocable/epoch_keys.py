@@ -18,6 +18,9 @@ from woodlot.protocols.messages import revocable_keys as msg
 TAG = "woodlot revocable keys 1"
 """The protocol and its version; in everything that is signed, tagged or made a key of."""
 
+GROUP_PURPOSE = "revocable group"
+"""What a key service's identity signs groups for."""
+
 _NONCE = bytes(12)  # every sealed message has a key of its own
 
 
@@ -99,6 +102,13 @@ def read_group(public: msg.PublicGroup, setting: Setting) -> Group:
 
     """
     return Group(bytes_number(public.modulus), bytes_number(public.generator), epoch=public.epoch, setting=setting)
+
+
+def proof_bytes(
+    job: str, setting: Setting, members: tuple[str, ...], helper: str, key_service: str, public: msg.PublicGroup
+) -> bytes:
+    """What a key service signs of a group: for whom it has made it, in which job, and how long it had to be."""
+    return msgspec.msgpack.encode((TAG, "group", job, setting, members, helper, key_service, public))
 
 
 def tag_of(key: bytes, *told: object) -> bytes:

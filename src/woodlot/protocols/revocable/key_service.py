@@ -13,14 +13,23 @@ import msgspec
 import numpy as np
 
 from woodlot.crypto import dealer
-from woodlot.crypto.dtpkc import Group, check_bits
+from woodlot.crypto.dtpkc import Group, Setting, check_bits
 from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive, secret_bytes
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, number_bytes, public_group, seal, tag_of
+from woodlot.protocols.revocable.epoch_keys import (
+    GROUP_PURPOSE,
+    TAG,
+    EpochKeys,
+    number_bytes,
+    proof_bytes,
+    public_group,
+    seal,
+    tag_of,
+)
 from woodlot.protocols.revocable.keys import PURPOSE, Member
 
 MAX_COMPARISONS = 1 << 20
@@ -91,7 +100,20 @@ class KeyService(Member):
         sealed = seal(share_key(peers[opening.helper], master.group), number_bytes(helper.exponent))
         self._stage(self._new_keys(public, derive(TAG, secret, "dealing", master.group.fingerprint)))
         self._made[message.epoch] = asked
-        return msg.GroupMade(group=public, share=number_bytes(coordinator.exponent), sealed=sealed, tags=tags)
+        return msg.GroupMade(
+            group=public,
+            share=number_bytes(coordinator.exponent),
+            sealed=sealed,
+            tags=tags,
+            proof=self._prove(opening, message.setting, public),
+        )
+
+    def _prove(self, opening: msg.OpenEpoch, setting: Setting, public: msg.PublicGroup) -> msg.GroupProof | None:
+        if self._signer is None:
+            return None
+        data = proof_bytes(self._job, setting, opening.members, opening.helper, self.name, public)
+        signature = self._signer.sign(GROUP_PURPOSE, data)
+        return msg.GroupProof(job=self._job, members=opening.members, signature=signature)
 
     def _on_RevokeAtService(self, message: msg.RevokeAtService) -> msg.RevokedAtService:
         keys = self._present(message.epoch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare, check_bits
@@ -249,6 +249,8 @@ class CoordinatorKeys:
         Their keys.
     helper, key_service : str
         Who they are.
+    proof : GroupProof or None
+        The key service's signature under the group, for requesters; None where it has no identity.
 
     """
 
@@ -258,6 +260,7 @@ class CoordinatorKeys:
     public: Mapping[str, PublicKey]
     helper: str
     key_service: str
+    proof: msg.GroupProof | None = None
 
     @property
     def epoch(self) -> int:
@@ -363,7 +366,7 @@ def prepare_epoch(
     replies = yield Round(PHASE, {helper: know}, Progress(4, 5, "keys at the helper"))
     reply_of(replies[helper], msg.KeysKnown, helper)
     return CoordinatorKeys(
-        group, StrongShare(group, bytes_number(made.share)), tuple(parties), public, helper, key_service
+        group, StrongShare(group, bytes_number(made.share)), tuple(parties), public, helper, key_service, made.proof
     )
 
 
@@ -383,8 +386,7 @@ def revoke_key(keys: CoordinatorKeys, party: str) -> Generator[Round, dict[str, 
     reply_of(replies[keys.key_service], msg.RevokedAtService, keys.key_service)
     reply_of(replies[keys.helper], msg.RevokedAtHelper, keys.helper)
     staying = tuple(name for name in keys.parties if name != party)
-    public = {name: keys.public[name] for name in staying}
-    return CoordinatorKeys(keys.group, keys.share, staying, public, keys.helper, keys.key_service)
+    return replace(keys, parties=staying, public={name: keys.public[name] for name in staying})
 
 
 def key_fingerprint(key: PublicKey) -> str:
