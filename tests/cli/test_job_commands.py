@@ -315,6 +315,23 @@ def test_a_score_alone_brings_no_answers(predict: list[str], job_file: Path, tmp
     assert "has no answers here" in attached.stderr
 
 
+def test_answers_go_to_the_file_that_was_named_when_the_job_was_detached_from(
+    predict: list[str], job_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "my answers.csv"
+    attach = say(*predict, "--out", out, "--detach").splitlines()[-1]
+    assert not out.exists()
+    assert "has a line per row" in say(*shlex.split(attach)[1:])
+    assert pyarrow.csv.read_csv(out)["row"].to_pylist() == list(range(COMMON))
+
+
+def test_a_file_is_refused_where_a_job_has_nothing_for_it(job_file: Path, trained: Result, tmp_path: Path) -> None:
+    model = told("models", "show", "credit-risk", "--job", job_file)["model"]
+    for job, kind in ((told("align", job_file)["job"], "align"), (model, "train")):
+        said = refused("jobs", "attach", job, "--out", tmp_path / "a.csv", "--job", job_file)
+        assert f"job {job[:8]} is of the kind '{kind}': leave --out away" in said
+
+
 def test_rows_without_a_party_are_uncertain(predict: list[str]) -> None:
     outer = told(*predict, "--join", "outer")["answers"]
     assert (len(outer["row"]), sum(outer["uncertain"])) == (N, 2 * N - BANK_ROWS - SHOP_ROWS)

@@ -66,6 +66,9 @@ def test_train_show_export_and_predict(world: World, tmp_path: Path) -> None:
     assert run("audit", done["job"], "--job", file).exit_code == 0
     assert "scores" in run("jobs", "attach", done["job"], "--job", file).stdout
     assert "Forest ward has grown." in run("jobs", "attach", done["model"], "--job", file).stdout
+    fetched = run("jobs", "attach", done["job"], "--out", tmp_path / "answers.csv", "--job", file)
+    assert fetched.exit_code == 1
+    assert f"woodlot models export {done['model'][:8]} FOLDER" in fetched.stderr
     refused = run("predict", "--model", "ward", "--tables", TABLE, "--out", "answers.csv", "--job", file)
     assert refused.exit_code == 1
     assert "woodlot models export ward FOLDER" in refused.stderr

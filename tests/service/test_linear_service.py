@@ -209,6 +209,12 @@ def test_from_the_command_line(world: World, tmp_path: Path, monkeypatch: pytest
     train = ["train", "--tables", "customers", "--y", "bank.late", "--task", "classification", "--name", "line"]
     assert "Model line is fitted." in run(*train, "--set", "kind=linear", "--set", "C=0.5")
     assert "accuracy" in run("predict", "--model", "line", "--tables", "customers", "--score", "bank.late")
+    ordered = run("predict", "--model", "line", "--tables", "customers", "--out", "answers.csv", "--detach")
+    attach = ordered.splitlines()[-1].split()  # as it is suggested, with the file
+    assert attach[1:3] == ["jobs", "attach"]
+    assert "answers.csv has a line per row" in run(*attach[1:])
+    run("predict", "--model", "line", "--tables", "customers", "--out", "at-once.csv")
+    assert Path("answers.csv").read_text() == Path("at-once.csv").read_text()
     assert "line" in run("models", "list")
     run("models", "show", "line")
     run("models", "export", "line", "folder")

@@ -177,6 +177,8 @@ def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFe
     answers = call(*encrypted, "--setting", "test", "--helper", "helper", "--key-service", "keys")
     outputs = model.predict_encrypted(pa.table(columns))
     np.testing.assert_array_equal(answers["answers"]["probability_yes"], outputs[:, list(model.classes_).index("yes")])
+    call("jobs", "attach", answers["job"], "--out", str(tmp_path / "answers.parquet"))
+    assert pa.parquet.read_table(tmp_path / "answers.parquet").to_pydict() == answers["answers"]
     for wrong, words in [({"bank.age": [float("nan")]}, "missing"), ({"bank.age": [float("inf")]}, "finite|infinity")]:
         with pytest.raises((DataError, ValueError), match=words):
             model.predict_encrypted(pa.table(wrong))

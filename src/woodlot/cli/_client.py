@@ -285,6 +285,7 @@ def follow(
     access: Access,
     *,
     as_json: bool,
+    out: Path | None = None,
     seconds_away: float = _AWAY_SECONDS,
 ) -> JobFacts:
     """Show a job until it does not move any more. Ctrl-C detaches and ends the command.
@@ -299,6 +300,8 @@ def follow(
         For the command that attaches again.
     as_json : bool
         Whether the last known facts are printed when the user detaches.
+    out : Path or None
+        Where the outcome was to go, for the same command.
     seconds_away : float
         How long to wait for a coordinator that is away, at most.
 
@@ -306,7 +309,7 @@ def follow(
     from woodlot.cli._show import watch_job
 
     last = facts
-    attach = access.command("jobs", "attach", facts.job[:SHORT])
+    attach = _attach(facts, access, out)
 
     def news(now: JobFacts) -> None:
         nonlocal last
@@ -375,13 +378,18 @@ def check_place(out: Path) -> None:
         raise ConfigError(f"--out {out}: this is a folder; name a file")
 
 
-def detached(facts: JobFacts, access: Access, *, as_json: bool) -> None:
-    """Say that a job was taken, and how to look at it."""
+def detached(facts: JobFacts, access: Access, *, as_json: bool, out: Path | None = None) -> None:
+    """Say that a job was taken, and how to look at it and have its outcome in the file that was named."""
     if as_json:
         print_json(plain(facts))
         return
     typer.echo(f"Job {facts.job} {facts.standing}. To follow it:")
-    typer.echo(f"  {access.command('jobs', 'attach', facts.job[:SHORT])}")
+    typer.echo(f"  {_attach(facts, access, out)}")
+
+
+def _attach(facts: JobFacts, access: Access, out: Path | None) -> str:
+    """The command that attaches to a job again."""
+    return access.command("jobs", "attach", facts.job[:SHORT], *([] if out is None else ["--out", str(out)]))
 
 
 def refuse_options_before(ctx: typer.Context, example: str) -> None:

@@ -27,7 +27,8 @@ from woodlot.cli._client import (
     refuse_options_before,
     reporting,
 )
-from woodlot.cli.predict import check_out
+from woodlot.cli.predict import answers_stay, check_out
+from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.protocols.messages.jobs import JobFacts
@@ -39,6 +40,9 @@ jobs = typer.Typer(
     help="List your jobs; attach to one, cancel, resume or show it.",
     epilog="An id may be shortened to any beginning that no other job has.",
 )
+
+_ANSWERING = ("predict", "predict-linear", "predict-encrypted")
+"""Kinds of jobs whose answers the user can have."""
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its beginning.")]
 
@@ -103,11 +107,8 @@ def attach(
         access = Access.find(coordinator, identity, JobFile.read(file))
         with reach(access) as client:
             facts = client.job(find_job(client, job))
-            if out is not None and facts.kind.startswith("revoke"):
-                check_place(out)
-            else:
-                check_out(out)
-            facts = follow(client, facts, access, as_json=as_json)
+            _check_out(facts, out)
+            facts = follow(client, facts, access, as_json=as_json, out=out)
             _say(client, facts, access, as_json=as_json, out=out)
 
 
@@ -197,6 +198,23 @@ def show(
     )
 
 
+def _check_out(facts: JobFacts, out: Path | None) -> None:
+    """Refuse a file for a job that has nothing to put into it, and one that cannot be written."""
+    if out is None:
+        return
+    if facts.kind.startswith("revoke"):
+        check_place(out)
+    elif facts.kind in _ANSWERING:
+        check_out(out)
+    elif facts.kind == "predict-rows":
+        raise answers_stay(facts.model[:SHORT])
+    else:
+        raise ConfigError(
+            f"--out is for the answers of a prediction and the receipt of a revocation; job {facts.job[:SHORT]} is of "
+            f"the kind {facts.kind!r}: leave --out away"
+        )
+
+
 def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out: Path | None) -> None:
     """The outcome of any kind of job."""
     from woodlot.cli.align import say_aligned
@@ -208,11 +226,11 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
         say_trained(client, facts, access, as_json=as_json)
     elif facts.kind == "align":
         say_aligned(facts, access, as_json=as_json)
-    elif facts.kind == "predict":
+    elif facts.kind in _ANSWERING:
         say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
     elif facts.kind == "predict-rows":
         say_rows_predicted(client, facts, access, as_json=as_json)
     elif facts.kind.startswith("revoke"):
         say_revoked(client, facts, access, out, as_json=as_json)
-    else:
-        finish(facts, access, as_json=as_json)
+    elif finish(facts, access, as_json=as_json):
+        typer.echo(f"Job {facts.job} {facts.standing}.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from woodlot.cli._client import (
+    SHORT,
     Access,
     AsJson,
     CoordinatorOption,
@@ -158,9 +159,9 @@ def predict(
                 order = federation.predict_order(forest.model, score, **options)
             facts = client.submit(order)
             if detach:
-                detached(facts, access, as_json=as_json)
+                detached(facts, access, as_json=as_json, out=out)
                 return
-            facts = follow(client, facts, access, as_json=as_json)
+            facts = follow(client, facts, access, as_json=as_json, out=out)
             say_predicted(client, facts, access, as_json=as_json, out=out, answers=order.give_answers, to=deliver)
 
 
@@ -182,9 +183,9 @@ def _predict_encrypted(
     columns = request_columns(_read(rows))
     facts = client.submit(encrypted_order(client, forest.model, columns, vote_of(forest), **keys))
     if detach:
-        detached(facts, access, as_json=as_json)
+        detached(facts, access, as_json=as_json, out=out)
         return
-    facts = follow(client, facts, access, as_json=as_json)
+    facts = follow(client, facts, access, as_json=as_json, out=out)
     say_predicted(client, facts, access, as_json=as_json, out=out, answers=True)
 
 
@@ -204,11 +205,7 @@ def _predict_rows(
     from woodlot.connected.rows import ConnectedRowFederation
 
     if out is not None or deliver is not None:
-        raise ConfigError(
-            "--out and --deliver are for forests over columns: here every party keeps the answers for its own rows. To "
-            f"predict a table of yours: woodlot models export {forest.name or forest.model[:8]} FOLDER, and "
-            "woodlot.load(FOLDER).predict(table) in Python"
-        )
+        raise answers_stay(forest.name or forest.model[:SHORT])
     order = ConnectedRowFederation(client, tables).predict_rows_order(forest.model, score)
     facts = client.submit(order)
     if detach:
@@ -216,6 +213,15 @@ def _predict_rows(
         return
     facts = follow(client, facts, access, as_json=as_json)
     say_rows_predicted(client, facts, access, as_json=as_json)
+
+
+def answers_stay(model: str) -> ConfigError:
+    """What a user is told who asks for answers of a forest over rows."""
+    return ConfigError(
+        "--out and --deliver are for forests over columns: here every party keeps the answers for its own rows. To "
+        f"predict a table of yours: woodlot models export {model} FOLDER, and "
+        "woodlot.load(FOLDER).predict(table) in Python"
+    )
 
 
 def say_rows_predicted(client: Client, facts: JobFacts, access: Access, *, as_json: bool) -> None:

@@ -104,9 +104,9 @@ def _run(
         order = revocation_order(federation, facts, party, level, label, weight, allow_two=allow_two)
         ordered = client.submit(order)
         if detach:
-            detached(ordered, access, as_json=as_json)
+            detached(ordered, access, as_json=as_json, out=out)
             return
-        done = follow(client, ordered, access, as_json=as_json)
+        done = follow(client, ordered, access, as_json=as_json, out=out)
         say_revoked(client, done, access, out, as_json=as_json)
 
 
