@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from woodlot.data.extras import need
 from woodlot.exceptions import DataError
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.vertical.sight import feature_names, sight_of_tree
@@ -19,12 +20,7 @@ _UNKNOWN = "#e7ebe6"
 def _axes(ax: Any, width: float, height: float) -> Any:
     if ax is not None:
         return ax
-    try:
-        from matplotlib.figure import Figure  # noqa: F401 - asked for by name, so that the error is ours
-        from matplotlib.pyplot import subplots
-    except ImportError:
-        raise ImportError("figures need matplotlib: pip install 'woodlot[plot]'") from None
-    return subplots(figsize=(width, height), layout="constrained")[1]
+    return need("matplotlib.pyplot", "plot").subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def plot_tree(model: Any, tree: int = 0, role: str = COORDINATOR, *, max_depth: int = 3, ax: Any = None) -> Any:

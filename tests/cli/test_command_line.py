@@ -108,6 +108,15 @@ def test_an_interrupt_is_quiet() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_without_what_the_dashboard_needs_the_extra_is_named() -> None:
+    script = "import sys; sys.modules['starlette'] = None; from woodlot.cli.dashboard import open_dashboard as opened\n"
+    script += "opened([], None, None, '127.0.0.1:0')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("woodlot.exceptions.MissingExtraError: ")
+    assert told.endswith("pip install 'woodlot[dashboard]'")
+
+
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     script = "import sys, woodlot.cli; print([m for m in ('numpy', 'numba', 'sklearn', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)

@@ -121,7 +121,9 @@ class TestQueries:
             f"TableSource('t', id='id', sql='SELECT 1', url='sqlite:///{database}').read()\n"
         )
         ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-        assert "pip install 'woodlot[sql]'" in ended.stderr.splitlines()[-1]
+        told = ended.stderr.splitlines()[-1]
+        assert told.startswith("woodlot.exceptions.MissingExtraError: ")
+        assert "pip install 'woodlot[sql]'" in told
 
 
 class TestPasswords:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from woodlot.exceptions import ConfigError
+from woodlot.exceptions import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from woodlot.dashboard.server import Server
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def dashboard(
     configs: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG...", help="coordinator.toml, party.toml, or several of them.")
+        list[Path], typer.Argument(metavar="CONFIG", help="coordinator.toml, party.toml, or several of them.")
     ],
     identity: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A user's key: the page may then act in this user's name.")
@@ -73,8 +73,8 @@ def open_dashboard(
         from woodlot.dashboard.server import Server
         from woodlot.dashboard.views import CoordinatorView
     except ImportError as error:
-        raise ConfigError(
-            f"the dashboard needs more packages ({error.name}): pip install 'woodlot[dashboard]'"
+        raise MissingExtraError(
+            f"the dashboard needs more packages ({error.name}): pip install 'woodlot[dashboard]'", name=error.name
         ) from None
     from woodlot.service.config import CoordinatorConfig
     from woodlot.service.identity import Identity, Trust

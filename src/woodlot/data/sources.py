@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from woodlot.data.extras import need
 from woodlot.data.wording import quoted
 from woodlot.exceptions import ConfigError, DataError
 
@@ -229,10 +230,7 @@ class TableSource:
             raise DataError(f"{self} is damaged or is no {kind} file: {words}; write it again") from None
 
     def _read_query(self, spool: Spool | None) -> Any:
-        try:
-            import sqlalchemy
-        except ImportError:
-            raise DataError(f"{self} needs SQLAlchemy; run: pip install 'woodlot[sql]'") from None
+        sqlalchemy = need("sqlalchemy", "sql")
         from woodlot.data.formats import ROWS_OF_A_QUERY, rows_to_table
 
         password = self._password()

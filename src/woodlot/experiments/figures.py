@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from woodlot.exceptions import WoodlotError
+from woodlot.data.extras import need
 from woodlot.experiments.experiment import Figure, Panel
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -20,16 +20,13 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
 
     Raises
     ------
-    WoodlotError
+    MissingExtraError
         If matplotlib is not installed.
 
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Canvas
-    except ImportError:
-        raise WoodlotError("figures need matplotlib: pip install 'woodlot[plot]'") from None
-    import matplotlib as mpl
+    mpl = need("matplotlib", "plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
 
     settings = {
         "font.size": 10,
