@@ -32,7 +32,7 @@ from world import World, running
 import woodlot as wl
 from woodlot.cli import app
 from woodlot.cli._client import COORDINATOR_ENV, IDENTITY_ENV
-from woodlot.cli._show import _View
+from woodlot.cli._show import PHASES, _Lines, _View
 from woodlot.exceptions import ConfigError
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.runtime.drivers.grpc_line import UserLine
@@ -569,6 +569,24 @@ def test_what_a_terminal_shows_while_trees_grow() -> None:
     assert "left" not in picture(1013.0)
     view(None)
     assert "no connection to the coordinator; trying again" in picture(1014.0)
+
+
+def test_where_there_is_no_terminal_a_word_is_not_repeated() -> None:
+    facts = JobFacts(job="7" * 32, kind="train-linear", user="alice", state="running", version=1, created=1000.0)
+    out = io.StringIO()
+    lines = _Lines(Console(file=out))
+    for phase in ("prepare", "descend", "slopes", "unmask", "advance", "descend", "slopes", "finish"):
+        lines(msgspec.structs.replace(facts, phase=phase))
+    assert out.getvalue().split() == ["preparing", "fitting", "finishing"]
+
+
+def test_every_phase_of_a_protocol_has_a_word() -> None:
+    source = Path(wl.__file__).parent
+    phases = {
+        phase for path in source.rglob("*.py") for phase in re.findall(r'Round\(\s*"([^"]+)"', path.read_text())
+    }
+    assert len(phases) > 15
+    assert phases <= PHASES.keys()
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ PHASES = {
     "keep": "storing",
     "drop": "erasing",
     "predict": "predicting",
+    "test": "predicting",
     "deliver": "delivering",
 }
 UNITS = {"align": "steps", "grow": "trees"}
@@ -336,10 +337,11 @@ class _Lines:
             key, words = facts.state, facts.state
         else:
             tenth = 10 * facts.done // facts.total if facts.phase == "grow" and facts.total else 0
-            key = (facts.phase, tenth)
+            shown = PHASES.get(facts.phase, facts.phase)  # phases that take turns may have one word
+            key = (shown, tenth)
             count = f" {facts.done:,}/{facts.total:,} trees" if facts.phase == "grow" and facts.total else ""
             details = _details(facts) if count else []
-            words = ", ".join([PHASES.get(facts.phase, facts.phase) + count, *details])
+            words = ", ".join([shown + count, *details])
         if key != self._last:
             self._last = key
             self._console.print(words, markup=False, soft_wrap=True)
