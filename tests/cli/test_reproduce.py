@@ -27,6 +27,15 @@ def test_a_short_run_gives_a_page_that_finds_the_forests_identical(tmp_path: Pat
     assert "[ff-accuracy](ff-accuracy.md)" in (tmp_path / "README.md").read_text()
 
 
+def test_the_command_on_a_page_names_no_more_repeats_than_were_measured(tmp_path: Path) -> None:
+    options = ("data-sets", "--stand-ins", "--quick")  # one repeat is all that it declares
+    code, output = reproduce(*options, "--repeats", "7", "--jobs", "1", "--out", str(tmp_path))
+    assert code == 0, output
+    page = (tmp_path / "data-sets.md").read_text()
+    assert "`woodlot reproduce data-sets --stand-ins --quick`" in page
+    assert "Up to 1 repeat of each cell" in page
+
+
 def test_list_names_every_experiment_and_what_it_reproduces() -> None:
     code, output = reproduce("--list")
     assert code == 0

@@ -61,7 +61,6 @@ def reproduce(
         *(["--data DIR"] if data else []),
         *(["--stand-ins"] if stand_ins else []),
         *(["--quick"] if quick else []),
-        *([f"--repeats {repeats}"] if repeats else []),
     ]
     with (
         _progress() as tell,
@@ -69,7 +68,8 @@ def reproduce(
     ):
         for experiment in chosen:
             outcome = runner.run(experiment)
-            page = write_page(outcome, out, " ".join(["woodlot reproduce", experiment.name, *options]))
+            fewer = [f"--repeats {repeats}"] if outcome.shortened else []  # where it is no fewer, nothing was left out
+            page = write_page(outcome, out, " ".join(["woodlot reproduce", experiment.name, *options, *fewer]))
             typer.echo(f"{experiment.name}: {page}")
             for name, why in outcome.missing.items():
                 typer.echo(f"  left out {name}: {why}", err=True)

@@ -136,7 +136,7 @@ EXPERIMENT = Experiment(
         "beside it the paper's way, where clients propose thresholds from their rows. FET-LDP: the paper's mechanism, "
         "one-hot, permanent response 0.75, instant response 0.9 and 0.1. FET-GDP: Laplace noise of epsilon "
         f"{QUERY_EPSILON:g} on each count. F1 as the paper's numbers imply: of the first class of two, micro for more. "
-        "The paper repeats 30 times; here 10, and 2 or 3 on the large sets."
+        "The paper repeats 30 times."
     ),
     sets=("spambase", "credit_default", "waveform", "letter", "kddcup99_10pct"),
     stand_ins=("breast_cancer", "waveform_generated"),

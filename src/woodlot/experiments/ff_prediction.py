@@ -248,7 +248,7 @@ EXPERIMENT = Experiment(
         "the exchanges and of the coordinator's work, without alignment and without the user's order. The paper "
         "predicts tree by tree, so forests of one tree are predicted one after the other as well; Woodlot's own "
         f"methods take all trees together. Fixed where not varied: {TREES} trees, depth {DEPTH}, {SHARE:.0%} of the "
-        "rows. The paper repeats 20 times; here 5."
+        "rows. The paper repeats 20 times."
     ),
     sets=("spambase", "waveform"),
     stand_ins=("waveform_generated",),
