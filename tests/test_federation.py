@@ -150,7 +150,7 @@ def test_without_ids_rows_must_correspond() -> None:
     ("given", "words"),
     [
         ({}, "at least one party"),
-        ([ALL], "mapping of party name to table"),
+        ([ALL, ALL], "^give a mapping of party name to table, not a list"),
         ({"coordinator": ALL}, "'coordinator' cannot name a party"),
         ({"a.b": ALL}, "'a.b' cannot name a party"),
         ({"": ALL}, "cannot name a party"),

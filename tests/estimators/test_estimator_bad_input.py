@@ -118,7 +118,8 @@ BAD_FIT: dict[str, tuple[Callable[[], Any], Any, Any, Any, str]] = {
     "NaN weight": (classifier, X, Y, np.where(Y > 0, np.nan, 1.0), "Input sample_weight contains NaN"),
     "weights in two columns": (classifier, X, Y, np.c_[W, W], "Sample weights must be 1D array or scalar"),
     "weights as text": (classifier, X, Y, "bank.w", "only on a federation"),
-    "labels by name": (classifier, X, "bank.y", None, "y should be a 1d array"),
+    "labels by name": (classifier, X, "bank.y", None, "y should be a 1d array.*'bank.y'; names of columns"),
+    "labels by name of a column": (regressor, FRAME, "a", None, "names of columns are for federations"),
 }
 
 

@@ -110,8 +110,10 @@ def test_the_wrong_kind_of_federation() -> None:
     with pytest.raises(DataError, match=r"different columns.*layout='rows'"):
         wl.CollaborativeForestClassifier().fit(columns, "outcome")
     rows = wl.Federation.local(three(), layout="rows")
-    with pytest.raises(DataError, match=r"same columns and different rows.*layout='columns'"):
+    with pytest.raises(DataError, match=r"different rows.*HorizontalForest, .*ExtraTrees.*layout='columns'"):
         wl.FederatedForestClassifier().fit(rows, "north.outcome")
+    with pytest.raises(DataError, match="names of columns are for federations"):
+        wl.HorizontalForestClassifier().fit(frame(), "outcome")
     model = wl.LocalForestsClassifier(3).fit(rows, "outcome")
     with pytest.raises(DataError, match="predict each client's table"):
         model.predict(rows)

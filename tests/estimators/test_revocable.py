@@ -65,6 +65,8 @@ def test_some_leave_together(level: int) -> None:
     for wrong, words in [((), "name who leaves"), (("shop", "shop"), "revoked before"), (tuple(DEALING), "last party")]:
         with pytest.raises(DataError, match=words):
             model.revoke_together(wrong, level=level)
+    with pytest.raises(DataError, match=r"name the parties in a list: revoke_together\(\['shop'\]\)"):
+        model.revoke_together("shop", level=level)
     with pytest.raises(DataError, match="one participant leaves at a time"):
         model.revoke_together(leavers, level=2)
     receipts = model.revoke_together(leavers, level=level)

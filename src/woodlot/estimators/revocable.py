@@ -199,6 +199,8 @@ class RevocableForest(FederatedForest):
         tuple of Receipt
             One for each, in this order; what they say of nodes and cost is of all together.
         """
+        if isinstance(parties, str):
+            raise DataError(f"name the parties in a list: revoke_together([{parties!r}])")
         return revoke_together(self, tuple(parties), level, holdout, data, identity, None)
 
     # --- predicting ---

@@ -16,6 +16,11 @@ from woodlot.exceptions import DataError
 
 def check_table(estimator: Any, X: Any, y: Any) -> tuple[Table, NDArray[Any]]:
     """X and y to fit on; sets ``n_features_in_`` and ``feature_names_in_`` of the estimator."""
+    if isinstance(y, str):
+        raise DataError(
+            f"y should be a 1d array of as many values as X has rows, not the text {y!r}; names of columns are for "
+            "federations"
+        )
     numeric = {"y_numeric": is_regressor(estimator)}
     if y is None or not _is_frame(X):
         X, y = validate_data(estimator, X, y, dtype=np.float32, ensure_all_finite="allow-nan", **numeric)

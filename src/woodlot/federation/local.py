@@ -98,7 +98,9 @@ class Federation:
             has all of them.
 
         """
-        if not isinstance(tables, Mapping) or not tables:
+        if not isinstance(tables, Mapping):
+            raise DataError(f"give a mapping of party name to table, not a {type(tables).__name__}")
+        if not tables:
             raise DataError("a federation needs at least one party; give a mapping of party name to table")
         if join not in ("inner", "outer"):
             raise ValueError(f"join must be 'inner' or 'outer', not {join!r}")

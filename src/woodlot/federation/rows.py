@@ -120,7 +120,8 @@ class RowFederation(Federation):
         """Refuse to be split by columns."""
         raise DataError(
             "this federation's clients have the same columns and different rows (layout='rows'); fit a "
-            "CollaborativeForest or LocalForests on it, or make it with layout='columns'"
+            "HorizontalForest, CollaborativeForest, FederatedExtraTrees or LocalForests on it, or make it with "
+            "layout='columns'"
         )
 
     def read_targets(self, column: str, task: Task) -> dict[str, Target]:
