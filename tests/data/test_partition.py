@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from woodlot.data.partition import deal_alpha_chunks, deal_by_quantity, deal_dirichlet, deal_evenly, most_classes
+from woodlot.data.partition import deal_alpha_chunks, deal_evenly, most_classes
 from woodlot.exceptions import DataError
 
 Deal = Callable[[NDArray[np.int64], int, int], NDArray[np.int64]]
 WAYS: dict[str, Deal] = {
     "alpha": lambda labels, clients, seed: deal_alpha_chunks(labels, clients, 4, seed),
-    "dirichlet": lambda labels, clients, seed: deal_dirichlet(labels, clients, 1.0, seed),
-    "quantity": lambda labels, clients, seed: deal_by_quantity(len(labels), clients, 1.0, seed),
     "even": lambda labels, clients, seed: deal_evenly(len(labels), clients, seed),
 }
 
@@ -69,39 +67,13 @@ def test_even_dealing_is_even() -> None:
     assert sorted(np.bincount(deal_evenly(103, 10, 0))) == [10] * 7 + [11] * 3
 
 
-def test_concentration_makes_dealings_even_or_not() -> None:
-    labels = np.arange(6000) % 3
-
-    def spread(dealt: NDArray[np.int64]) -> float:
-        return float(np.bincount(dealt * 3 + labels, minlength=15).std())
-
-    assert spread(deal_dirichlet(labels, 5, 0.1, 0)) > 3 * spread(deal_dirichlet(labels, 5, 100.0, 0))
-    few, many = (np.bincount(deal_by_quantity(6000, 5, at, 0)) for at in (0.5, 1000.0))
-    assert few.std() > 10 * many.std()
-    assert min(np.bincount(deal_by_quantity(6000, 5, 0.3, 0, min_rows=200))) >= 200
-
-
-def test_quantity_alone_leaves_classes_alike() -> None:
-    labels = np.arange(30_000) % 3
-    dealt = deal_by_quantity(30_000, 4, 1.0, 5, min_rows=500)
-    for client in range(4):
-        assert np.bincount(labels[dealt == client]) / (dealt == client).sum() == pytest.approx([1 / 3] * 3, abs=0.07)
-
-
 def test_bad_input_is_refused() -> None:
     labels = np.arange(20) % 2
     with pytest.raises(DataError, match="20 rows are too few for 30 clients"):
         deal_evenly(20, 30, 0)
-    with pytest.raises(DataError, match="too few"):
-        deal_dirichlet(labels, 5, 1.0, 0, min_rows=5)
-    with pytest.raises(DataError, match="larger concentration"):
-        deal_dirichlet(labels, 10, 1e-6, 0)
     with pytest.raises(ValueError, match="alpha"):
         deal_alpha_chunks(labels, 2, 0, 0)
     with pytest.raises(ValueError, match="n_clients"):
         deal_evenly(20, 0, 0)
-    for concentration in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="concentration"):
-            deal_by_quantity(20, 2, concentration, 0)
     with pytest.raises(ValueError, match="one column"):
         deal_alpha_chunks(labels.reshape(10, 2), 2, 1, 0)

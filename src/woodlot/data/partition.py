@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 
-_TRIES = 1000
-
 
 def most_classes(n_classes: int, n_clients: int, alpha: int) -> int:
     """The most classes that a client can have after `deal_alpha_chunks`: M = ceil(c alpha / k)."""
@@ -82,86 +80,6 @@ def _make_distinct(chunks: list[tuple[int, NDArray[np.intp]]], n_clients: int) -
                 break
 
 
-def deal_dirichlet(
-    labels: NDArray[Any], n_clients: int, concentration: float, seed: int, *, min_rows: int = 1
-) -> NDArray[np.int64]:
-    """Deal the rows of every class in shares from a Dirichlet distribution: the smaller it is, the less alike.
-
-    Parameters
-    ----------
-    labels : array
-        The class of each row.
-    n_clients : int
-        Clients.
-    concentration : float
-        Of the distribution; 0.1 is very uneven, 100 nearly even.
-    seed : int
-        For shares and rows.
-    min_rows : int
-        A dealing that leaves a client with fewer rows is drawn again.
-
-    Returns
-    -------
-    array of int
-        The client of each row.
-
-    Raises
-    ------
-    DataError
-        If no dealing gives every client enough rows.
-
-    """
-    labels = _check(labels, n_clients, min_rows)
-    weights = _concentrations(concentration, n_clients)
-    rng = np.random.default_rng(seed)
-    classes = _rows_of_classes(labels)
-    for _ in range(_TRIES):
-        dealt = np.empty(len(labels), np.int64)
-        for rows in classes:
-            sizes = _sizes(rng.dirichlet(weights), len(rows))
-            dealt[rng.permutation(rows)] = np.repeat(np.arange(n_clients), sizes)
-        if np.bincount(dealt, minlength=n_clients).min() >= min_rows:
-            return dealt
-    raise _too_uneven(n_clients, min_rows)
-
-
-def deal_by_quantity(
-    n_rows: int, n_clients: int, concentration: float, seed: int, *, min_rows: int = 1
-) -> NDArray[np.int64]:
-    """Deal rows at random, but many to some clients and few to others.
-
-    Parameters
-    ----------
-    n_rows, n_clients : int
-        Rows and clients.
-    concentration : float
-        Of the Dirichlet distribution of the clients' shares; the smaller, the more uneven.
-    seed : int
-        For shares and rows.
-    min_rows : int
-        Shares that leave a client with fewer rows are drawn again.
-
-    Returns
-    -------
-    array of int
-        The client of each row.
-
-    Raises
-    ------
-    DataError
-        If no shares give every client enough rows.
-
-    """
-    _check(np.zeros(n_rows), n_clients, min_rows)
-    weights = _concentrations(concentration, n_clients)
-    rng = np.random.default_rng(seed)
-    for _ in range(_TRIES):
-        sizes = _sizes(rng.dirichlet(weights), n_rows)
-        if sizes.min() >= min_rows:
-            return rng.permutation(np.repeat(np.arange(n_clients), sizes))
-    raise _too_uneven(n_clients, min_rows)
-
-
 def deal_evenly(n_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
     """Deal rows at random and as evenly as can be: independent and identically distributed.
 
@@ -182,39 +100,17 @@ def deal_evenly(n_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(np.arange(n_rows) % n_clients)
 
 
-def _check(labels: NDArray[Any], n_clients: int, min_rows: int = 1) -> NDArray[Any]:
+def _check(labels: NDArray[Any], n_clients: int) -> NDArray[Any]:
     labels = np.asarray(labels)
     if n_clients < 1:
         raise ValueError(f"n_clients must be at least 1, not {n_clients}")
     if labels.ndim != 1:
         raise ValueError("labels must be one column")
-    if len(labels) < n_clients * max(min_rows, 1):
-        raise DataError(f"{len(labels)} rows are too few for {n_clients} clients with {max(min_rows, 1)} or more each")
+    if len(labels) < n_clients:
+        raise DataError(f"{len(labels)} rows are too few for {n_clients} clients with 1 or more each")
     return labels
-
-
-def _concentrations(concentration: float, n_clients: int) -> NDArray[np.float64]:
-    if not (math.isfinite(concentration) and concentration > 0):
-        raise ValueError(f"concentration must be a positive number, not {concentration}")
-    return np.full(n_clients, concentration)
 
 
 def _rows_of_classes(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
     _, code = np.unique(labels, return_inverse=True)
     return [np.flatnonzero(code == number) for number in range(code.max() + 1)]
-
-
-def _sizes(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Whole numbers in these shares that add up to the total; what is left goes to the largest remainders."""
-    exact = shares * total
-    sizes = np.floor(exact).astype(np.int64)
-    short = total - int(sizes.sum())
-    sizes[np.argsort(sizes - exact, kind="stable")[:short]] += 1
-    return sizes
-
-
-def _too_uneven(n_clients: int, min_rows: int) -> DataError:
-    return DataError(
-        f"{_TRIES} dealings to {n_clients} clients left one with fewer than {min_rows} rows; "
-        "take a larger concentration, fewer clients or a smaller min_rows"
-    )

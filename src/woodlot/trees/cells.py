@@ -149,10 +149,10 @@ class Cells:
             self.word_bits,
         )
 
-    def pieces(self, at_once: int = NODES_AT_ONCE) -> list[slice]:
+    def pieces(self) -> list[slice]:
         """Neighbouring nodes, some at a time."""
         n = len(self.width)
-        return [slice(a, min(a + at_once, n)) for a in range(0, n, at_once)]
+        return [slice(a, min(a + NODES_AT_ONCE, n)) for a in range(0, n, NODES_AT_ONCE)]
 
     def batches(self, limit: int) -> list[slice]:
         """Neighbouring nodes whose words stay below a limit, or single nodes."""

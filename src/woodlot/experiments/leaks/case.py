@@ -148,9 +148,9 @@ def case_of(
     return Case(columns, values(label), None if id is None else values(id))
 
 
-def made_up_case(n_rows: int = 1500, seed: int = 0) -> Case:
+def made_up_case(n_rows: int = 1500) -> Case:
     """A bank and a shop, and customers who pay or do not."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     latent = rng.normal(size=(n_rows, 3))
     noise = rng.normal(size=(n_rows, 8))
     bank = {f"bank_{k}": (latent @ rng.normal(size=3) / 3 + noise[:, k]) for k in range(4)}
