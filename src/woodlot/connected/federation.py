@@ -64,7 +64,8 @@ def connect(
     identity : path
         Folder of the user's key and certificate; see ``woodlot identity``.
     tables : str or mapping of str to str
-        Which table each party uses, by the name that it has there: one name for all, or by party.
+        Which table each party uses, by the name that it has there: one name for all, or by party. Parties' operators
+        tell these names; they are sealed to each party.
     parties : sequence of str, optional
         Who takes part; by default those that ``tables`` names, or all parties of the federation.
     align : {"keyed-hash", "psi"}
