@@ -582,9 +582,7 @@ def test_where_there_is_no_terminal_a_word_is_not_repeated() -> None:
 
 def test_every_phase_of_a_protocol_has_a_word() -> None:
     source = Path(wl.__file__).parent
-    phases = {
-        phase for path in source.rglob("*.py") for phase in re.findall(r'Round\(\s*"([^"]+)"', path.read_text())
-    }
+    phases = {phase for path in source.rglob("*.py") for phase in re.findall(r'Round\(\s*"([^"]+)"', path.read_text())}
     assert len(phases) > 15
     assert phases <= PHASES.keys()
 

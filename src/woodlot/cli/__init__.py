@@ -11,6 +11,7 @@ from woodlot import __version__
 from woodlot.cli._client import INTERRUPTED, one_line
 from woodlot.cli.align import align
 from woodlot.cli.audit import audit
+from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
@@ -77,6 +78,7 @@ for command in (
     coordinator,
     party,
     plan,
+    bench,
     train,
     predict,
     score,
