@@ -203,7 +203,7 @@ class ListJobs(Message):
     """Asks for the user's jobs, the youngest first: those below one (when it was ordered, and its id)."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at its jobs", "clear")
-    below: tuple[float, str] | None = None
+    below: tuple[Finite, Name] | None = None
     limit: int = 200
 
 
@@ -311,7 +311,7 @@ class ListModels(Message):
     """Asks for the models that the coordinator keeps, the youngest first: those below one, as for `ListJobs`."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at the models", "clear")
-    below: tuple[float, str] | None = None
+    below: tuple[Finite, Name] | None = None
 
 
 class FindModel(Message):
