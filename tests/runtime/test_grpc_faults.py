@@ -610,7 +610,9 @@ def test_who_is_revoked_and_asks_for_nothing_is_hung_up_on(world: World, monkeyp
     assert user.ask(b"x", PATIENCE) == b"x"
 
 
-def test_a_channel_that_was_hung_up_on_while_idle_connects_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_that_was_hung_up_on_while_idle_connects_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(grpc_hub, "IDLE_MS", 300)
     world.hub()
     mine = world.authority.issue("user", "alice")
@@ -629,6 +631,7 @@ def test_a_channel_that_was_hung_up_on_while_idle_connects_again(world: World, m
             replies.cancel()
             stay.set()
             eventually(lambda: grpc.ChannelConnectivity.IDLE in seen)
+    assert "goaway" not in capfd.readouterr().err  # it is nothing to tell users of
 
 
 def test_a_user_has_some_connections_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

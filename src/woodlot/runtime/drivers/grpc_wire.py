@@ -21,6 +21,8 @@ _CIPHER_SETTING = "GRPC_SSL_CIPHER_SUITES"
 _NO_TLS_1_2 = "ECDHE-PSK-CHACHA20-POLY1305"
 _too_late = "grpc" in sys.modules and os.environ.get(_CIPHER_SETTING) != _NO_TLS_1_2
 os.environ[_CIPHER_SETTING] = _NO_TLS_1_2
+# Otherwise it tells on standard error of every idle connection that the coordinator has ended.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 import grpc as grpc  # noqa: E402 - the others import it from here, so that the setting comes first
 import grpc.aio  # noqa: E402
