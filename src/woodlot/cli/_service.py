@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from woodlot.cli._text import spelled_out
+from woodlot.runtime.faults import Fault, wordless
 
 if TYPE_CHECKING:
     from woodlot.service.member import MemberRole
@@ -61,7 +62,7 @@ class _TextLines(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        return _traceback(ei[1], set())
+        return _traceback(ei[1])
 
 
 class _JsonLines(logging.Formatter):
@@ -73,7 +74,7 @@ class _JsonLines(logging.Formatter):
             "message": _cut(record.getMessage()),
         }
         if record.exc_info:
-            line["error"] = _traceback(record.exc_info[1], set())
+            line["error"] = _traceback(record.exc_info[1])
         return json.dumps(line)
 
 
@@ -85,19 +86,16 @@ def _one_line(text: str) -> str:
     return _cut(spelled_out(text[: MAX_MESSAGE + 1]))
 
 
-def _traceback(error: BaseException | None, told: set[int]) -> str:
-    """What Python writes about an error and those before it, the words of each in one line."""
-    if error is None or id(error) in told:
-        return ""
-    told.add(id(error))
-    before = ""
-    if error.__cause__ is not None:
-        before, how = _traceback(error.__cause__, told), "The above exception was the direct cause of the following"
-    elif not error.__suppress_context__:
-        before, how = _traceback(error.__context__, told), "While the above exception was dealt with, there was another"
-    words = _one_line("".join(traceback.format_exception_only(error)).rstrip("\n"))
-    own = f"Traceback (most recent call last):\n{''.join(traceback.format_tb(error.__traceback__))}{words}"
-    return f"{before}\n\n{how}:\n\n{own}" if before else own
+def _traceback(error: BaseException | None) -> str:
+    """What Python would write about an error and those before it, with no words that may quote a table."""
+    return "" if error is None else _told(wordless(error))
+
+
+def _told(fault: Fault) -> str:
+    trace = "".join(traceback.format_tb(fault.__traceback__))
+    own = f"Traceback (most recent call last):\n{trace}{_one_line(str(fault))}"
+    before = fault.__cause__
+    return f"{_told(before)}\n\nThis led to another:\n\n{own}" if isinstance(before, Fault) else own
 
 
 def log_formatter(form: str) -> logging.Formatter:
@@ -110,6 +108,9 @@ def start_logging(form: str, level: LogLevel) -> None:
     leave_no_dump()
     open_more_files()
     warnings.showwarning = _log_warning
+    sys.excepthook = lambda _, error, trace: _log_fault("the service has failed", error)
+    threading.excepthook = lambda fault: _log_fault("a thread has failed", fault.exc_value)
+    sys.unraisablehook = lambda fault: _log_fault("an object could not be removed", fault.exc_value)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_formatter(form))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -118,6 +119,11 @@ def start_logging(form: str, level: LogLevel) -> None:
 def _log_warning(message: Warning | str, category: type[Warning], *_: Any, **_named: Any) -> None:
     """A warning is a line of the log, and one that quotes a value of a table is told without it."""
     logging.getLogger("woodlot").warning("%s: %s", category.__name__, getattr(message, "told", message))
+
+
+def _log_fault(what: str, error: BaseException | None) -> None:
+    """An error that nobody has caught: by itself Python would print its words."""
+    logging.getLogger("woodlot").critical(what, exc_info=error)
 
 
 def leave_no_dump() -> None:

@@ -12,6 +12,7 @@ from woodlot.exceptions import JournalError, PolicyError, WoodlotError
 from woodlot.protocols.messages.base import MAX_REASON, Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
+from woodlot.runtime.faults import wordless
 from woodlot.runtime.journal import Entry, JobJournal, Journal
 from woodlot.runtime.till import Till
 
@@ -313,8 +314,8 @@ class _Session:
     def _log_refusal(self, kind: str, error: Exception) -> None:
         """An error of ours says all; any other is a fault, to be found by its trace."""
         ours = isinstance(error, WoodlotError)
-        words = f": {error}" if ours else ""
-        logger.warning("job %s: a request (%s) is refused%s", self._job, kind, words, exc_info=None if ours else error)
+        words, trace = (f": {error}", None) if ours else ("", wordless(error))
+        logger.warning("job %s: a request (%s) is refused%s", self._job, kind, words, exc_info=trace)
 
     def _open(self) -> Handler:
         """Build the handler, and bring it to where the journal ends."""
@@ -329,7 +330,7 @@ class _Session:
         except Exception as error:
             if not accepted:
                 raise
-            logger.error("job %s cannot be opened again", self._job, exc_info=error)
+            logger.error("job %s cannot be opened again", self._job, exc_info=wordless(error))
             raise _Stuck(Unanswered.from_exception(error)) from error
         for answered in accepted:
             asked = journal.lookup(_COORDINATOR, self._party, answered.number)
@@ -340,7 +341,7 @@ class _Session:
             data, failure = answer(handler, journal.body(asked), limit=self._limit)
             if hashlib.sha256(data).digest() != answered.digest:
                 reason = _otherwise(answered.number, failure)
-                logger.error("job %s: %s", self._job, reason, exc_info=failure)
+                logger.error("job %s: %s", self._job, reason, exc_info=failure and wordless(failure))
                 raise _stuck(reason)
         return handler
 

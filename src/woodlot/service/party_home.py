@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.sources import LoadedTable, Stamp, TableSource
 from woodlot.data.spool import Spool
-from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError, WoodlotError
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.cluster import Cluster
+from woodlot.runtime.faults import wordless
 from woodlot.runtime.till import Till
 from woodlot.service.config import PrivacyConfig
 from woodlot.service.identity import Identity, Trust
@@ -184,11 +185,13 @@ class Work(Protocol):
 
 @contextmanager
 def private_errors(where: str, told: str) -> Iterator[None]:
-    """Errors that may name columns, files or values go to the party's own log; the other side is told less."""
+    """Errors that may name columns or files go to the party's own log; the other side is told less."""
     try:
         yield
     except (DataError, ConfigError, ModelFileError, ValueError, TypeError) as error:
-        logger.error("%s: %s", where, error)
+        ours = isinstance(error, WoodlotError)
+        words, trace = (str(error), None) if ours else ("an error that may quote values", wordless(error))
+        logger.error("%s: %s", where, words, exc_info=trace)
         raise DataError(f"{told}; its own log says why") from None
 
 

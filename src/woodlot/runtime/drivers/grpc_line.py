@@ -17,6 +17,7 @@ from woodlot.exceptions import IdentityError, LocalProtocolError, RemoteProtocol
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.grpc_dial import CONNECT_SECONDS, SLOWEST_DELAY, Dialer, Down
 from woodlot.runtime.drivers.grpc_wire import BROKEN, PARTY_METHOD, USER_METHOD, Tasks, Writer, event_loop, spawn
+from woodlot.runtime.faults import wordless
 from woodlot.runtime.frames import FRAME_LIMIT, Kind, Label, Parcel
 from woodlot.runtime.peers import Credentials
 
@@ -159,7 +160,7 @@ class PartyLine:
             if len(reply) > self._message_limit:
                 raise LocalProtocolError(f"a reply of {len(reply):,} bytes; the limit is {self._message_limit:,}")
         except Exception as error:  # whatever went wrong, the coordinator must get an answer
-            logger.exception("request %d of job %s failed", label.number, label.job)
+            logger.error("request %d of job %s failed", label.number, label.job, exc_info=wordless(error))
             kind, reply = Kind.failure, type(error).__name__.encode()
         try:
             await writer.send(label._replace(kind=kind), reply, worked=time.perf_counter() - since)
