@@ -138,10 +138,13 @@ def _places(hay: bytes, needles: set[bytes]) -> Iterator[tuple[int, bytes]]:
             if (len(needle) >= 8) == (width == 8):
                 by_start.setdefault(int(np.frombuffer(needle[:width], dtype)[0]), []).append(needle)
         starts = np.array(sorted(by_start), dtype)
+        ends = np.zeros(1 << 16, bool)  # of starts: most places are ruled out by two of their bytes
+        ends[starts & 0xFFFF] = True
         for shift in range(width):
             n = (len(hay) - shift) // width
             windows = np.frombuffer(hay, dtype, count=n, offset=shift)
-            for window in np.flatnonzero(np.isin(windows, starts)).tolist():
+            likely = np.flatnonzero(ends[windows & 0xFFFF])
+            for window in likely[np.isin(windows[likely], starts)].tolist():
                 place = shift + width * window
                 for needle in by_start[int(windows[window])]:
                     if hay.startswith(needle, place):

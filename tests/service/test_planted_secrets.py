@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -16,11 +15,9 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pyarrow as pa
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from numpy.typing import NDArray
+from crawler import crawled, trees_of
+from planted import ALIGNMENT_SECRET, COLUMNS, IDS, TARGET, key_forms, planted_tables
 from world import World, running
 
 import woodlot as wl
@@ -45,24 +42,6 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.service.identity import Identity
 from woodlot.service.party import Party
 
-ALIGNMENT_SECRET = "tell-nobody-that-the-owl-flies-at-noon"  # noqa: S105 - planted
-IDS = [f"patient-{9_400_017 * k % 99_999_989:08d}" for k in range(1, 41)]
-COLUMNS = {"bank": ["overdraft_on_tuesdays", "weight_of_shoes"], "shop": ["bottles_of_absinthe"]}
-TARGET = "days_until_divorce"
-
-
-def planted_tables() -> dict[str, dict[str, pa.Table]]:
-    rng = np.random.default_rng(11)
-
-    def amounts() -> NDArray[np.float64]:
-        """Six digits and a point even when rounded: five bare digits turn up among times and hashes by chance."""
-        return rng.integers(10_000, 100_000, len(IDS)) + rng.uniform(0.15, 0.85, len(IDS))
-
-    bank = {"id": IDS, **{name: amounts() for name in COLUMNS["bank"]}}
-    bank[TARGET] = bank[COLUMNS["bank"][0]] * 1.7 + rng.uniform(1e3, 2e3, len(IDS))
-    shop = {"id": IDS[::-1], **{name: rng.uniform(1e-3, 1e-2, len(IDS)) for name in COLUMNS["shop"]}}
-    return {"bank": {"customers": pa.table(bank)}, "shop": {"customers": pa.table(shop)}}
-
 
 @dataclass
 class Left:
@@ -72,20 +51,15 @@ class Left:
     log: str
     errors: list[str] = field(default_factory=list)
 
-    def secrets(self, *, of_files: bool = False, owners: Iterable[str] = tuple(COLUMNS)) -> dict[str, list[bytes]]:
-        """All that was planted, columns of these owners; of the party's own files, what even they need not hold."""
+    def secrets(self, *, owners: Iterable[str] = tuple(COLUMNS)) -> dict[str, list[bytes]]:
+        """All that was planted, columns of these owners."""
         root, tables = self.world.root, planted_tables()
-        members = (*COLUMNS, "coordinator", "alice")
-        keys = [load_pem_private_key((root / name / "identity" / "key.pem").read_bytes(), None) for name in members]
-        numbers = [key.private_numbers().private_value for key in keys if isinstance(key, EllipticCurvePrivateKey)]
-        assert len(numbers) == len(members)
+        keys = [root / name / "identity" / "key.pem" for name in (*COLUMNS, "coordinator", "alice")]
         hidden = {
-            "keys": list(disguised(number.to_bytes(32, "big") for number in numbers)),
+            "keys": [form for key in (*keys, root / "authority" / "ca-key.pem") for form in key_forms(key)],
             "alignment secret": list(disguised([ALIGNMENT_SECRET.encode()])),
             "party secrets": [(root / name / "state" / "secret").read_bytes().strip() for name in COLUMNS],
         }
-        if of_files:
-            return hidden
         names = [(party, name) for party in owners for name in COLUMNS[party]]
         values = [tables[party]["customers"][name].to_numpy() for party, name in names]
         return hidden | {
@@ -189,7 +163,8 @@ def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
         jobs = [job.job for job in coordinator.jobs()]
         model = next(job.job for job in coordinator.jobs() if job.kind == "train" and job.state == "done")
         for role in ("coordinator", *COLUMNS):
-            shown = _crawled(browser, role, jobs, model)
+            also = [*trees_of(model, 3), *(f"/jobs/{job}/rounds" for job in jobs)]
+            shown = [(path, page.content) for path, page in crawled(browser, role, also).items()]
             assert len(shown) > len(jobs) + 5
             secrets = left.secrets(owners=[party for party in COLUMNS if party != role])
             if role != "shop":
@@ -199,33 +174,17 @@ def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
             assert own or role == "coordinator", "the search finds what is there"
 
 
-def _crawled(browser: httpx.Client, role: str, jobs: list[str], model: str) -> list[tuple[str, bytes]]:
-    """All that can be got in a role: what links lead to, what pictures are drawn of, and pages of errors."""
-    trees = [f"/models/{model}/trees/{tree}" for tree in range(3)]
-    todo = ["/", "/nowhere", "/models/unknown", *(f"/jobs/{job}/rounds" for job in jobs)]
-    todo += [*trees, *(f"{tree}/nodes" for tree in trees), *(f"{tree}/way?row=1&table=customers" for tree in trees)]
-    got: dict[str, bytes] = {}
-    while todo:
-        path = str(httpx.URL(todo.pop()).copy_remove_param("role"))  # which every link names
-        if path in got or path == "/events":  # which never ends, and says only that something has changed
-            continue
-        asked = httpx.URL(path).copy_merge_params({"role": role, "levels": "9"})
-        page = browser.get(asked, headers={"accept": "text/html"})
-        assert page.status_code in (200, 403, 404), (path, page.text)
-        got[path] = page.content
-        if page.headers["content-type"].startswith("text/html"):
-            todo += [link.split("#")[0] for link in re.findall(r'(?:href|hx-get)="(/[^"]*)"', page.text)]
-    return list(got.items())
-
-
 def test_a_partys_state_holds_neither_its_key_nor_anothers_rows(left: Left) -> None:
     for party, other in (("bank", "shop"), ("shop", "bank")):
         state = left.world.root / party / "state"
         files = [
             (path.name, path.read_bytes()) for path in state.rglob("*") if path.is_file() and path.name != "secret"
         ]
-        foreign = {"names of columns": list(texts(COLUMNS[other])), **left.secrets(of_files=True)}
-        assert search(foreign, files) == {}
+        foreign = left.secrets(owners=[other])
+        del foreign["ids"]  # which both have
+        if party == "bank":
+            del foreign["labels"]
+        assert search(foreign, files, short_hits=3) == {}  # four bytes of a float32 are in any file by chance
 
 
 def test_what_is_private_is_its_owners_alone_whatever_the_umask(left: Left) -> None:
@@ -283,6 +242,42 @@ def test_a_service_warns_of_unseen_categories_without_naming_one() -> None:
     assert "column 'illness' has 2 categories unseen in training; they are treated as missing" in done.stderr
     assert "others are told as they are" in done.stderr
     assert "leprosy" not in done.stderr.replace(code, "")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_error_that_nobody_catches_is_shown_without_its_words(form: str) -> None:
+    """In threads, where objects are removed, in what libraries log, and at the end; errors of our own keep theirs."""
+    code = f"""
+import logging, threading
+from woodlot.cli._service import start_logging
+from woodlot.exceptions import DataError
+start_logging({form!r}, "info")
+row = "".join(["lep", "rosy"])
+def fails():
+    try:
+        raise KeyError(row)
+    except KeyError:
+        raise ValueError(f"cannot use {{row}}")
+class Thing:
+    def __del__(self):
+        fails()
+thread = threading.Thread(target=fails)
+thread.start()
+thread.join()
+Thing()
+try:
+    raise DataError("told as it is") from RuntimeError(row)
+except DataError:
+    logging.getLogger("library").exception("a line")
+fails()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "leprosy" not in done.stdout + done.stderr
+    for words in ("a thread has failed", "could not be removed", "the service has failed", "DataError: told as it is"):
+        assert words in done.stderr
+    assert done.stderr.count("Fault: ValueError") == done.stderr.count("Fault: KeyError") == 3
+    assert done.stderr.count("Fault: RuntimeError") == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads limits as Linux has them")
