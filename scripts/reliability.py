@@ -78,7 +78,7 @@ STRANGERS = {
     "self-signed certificate": f"{SERVICE}/test_strangers.py::test_strangers_hear_nothing",
     "certificate of another authority": f"{SERVICE}/test_strangers.py::test_strangers_hear_nothing",
     "expired certificate": f"{SERVICE}/test_strangers.py::test_strangers_hear_nothing",
-    "a party's certificate without its key": f"{SERVICE}/test_strangers.py::test_strangers_hear_nothing",
+    "a party's certificate without its key": f"{SERVICE}/test_strangers.py::test_a_partys_certificate_is_nothing_without_its_key",
     "revoked certificate": f"{SERVICE}/test_strangers.py::test_the_wrong_role_and_the_revoked_are_refused_by_name",
     "revoked on an open connection": f"{RUNTIME}/test_grpc_faults.py::test_a_certificate_that_is_revoked_loses_its_connection",
     "right certificate, wrong role": f"{SERVICE}/test_strangers.py::test_the_wrong_role_and_the_revoked_are_refused_by_name",

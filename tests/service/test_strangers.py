@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import shutil
 import socket
 import ssl
 import struct
+import textwrap
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509 import load_pem_x509_certificate
 from members import Federation, self_signed
-from processes import small_tables
+from processes import small_tables, wait_until
 from world import World
 
 from woodlot.exceptions import (
@@ -64,24 +71,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made.close()
 
 
-def context(folder: Path | None, ca: Path, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> ssl.SSLContext:
+EVERY_CIPHER = "ALL:COMPLEMENTOFALL:@SECLEVEL=0"
+"""So that nothing but the server refuses: by itself this side's OpenSSL would not even ask for what is too old."""
+
+
+def context(
+    folder: Path | None, ca: Path, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED, *, ciphers: str = ""
+) -> ssl.SSLContext:
     made = ssl.create_default_context(cafile=str(ca))
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     made.set_alpn_protocols(["h2"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that is what is tried
-        made.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-        made.maximum_version = newest
+    loosen(made, ciphers or EVERY_CIPHER, newest)
     if folder is not None:
         made.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
     return made
 
 
-def knock(world: World, made: ssl.SSLContext) -> str:
-    """What happens after a handshake: the coordinator's first bytes, or how it hung up."""
+def loosen(made: ssl.SSLContext, ciphers: str, newest: ssl.TLSVersion) -> None:
+    made.set_ciphers(ciphers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that is what is tried
+        made.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        made.maximum_version = newest
+
+
+def knock(port: int, made: ssl.SSLContext) -> str:
+    """What happens after a handshake: the server's first bytes, or how it hung up."""
     try:
         with (
-            socket.create_connection(("127.0.0.1", world.port), PATIENCE) as connection,
+            socket.create_connection(("127.0.0.1", port), PATIENCE) as connection,
             made.wrap_socket(connection, server_hostname=COORDINATOR_HOST) as secured,
         ):
             secured.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
@@ -91,47 +109,134 @@ def knock(world: World, made: ssl.SSLContext) -> str:
         return f"refused: {error}"
 
 
+class OtherServer:
+    """A server of ours with the coordinator's certificate, which takes anything that is called TLS.
+
+    Parameters
+    ----------
+    world : World
+        Whose coordinator it poses as.
+    asks : bool
+        Whether it asks for a certificate of the authority; otherwise it lets everybody in.
+
+    """
+
+    def __init__(self, world: World, *, asks: bool = False) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        loosen(self._context, EVERY_CIPHER, ssl.TLSVersion.MAXIMUM_SUPPORTED)
+        folder = world.root / "coordinator" / "identity"
+        self._context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+        if asks:
+            self._context.load_verify_locations(ca_of(world))
+            self._context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            self._context.verify_mode = ssl.CERT_REQUIRED
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self.refusals: list[str] = []
+        """Why handshakes have failed, in the words of this side."""
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:  # it is closed
+                return
+            try:
+                with connection, self._context.wrap_socket(connection, server_side=True) as secured:
+                    secured.recv(1000)
+                    secured.sendall(b"come in")
+            except OSError as error:
+                self.refusals.append(str(error))
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listening.close()
+
+
+@pytest.fixture(scope="module")
+def careless(world: World) -> Iterator[int]:
+    """The port of a server that lets everybody in: whoever is heard there has really asked the coordinator."""
+    with closing(OtherServer(world)) as server:
+        yield server.port
+
+
 def test_members_are_heard_and_only_under_tls_1_3(world: World) -> None:
-    assert knock(world, context(world.root / "alice" / "identity", ca_of(world))) == "heard TLSv1.3"
+    assert knock(world.port, context(world.root / "alice" / "identity", ca_of(world))) == "heard TLSv1.3"
 
 
 def ca_of(world: World) -> Path:
     return world.root / "authority" / "ca.pem"
 
 
-@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1])
-def test_older_versions_of_tls_are_refused_even_with_a_good_certificate(world: World, newest: ssl.TLSVersion) -> None:
-    said = knock(world, context(world.root / "alice" / "identity", ca_of(world), newest))
-    assert said.startswith(("refused", "closed"))
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1])
+def test_older_versions_of_tls_are_refused_even_with_a_good_certificate(
+    world: World, careless: int, newest: ssl.TLSVersion
+) -> None:
+    made = context(world.root / "alice" / "identity", ca_of(world), newest)
+    assert knock(careless, made) == f"heard {newest.name.replace('_', '.')}"  # this side would
+    assert knock(world.port, made).startswith(("refused", "closed"))
 
 
-def test_weak_ciphers_are_refused(world: World) -> None:
-    made = context(world.root / "alice" / "identity", ca_of(world), ssl.TLSVersion.TLSv1_2)
-    made.set_ciphers("AES128-SHA:AES256-SHA:@SECLEVEL=0")
-    assert knock(world, made).startswith(("refused", "closed"))
+@pytest.mark.parametrize("cipher", ["ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-NULL-SHA"])
+def test_weak_ciphers_are_refused(world: World, careless: int, cipher: str) -> None:
+    folder = world.root / "alice" / "identity"
+    made = context(folder, ca_of(world), ssl.TLSVersion.TLSv1_2, ciphers=f"{cipher}:@SECLEVEL=0")
+    assert knock(careless, made) == "heard TLSv1.2"
+    assert knock(world.port, made).startswith(("refused", "closed"))
 
 
-def test_strangers_hear_nothing(world: World, tmp_path: Path) -> None:
-    """No certificate, a self-signed one, another authority's, an expired one, and a certificate without its key."""
+def test_strangers_hear_nothing(world: World, careless: int, tmp_path: Path) -> None:
+    """No certificate, a self-signed one, another authority's and an expired one; a server that lets all in does so."""
     federation = Federation(tmp_path, world.authority)
     ca = ca_of(world)
     elsewhere = Federation(tmp_path / "e", Authority.create(tmp_path / "e" / "authority", "test", days=60))
-    foreign = elsewhere.join("party", "bank")
     strangers = {
         "nothing": None,
         "self-signed": self_signed(tmp_path / "self", Subject("party", "bank"), ca.read_bytes()),
-        "foreign": foreign,
+        "foreign": elsewhere.join("party", "bank"),
         "expired": federation.forge(tmp_path / "expired", Subject("party", "bank"), ends=PAST),
     }
     for name, folder in strangers.items():
-        assert knock(world, context(folder, ca)).startswith(("refused", "closed")), name
-    stolen = tmp_path / "stolen"  # what everybody may see of a party, with another key
-    shutil.copytree(foreign, stolen)
-    shutil.copy(world.root / "bank" / "identity" / "certificate.pem", stolen / "certificate.pem")
-    with pytest.raises(ssl.SSLError, match="KEY_VALUES_MISMATCH"):
-        context(stolen, ca)
+        made = context(folder, ca)
+        assert knock(careless, made) == "heard TLSv1.3", name
+        assert knock(world.port, made).startswith(("refused", "closed")), name
     assert world.coordinator is not None
     assert set(world.coordinator.hub.connected()) == {"bank"}  # the true one is not pushed out
+
+
+def test_a_partys_certificate_is_nothing_without_its_key(world: World, tmp_path: Path) -> None:
+    """What everybody may see of a party, under the signature of another key.
+
+    A file of a key has its public half beside it, and OpenSSL compares only these: with the party's own half beside
+    another key it goes on to sign, and it is for the server to find out.
+    """
+    shown = world.root / "bank" / "identity" / "certificate.pem"
+    theirs = load_pem_x509_certificate(shown.read_bytes()).public_key()
+    other = ec.generate_private_key(ec.SECP256R1())
+    der = other.private_bytes(Encoding.DER, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    own, stolen = (
+        key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint) for key in (other.public_key(), theirs)
+    )
+    assert own in der
+    shutil.copy(shown, tmp_path / "certificate.pem")
+    (tmp_path / "key.pem").write_text(ssl_pem(der.replace(own, stolen)))
+    attempt = context(tmp_path, ca_of(world))
+    with closing(OtherServer(world, asks=True)) as server:  # which tells what it is that comes to a server
+        assert knock(server.port, context(world.root / "bank" / "identity", ca_of(world))) == "heard TLSv1.3"
+        assert knock(server.port, attempt).startswith("refused")
+        wait_until(lambda: server.refusals, "the refusal")
+    assert "BAD_SIGNATURE" in server.refusals[0]
+    assert knock(world.port, attempt).startswith(("refused", "closed"))
+    assert world.coordinator is not None
+    assert set(world.coordinator.hub.connected()) == {"bank"}
+
+
+def ssl_pem(der: bytes) -> str:
+    lines = textwrap.fill(base64.b64encode(der).decode(), 64)
+    return f"-----BEGIN EC PRIVATE KEY-----\n{lines}\n-----END EC PRIVATE KEY-----\n"
 
 
 def call(world: World, folder: Path, method: str, frames: Iterable[bytes] = ()) -> tuple[grpc.StatusCode, str]:
