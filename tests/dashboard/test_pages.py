@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import http.client
+import json
 import re
 import socket
 import ssl
@@ -10,11 +13,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import httpx
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from crawler import crawled, is_html, trees_of
+from small_jobs import PLAN
 from world import World, running
 
 import woodlot as wl
@@ -24,12 +31,16 @@ from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import ConfigError
+from woodlot.federation import Labels
 from woodlot.protocols.vertical.sight import subtree_end
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.receipts import Receipt
 
 EVIL = "<script>alert(1)</script>"
-"""A column of this name is shown to its owner, as text."""
+EVIL_CLASS = "'\"><script>alert(2)</script>"
+EVIL_TABLE = "<img src=x onerror=alert(3)>"
+EVIL_MODEL = "]]></script><script>alert(4)</script>"
+"""Names of a column, a class, a table and a model; they are shown, as text."""
 
 
 @dataclass
@@ -68,13 +79,13 @@ class Stage:
 def tables(n: int = 90) -> dict[str, dict[str, pa.Table]]:
     rng = np.random.default_rng(3)
     ids, values = np.arange(n), rng.normal(size=(n, 4))
-    label = np.where(values[:, 0] + values[:, 2] > 0, "yes", "no")
+    label = np.where(values[:, 0] + values[:, 2] > 0, "yes", EVIL_CLASS)
     bank = {"id": ids, "years_old": values[:, 0], EVIL: values[:, 1], "late": label}
     shop = {"id": ids[::-1], "visits": values[::-1, 2], "basket": values[::-1, 3]}
     branch = pa.table({"id": ids, "staff": values[:, 0], "late": label})  # of both, so that they have the same columns
     return {
-        "bank": {"customers": pa.table(bank), "branches": branch},
-        "shop": {"customers": pa.table(shop), "branches": branch},
+        "bank": {"customers": pa.table(bank), "branches": branch, EVIL_TABLE: pa.table(bank)},
+        "shop": {"customers": pa.table(shop), "branches": branch, EVIL_TABLE: pa.table(shop)},
     }
 
 
@@ -121,7 +132,7 @@ def test_every_page_is_there(stage: Stage) -> None:
         assert page.status_code == 200, path
         assert "Undefined" not in page.text
         assert not re.search(r'(?:src|href)="(?:https?:)?//', page.text), "a page must not ask another machine"
-        assert not re.search(r"<script(?! src| type=.application/json)[^>]*>|\son\w+=|style=", page.text), path
+        assert not re.search(r"<script(?! src| type=.application/json)[^>]*>|<[^>]*\s(?:on\w+|style)=", page.text), path
     for party in ("bank", "shop"):
         for path in (f"/models/{model}", f"/models/{model}/trees/0", "/disclosure"):
             assert stage.get(path, role=party).status_code == 200
@@ -207,10 +218,32 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
     assert "Scores of predictions" in stage.get(f"/models/{stage.model}").text
 
 
-def test_names_are_shown_as_text(stage: Stage) -> None:
-    page = stage.get(f"/models/{stage.model}", role="bank").text
-    assert EVIL not in page
-    assert "script\\u003ealert" in page or "&lt;script&gt;" in page
+def test_names_are_shown_as_text_on_every_page_in_every_role(stage: Stage) -> None:
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables=EVIL_TABLE, parties=["bank", "shop"]) as federation:
+        for column in ("late", EVIL * 2):  # the latter is not there: its error is shown, too
+            order = federation.train_order(PLAN, Labels("bank", column, None), {}, EVIL_MODEL)
+            order = msgspec.structs.replace(order, settings=json.dumps(EVIL))  # which nobody but the user has checked
+            federation.client.follow(federation.client.submit(order).job)
+    jobs = stage.coordinator.jobs()
+    trained = [job.job for job in jobs if job.kind == "train"]
+    assert sorted(job.state for job in jobs if job.name == EVIL_MODEL) == ["done", "failed"]
+    evil = [quote(name, safe="") for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_MODEL)]
+    also = [f"/{place}/{job.job}" for job in jobs for place in ("jobs", "models")]
+    also += [path for model in (stage.model, *trained) for path in trees_of(model, 2)]
+    also += [f"/{place}/{name}" for place in ("jobs", "models", "receipts", "static", "nowhere") for name in evil]
+    also += [f"/answers?job={name}&table={EVIL_TABLE}&label={name}" for name in (stage.prediction, *evil)]
+    also += [f"/answers?job={stage.prediction}&table={quote(EVIL_TABLE)}&label=late"]
+    also += [f"/models/{stage.model}/trees/{tree}/nodes?root={root}" for tree in (0, *evil) for root in (0, *evil)]
+    shown = {name: set[str]() for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_MODEL)}
+    for role in ("coordinator", "bank", "shop"):
+        for path, page in crawled(stage.browser, role, also).items():
+            assert is_html(page) or page.headers["x-content-type-options"] == "nosniff"
+            for name, pages in shown.items():
+                assert not (is_html(page) and name in page.text), (role, path)
+                if html.escape(name).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in page.text:
+                    pages.add(path)
+    assert all(shown.values()), shown  # each is somewhere, as text
 
 
 def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
@@ -279,10 +312,23 @@ def test_a_whole_model_over_rows_is_shown(stage: Stage) -> None:
     [
         ("/jobs/unknown", 404), ("/models/unknown", 404), ("/models/..%2f..%2fsecret", 404), ("/static/../app.py", 404),
         ("/static/%2e%2e/app.py", 404), ("/models/unknown/trees/0", 404), ("/nowhere", 404),
+        ("/static/..%2fapp.py", 404), ("/static/%2e%2e%2fapp.py", 404), ("/static/..\\app.py", 404),
+        ("/static/vendor/../../app.py", 404), ("/static//etc/passwd", 404), ("/static/%2fetc%2fpasswd", 404),
+        ("/static/../static/style.css", 200), ("/static/style.css%00", 404), ("//static/../../app.py", 404),
     ],
 )  # fmt: skip
 def test_what_is_not_there(stage: Stage, path: str, status: int) -> None:
-    assert stage.get(path).status_code == status
+    """The path goes out as it is: a client would put it in order first."""
+    address = stage.browser.base_url
+    connection = http.client.HTTPConnection(address.host, address.port or 0, timeout=30)
+    try:
+        cookies = "; ".join(f"{name}={value}" for name, value in stage.browser.cookies.items())
+        connection.request("GET", path, headers={"cookie": cookies, "host": f"{address.host}:{address.port}"})
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert b"import" not in answer.read()
+    finally:
+        connection.close()
 
 
 def test_bad_questions_are_told(stage: Stage) -> None:

@@ -196,7 +196,7 @@ class Pages:
             "model_linear" if linear else "model", role, model=model, facts=facts,
             measure="accuracy" if facts.classes else "R²", scored=view.scored(model)[:_SCORES_SHOWN],
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
-            disclosure=json.loads(facts.disclosure), settings=json.loads(facts.settings),
+            disclosure=json.loads(facts.disclosure), settings=_settings(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),
         )  # fmt: skip
 
@@ -367,6 +367,17 @@ class _Assets(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "private, max-age=3600"
         return response
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Kind and parameters of an estimator, as far as they are there: a user has written this, and nobody checks it."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    known = found if isinstance(found, dict) else {}
+    params = known.get("params")
+    return {"estimator": known.get("estimator", "unknown"), "params": params if isinstance(params, dict) else {}}
 
 
 def _when(seconds: float | None) -> str:
