@@ -157,9 +157,9 @@ def test_the_coordinator_sees_no_ids(world: World, scoring: Scoring, monkeypatch
     hub, asked, sent = world.coordinator.hub, [], []
     serve, journal = hub._serve_user, JobJournal.append
 
-    def record(self: JobJournal, entries: Any, also: Any = None) -> None:
+    def record(self: JobJournal, entries: Any, also: Any = None, **options: Any) -> None:
         sent.extend(entry.kind for entry in entries)
-        journal(self, entries, also)
+        journal(self, entries, also, **options)
 
     monkeypatch.setattr(hub, "_serve_user", lambda peer, data: (asked.append(data), serve(peer, data))[1])
     monkeypatch.setattr(JobJournal, "append", record)
