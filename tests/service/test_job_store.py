@@ -92,8 +92,8 @@ def test_a_damaged_model_is_named_and_hides_no_other(
         with caplog.at_level(logging.WARNING):
             assert store.models() == [good]
         assert f"{damaged} is not as it was written" in caplog.text
-        assert store.find_model("churn") == store.find_model(NEXT[:8]) == good
-        for look in (store.model_facts, store.find_model, store.forest, store.is_linear):
+        assert store.find_model("churn", "alice") == store.find_model(NEXT[:8], "alice") == good
+        for look in (store.model_facts, lambda model: store.find_model(model, "alice"), store.forest, store.is_linear):
             with pytest.raises(JournalError, match=f"{damaged} is not as it was written .* restore the state folder"):
                 look(MODEL)
 
