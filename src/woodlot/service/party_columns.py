@@ -172,7 +172,7 @@ class ColumnsWork:
         """What this party is in a training; encrypted labels are those of the holder whom the user has named."""
         if order.plan.labels != "encrypted":
             return VerticalParty
-        voucher = LabelVoucher(self.home.identity.name, order.holder, self.job, signer=self.home)
+        voucher = LabelVoucher(self.home.identity.name, order.holder, self.job, signer=self.home.signer(self.job))
         return partial(BlindParty, voucher=voucher)
 
     def _table(self, rows: NDArray[np.int64], columns: Sequence[str]) -> Table:
