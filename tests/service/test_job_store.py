@@ -98,7 +98,7 @@ def test_a_damaged_model_is_named_and_hides_no_other(
                 look(MODEL)
 
 
-@pytest.mark.parametrize("facts", [b"{", b'{"job":"1","of":"a newer version"}'])
+@pytest.mark.parametrize("facts", [b"{", b'{"job":"\xff"}', b'{"job":"1","of":"a newer version"}'])
 def test_a_job_that_cannot_be_read_is_named(tmp_path: Path, facts: bytes) -> None:
     job = JobFacts(job=OTHER, kind="align", user="alice", state="queued", version=1, created=0.0, parties=("bank",))
     looks: list[Callable[[JobStore], object]] = [
@@ -115,10 +115,12 @@ def test_a_job_that_cannot_be_read_is_named(tmp_path: Path, facts: bytes) -> Non
                 look(store)
 
 
-def test_keys_that_cannot_be_read_are_not_quoted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secret", ["a secret", b"a secret \xff"])
+def test_keys_that_cannot_be_read_are_not_quoted(tmp_path: Path, secret: str | bytes) -> None:
+    text = bytes([0xA0 | len(secret)]) + (secret if isinstance(secret, bytes) else secret.encode())
     with closing(JobStore(tmp_path)) as store:
         put_model(tmp_path, FACTS)
-        store.keep_keys(MODEL, msgspec.msgpack.encode({"setting": "a secret"}))
+        store.keep_keys(MODEL, b"\x81" + msgspec.msgpack.encode("setting") + text)
         with pytest.raises(JournalError, match=f"the keys of model {MODEL} are not as they were written") as caught:
             told_keys(store, MODEL)
         assert "a secret" not in str(caught.value)
@@ -131,3 +133,11 @@ def test_answers_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "answers" / OTHER / "notes.json").write_text("{")
         with pytest.raises(JournalError, match="restore the state folder"):
             store.answers(OTHER)
+
+
+def test_a_receipt_that_is_no_text(tmp_path: Path) -> None:
+    with closing(JobStore(tmp_path)) as store:
+        store.keep_receipt(OTHER, "{}")
+        (tmp_path / "receipts" / OTHER / "receipt.json").write_bytes(b"\xff")
+        with pytest.raises(JournalError, match="restore the state folder"):
+            store.receipt(OTHER)

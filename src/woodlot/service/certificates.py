@@ -210,7 +210,14 @@ def parse_certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     certificates = readable(what, lambda: x509.load_pem_x509_certificates(pem))
     for certificate in certificates:
         _p256(what, readable(what, certificate.public_key))
+        readable(what, lambda c=certificate: _fields(c))  # type: ignore[misc]
     return certificates
+
+
+def _fields(certificate: x509.Certificate) -> tuple[object, ...]:
+    """All that is read of a certificate beside its extensions: the library reads it only now."""
+    valid = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    return certificate.issuer, certificate.subject, certificate.serial_number, *valid
 
 
 def parse_authority(pem: bytes, what: str) -> x509.Certificate:

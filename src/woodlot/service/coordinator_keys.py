@@ -79,7 +79,7 @@ def _read(store: JobStore, model: str) -> _Stored:
         raise DataError(f"model {model} has no keys; order them first")
     try:
         return from_msgpack(data, _Stored)
-    except msgspec.MsgspecError:  # whose words may quote what is secret
+    except ValueError:  # whose words may quote what is secret
         raise JournalError(
             f"the keys of model {model} are not as they were written; restore the state folder"
         ) from None

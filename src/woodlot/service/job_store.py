@@ -298,7 +298,10 @@ class JobStore:
     def receipt(self, job: str) -> str | None:
         """The receipt of a revocation, None if there is none."""
         path = self.folder / "receipts" / job / "receipt.json"
-        return path.read_text(encoding="utf-8") if JOB_ID.fullmatch(job) and path.is_file() else None
+        if not JOB_ID.fullmatch(job) or not path.is_file():
+            return None
+        with _as_written(path):
+            return path.read_text(encoding="utf-8")
 
     def models(self) -> list[ModelFacts]:
         """All models that are in use, the youngest first; without those that cannot be read, which the log names."""
@@ -456,7 +459,7 @@ def _as_written(path: Path) -> Iterator[Path]:
     """Turn what is wrong with a file that this store has written into an error that says what to do."""
     try:
         yield path
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise JournalError(f"{path} is not as it was written ({error}); restore the state folder") from None
 
 
@@ -502,7 +505,7 @@ def _names(job: str, text: str) -> tuple[str, ...]:
 def _recorded(job: str, data: bytes, kind: type[T]) -> T:
     try:
         return from_json(data, kind)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:  # also where text is not UTF-8
         raise JournalError(
             f"the record of job {job} cannot be read ({error}); use the version of Woodlot that has written it, or "
             "restore the state folder"

@@ -108,7 +108,7 @@ class PartyStore:
         if not folder.is_dir():
             raise DataError(_UNKNOWN_MODEL)
         dropped = folder / DROPPED
-        if dropped.is_file() and dropped.read_text() != by:
+        if dropped.is_file() and dropped.read_bytes() != by.encode():
             raise DataError("this model was replaced when a party left it; use its successor")
 
     def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
@@ -139,7 +139,7 @@ class PartyStore:
         with _on_disk("the end of its part of a model"):
             for mark in (self.folder / "models").glob(f"[!.]*/{DROPPED}"):
                 with suppress(FileNotFoundError):  # another job erases what it has replaced
-                    if mark.read_text() == job:
+                    if mark.read_bytes() == job.encode():
                         self.erase_model(mark.parent.name)
 
     def erase_model(self, model: str) -> None:
