@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,17 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from small_jobs import PLAN
+from processes import small_tables
+from small_jobs import PLAN, train_order, user_of
+from world import World, running
 
 import woodlot as wl
 from model_parts import DEALING, FRAME, Y, classifier
 from woodlot.engines.signed_order import SignedOrder
+from woodlot.federation import Labels
+from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages.base import Message
 from woodlot.runtime import codec
 from woodlot.runtime.frames import Kind, Label, split
@@ -28,7 +34,7 @@ from woodlot.service.authority import Authority
 from woodlot.service.certificates import key_bytes
 from woodlot.service.identity import Identity, install, request
 from woodlot.service.order_seal import common_fields, sign_order
-from woodlot.service.orders import AlignOrder, Part, PredictOrder, TrainOrder
+from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.service.receipts import MemberKey, Request, Statement, make_receipt, signature_of
 
 
@@ -53,11 +59,13 @@ class Federation:
         self.authority = Authority.create(root / "authority", "fuzz", days=30)
         self.ca = (root / "authority" / "ca.pem").read_bytes()
         self.requests = {}
-        for role, name in (("party", "bank"), ("coordinator", "coordinator"), ("user", "alice")):
+        self.empty_list = (root / "authority" / "revoked.pem").read_bytes()
+        for role, name in (("party", "bank"), ("coordinator", "coordinator"), ("user", "alice"), ("user", "fired")):
             asked = request(root / name, role, name)
             self.requests[name] = (root / name / "request.pem").read_bytes()
             (root / f"{name}.pem").write_bytes(self.authority.sign(asked, days=20))
             install(root / name, root / f"{name}.pem")
+        self.authority.revoke("fired")
         self._identities = {name: Identity.load(root / name) for name in self.requests}
 
     def identity(self, name: str) -> Identity:
@@ -77,24 +85,30 @@ class Federation:
         ]
         return [*(sign_order(order, alice)[0] for order in made), SignedOrder.by(alice, made[0]).encode().encode()]
 
+    def statement(self, when: datetime | None = None) -> dict[str, Any]:
+        """What a receipt states."""
+        digest = "0" * 64
+        return {
+            "party": "shop", "level": 1, "model": "m",
+            "created": "2026-01-01T00:00:00+00:00" if when is None else when.isoformat(),
+            "parties_before": ["bank", "shop"], "parties_after": ["bank"],
+            "before": {"bank": digest, "shop": digest}, "after": {"bank": digest},
+            "epoch_before": 0, "epoch_after": 1, "keys_before": 0, "keys_after": 0,
+            "trees": [{"tree": 0, "removed": 2, "regrown": 1}], "nodes_before": 9, "nodes_after": 8,
+            "cost": {"rounds": 1, "bytes": 2, "seconds": 0.5, "nodes_searched": 3},
+            "scores": {"measure": "R2", "rows": "held out", "before": 0.5, "after": 0.4},
+            "notified": ["bank"], "revoked_key": "",
+        }  # fmt: skip
+
     def receipt(self) -> bytes:
         """A receipt of a revocation."""
         data = b'{"leaver": "shop", "level": 1, "model": "m"}'
         alice = self.identity("alice")
         signed = signature_of(alice.certificate, alice.sign(data, "revocation request"))
-        digest = "0" * 64
-        statement: dict[str, Any] = {
-            "party": "shop", "level": 1, "model": "m", "created": "2026-01-01T00:00:00+00:00",
-            "parties_before": ("bank", "shop"), "parties_after": ("bank",),
-            "before": {"bank": digest, "shop": digest}, "after": {"bank": digest},
-            "epoch_before": 0, "epoch_after": 1, "keys_before": 0, "keys_after": 0,
-            "trees": ({"tree": 0, "removed": 2, "regrown": 1},), "nodes_before": 9, "nodes_after": 8,
-            "cost": {"rounds": 1, "bytes": 2, "seconds": 0.5, "nodes_searched": 3},
-            "scores": {"measure": "R2", "rows": "held out", "before": 0.5, "after": 0.4},
-            "notified": ("bank",), "revoked_key": "",
-        }  # fmt: skip
         asked = Request(data=data, purpose="revocation request", signed=signed)
-        made = make_receipt(msgspec.convert(statement, Statement), asked, MemberKey(self.identity("coordinator")))
+        made = make_receipt(
+            msgspec.convert(self.statement(), Statement), asked, MemberKey(self.identity("coordinator"))
+        )
         return made.to_json().encode()
 
     def documents(self) -> list[bytes]:
@@ -102,7 +116,63 @@ class Federation:
         folder = self.authority.folder
         found = [(folder / name).read_bytes() for name in ("ca.pem", "revoked.pem")]
         found += [*self.requests.values(), *((self.root / f"{name}.pem").read_bytes() for name in self.requests)]
-        return [*found, (self.root / "bank" / "key.pem").read_bytes()]
+        return [*found, self.empty_list, (self.root / "bank" / "key.pem").read_bytes()]
+
+    def contents(self) -> Iterator[bytes]:
+        """What is signed of certificates, lists and requests, each behind its kind."""
+        for name in self.requests:
+            certificate = (self.root / name / "certificate.pem").read_bytes()
+            yield b"\0" + x509.load_pem_x509_certificate(certificate).tbs_certificate_bytes
+        yield b"\2" + x509.load_pem_x509_csr(self.requests["bank"]).tbs_certrequest_bytes
+        for crl in (self.empty_list, (self.authority.folder / "revoked.pem").read_bytes()):
+            yield b"\1" + x509.load_pem_x509_crl(crl).tbs_certlist_bytes
+
+
+def work(root: Path) -> tuple[World, dict[str, str]]:
+    """A federation that has done some jobs and has ended, and their names."""
+    world = World(root, small_tables())
+    for own in world.settings.values():
+        own["policy"]["protocols"] = ["align", "train", "predict", "revoke", "train-linear"]
+    with running(world), user_of(world) as user:
+        client, labels = user.client, Labels("bank", "late", None)
+
+        def done(order: AnyOrder) -> str:
+            return client.finish(client.submit(order).job).job
+
+        names = {"alignment": user.align().job, "left": done(train_order(user))}
+        names["forest"] = done(train_order(user))
+        names["prediction"] = done(user.predict_order(names["forest"], "bank.late", deliver_to="bank"))
+        names["revocation"] = done(user.revoke_order(client.find_model(names["left"]), "shop", 1, labels))
+        line = LinearPlan(
+            task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
+            max_iter=2, tol=1e-3,
+        )  # fmt: skip
+        names["line"] = done(user.train_linear_order(line, labels, {}))
+    return world, names
+
+
+def questions() -> list[bytes]:
+    """What the pages of the dashboard ask for, and their forms."""
+    paths = [
+        "/", "/jobs", "/jobs/$forest", "/jobs/$forest/live", "/jobs/$forest/rounds", "/models", "/disclosure?role=bank",
+        "/models/$forest?role=bank", "/models/$line?role=shop", "/models/$line?role=coordinator", "/models/$revocation",
+        "/models/$forest/contribution", "/models/$forest/trees/1?role=shop",
+        "/models/$forest/trees/0/nodes?role=coordinator&root=1&levels=3", "/models/$forest/trees/0/nodes?role=bank",
+        "/models/$forest/trees/0/way?role=bank&row=3&table=customers",
+        "/models/$forest/trees/0/way?role=coordinator&row=3&alignment=$alignment", "/receipts", "/receipts/$revocation",
+        "/receipts/$revocation/file", "/budget", "/answers?role=bank&job=$prediction&table=customers&label=late",
+        "/static/style.css", "/nowhere", "/events", f"/models/$forest/trees/{10**30}/nodes?role=bank",
+        f"/models/$forest/trees/0/nodes?role=bank&root=-{10**30}&levels={10**30}",
+        f"/models/$forest/trees/0/nodes?role=coordinator&levels=-{10**30}",
+        f"/models/$forest/trees/0/nodes?role=shop&root={2**63}", "/models/$forest/trees/-1/nodes?role=bank",
+        f"/models/$forest/trees/0/way?role=bank&row={10**30}&table=customers",
+    ]  # fmt: skip
+    forms = [
+        "/jobs/$forest/cancel\n", "/jobs/$forest/resume\n",
+        "/models/$forest/revoke\nparty=shop&level=3&label=bank.late&tables=customers",
+        "/models/$forest/contribution\nlabel=bank.late&tables=bank%3Dcustomers+shop%3Dcustomers",
+    ]  # fmt: skip
+    return [*(f"GET {path}\n".encode() for path in paths), *(f"POST {form}".encode() for form in forms)]
 
 
 def messages() -> list[bytes]:
@@ -172,13 +242,13 @@ def settings_files() -> list[bytes]:
 def seeds(target: str) -> Iterator[bytes]:
     """What a target starts from."""
     import targets
+    from workshop import federation, worked
 
-    federation = targets.federation
     if target in ("codec", "frames"):
         encoded = messages()
         yield from encoded if target == "codec" else connections(encoded)
     elif target in ("models", "forests", "archives"):
-        for number, part in enumerate(targets.parts(targets.saved_models())):
+        for number, part in enumerate(targets.known_parts()):
             if target == "models":
                 yield bytes([number]) + part.pack()
             elif target == "archives":
@@ -196,6 +266,26 @@ def seeds(target: str) -> Iterator[bytes]:
     elif target == "certificates":
         yield from federation().documents()
         yield key_bytes(ec.generate_private_key(ec.SECP384R1()))
+    elif target == "statements":
+        yield b""
+        for which in range(48):  # each thing that it states by itself, then several at once
+            yield from (bytes([which, how, value]) for how, value in ((3, 200), (4, 0), (4, 7), (2, 0)))
+        for number in range(8):
+            yield np.random.default_rng(number).bytes(3 + 3 * number)
+    elif target == "parts":
+        yield msgspec.json.encode(Part(table="customers of the whole country", label="y" * 40, columns=("a" * 40, "b")))
+        for n in (0, 1, 40):
+            yield msgspec.msgpack.encode([b"i" + bytes(9), b"tsome text"] * n + [b"t" + b"x" * 60])
+    elif target == "issued":
+        yield from federation().contents()
+    elif target == "state":
+        for number, path in enumerate(worked().files):
+            if path.suffix != ".sqlite":
+                yield bytes([0x80 | number]) + path.read_bytes()
+            yield bytes([number]) + np.random.default_rng(number).bytes(16)
+            yield bytes([number]) + np.random.default_rng(number).bytes(3)
+    elif target == "requests":
+        yield from questions()
     elif target == "configuration":
         yield from settings_files()
     else:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import struct
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import signed_targets
+import state_targets
+from workshop import copy_of, federation, folder, saved_models
 
 import woodlot as wl
 from woodlot.data.archives import parse_array, read_arrays
@@ -43,17 +44,6 @@ LIMIT = 1 << 20
 """The largest message that is taken here: what may be allocated for a message is known."""
 
 Target = Callable[[bytes], None]
-
-
-@cache
-def folder() -> Path:
-    """Where the files of this process go; it is gone with the process."""
-    keeper = tempfile.TemporaryDirectory(prefix="woodlot-fuzz-")
-    _kept.append(keeper)
-    return Path(keeper.name)
-
-
-_kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def codec(data: bytes) -> None:
@@ -112,33 +102,29 @@ def _arrays(header: Path) -> bytes:
 
 
 @cache
-def saved_models() -> Path:
-    """One small model of every format; where the fuzzer runs they have been made before."""
-    if made := os.environ.get("FUZZ_MODELS"):
-        return Path(made)
-    from seeds import save_models
-
-    root = folder() / "models"
-    save_models(root)
-    return root
+def known_parts() -> list[Part]:
+    return parts(saved_models())
 
 
 def models(data: bytes) -> None:
     """A part of a model is replaced, with right digests where its header is JSON: then the whole is loaded."""
     if len(data) < 5:
         return
-    known = parts(saved_models())
+    known = known_parts()
     part = known[data[0] % len(known)]
     (length,) = struct.unpack_from("<I", data, 1)
     header, arrays = data[5 : 5 + length], data[5 + length :]
-    copy = folder() / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(saved_models() / part.model, copy)
-    place = folder() / "copy" / Path(part.place).relative_to(part.model)
-    (place / "part.json").write_bytes(signed(header, arrays))
-    (place / "arrays.npz").write_bytes(arrays)
-    model: Any = wl.load(copy)
-    model.save(copy / "again")
+    copy, again = copy_of(part.model), folder() / "again"
+    place = copy / Path(part.place).relative_to(part.model)
+    try:
+        (place / "part.json").write_bytes(signed(header, arrays))
+        (place / "arrays.npz").write_bytes(arrays)
+        model: Any = wl.load(copy)
+        model.save(again)
+    finally:
+        (place / "part.json").write_bytes(part.header)
+        (place / "arrays.npz").write_bytes(part.arrays)
+        shutil.rmtree(again, ignore_errors=True)
 
 
 def signed(header: bytes, arrays: bytes) -> bytes:
@@ -158,7 +144,7 @@ def forests(data: bytes) -> None:
     """Arrays of a sound part are changed in place, number by number: what no digest and no type would notice."""
     if len(data) < 4:
         return
-    known = parts(saved_models())
+    known = known_parts()
     number = data[0] % len(known)
     arrays = {name: array.copy() for name, array in read_arrays(io.BytesIO(known[number].arrays)).items()}
     for at in range(1, len(data) - 11, 12):
@@ -178,13 +164,6 @@ def forests(data: bytes) -> None:
 
 
 # --- what is signed ---
-
-
-@cache
-def federation() -> Any:
-    from seeds import Federation
-
-    return Federation(folder() / "federation")
 
 
 def receipts(data: bytes) -> None:
@@ -268,6 +247,11 @@ TARGETS: dict[str, Target] = {
     "certificates": certificate_files,
     "configuration": configuration,
     "tables": tables,
+    "statements": signed_targets.statements,
+    "parts": signed_targets.parts,
+    "issued": signed_targets.issued,
+    "state": state_targets.state,
+    "requests": state_targets.requests,
 }
 
 

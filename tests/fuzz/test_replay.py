@@ -52,7 +52,8 @@ def damaged(target: str) -> Iterator[bytes]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_is_sound_is_taken_and_damage_gets_nothing_but_a_typed_error(target: str) -> None:
     taken = [run(target, seed) for seed in seeds_of(target)]
-    assert target == "forests" or all(taken)  # those of forests are random changes already
+    assert target in ("forests", "statements") or all(taken)  # of these most are changed already
+    assert target != "statements" or taken[0]
     for data in damaged(target):
         run(target, data)
 
@@ -63,7 +64,19 @@ def test_no_crash_comes_back(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["codec", "frames", "archives", "receipts", "orders", "certificates", "configuration"]
+    "target",
+    [
+        "codec",
+        "frames",
+        "archives",
+        "receipts",
+        "orders",
+        "certificates",
+        "configuration",
+        "statements",
+        "parts",
+        "issued",
+    ],
 )
 def test_no_length_is_believed(target: str) -> None:
     """Memory is watched from inside where Python allocates it; under the fuzzer the whole process has a limit."""
