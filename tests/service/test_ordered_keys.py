@@ -48,7 +48,7 @@ class KeyBench(Bench):
                 policy=Policy(protocols=PROTOCOLS, train=("alice",), predict=("alice",), weak_keys=True),
                 store=KeyStore(root / name / "state" / "keys"),
                 n_jobs=1,
-                has_opened=lambda job: False,
+                replays=lambda job: False,
             )
 
     def order(self, **changes: Any) -> KeysOrder:
