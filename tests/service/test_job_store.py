@@ -141,3 +141,19 @@ def test_a_receipt_that_is_no_text(tmp_path: Path) -> None:
         (tmp_path / "receipts" / OTHER / "receipt.json").write_bytes(b"\xff")
         with pytest.raises(JournalError, match="restore the state folder"):
             store.receipt(OTHER)
+
+
+@pytest.mark.parametrize("words", [b"TABLE jobs", b"jobs_untold", b"CREATE INDEX"])
+def test_a_database_that_is_damaged(tmp_path: Path, words: bytes) -> None:
+    """SQLite quotes what it finds there, which may be no text."""
+    with closing(JobStore(tmp_path)) as store:
+        store.note_presence({"bank": 1.0})
+    path = tmp_path / "jobs.sqlite"
+    whole = path.read_bytes()
+    assert words in whole
+    path.write_bytes(whole.replace(words, b"\xff" * len(words), 1))
+    with pytest.raises(JournalError, match="cannot be used"):
+        JobStore(tmp_path)
+    path.write_bytes(whole.replace(b'{"bank": 1.0}', b'{"bank"" 1.0}'))
+    with closing(JobStore(tmp_path)) as store, pytest.raises(JournalError, match="record of connected parties"):
+        store.presence()

@@ -169,6 +169,13 @@ class TestBudget:
         with PredictionBudget(tmp_path, 100) as budget, pytest.raises(PolicyError, match="; 0 are left"):
             budget.spend("b", "alice", 1, NOON)
 
+    def test_a_damaged_file_is_an_error_of_ours_whatever_stands_in_it(self, tmp_path: Path) -> None:
+        PredictionBudget(tmp_path, 10).close()
+        path = tmp_path / BUDGET_FILE
+        path.write_bytes(path.read_bytes().replace(b"TABLE spent", b"\xff" * 11, 1))
+        with pytest.raises(JournalError):
+            PredictionBudget(tmp_path, 10)
+
     def test_none_at_all(self, tmp_path: Path) -> None:
         with PredictionBudget(tmp_path, 0) as budget, pytest.raises(PolicyError, match="predicts 0 rows per day"):
             budget.spend("a", "alice", 1, NOON)

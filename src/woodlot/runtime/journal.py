@@ -405,7 +405,7 @@ class JobJournal:
             "SELECT part, data FROM bodies WHERE job = ? AND position = ? ORDER BY part", (self.name, record.position)
         )
         for expected, (part, data) in enumerate(parts):
-            if part != expected:
+            if part != expected or not isinstance(data, bytes):  # in a damaged file anything may stand there
                 break
             digest.update(data)
             size += len(data)

@@ -110,7 +110,7 @@ class JobStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what it finds in a damaged file
             raise JournalError(f"{path} cannot be used ({error}); let this user write there, or restore it") from error
 
     def close(self) -> None:
@@ -125,6 +125,8 @@ class JobStore:
                 yield self._db
             except sqlite3.Error as error:
                 raise JournalError(f"the record of jobs cannot be used ({error}); make room on the disk") from error
+            except UnicodeDecodeError as error:
+                raise JournalError("the record of jobs is damaged; restore the state folder") from error
 
     # --- jobs ---
 
@@ -252,7 +254,7 @@ class JobStore:
         """When the coordinator was last seen running, and which parties were connected then, since when."""
         with self._database() as db:
             row = db.execute("SELECT at, connected FROM presence").fetchone()
-        return (0.0, {}) if row is None else (row[0], json.loads(row[1]))
+        return (0.0, {}) if row is None else (row[0], _recorded("connected parties", row[1], dict[str, float]))
 
     # --- models ---
 
@@ -495,18 +497,18 @@ def _needs_order(facts: JobFacts) -> bool:
 
 
 def _facts(job: str, data: bytes) -> JobFacts:
-    return _recorded(job, data, JobFacts)
+    return _recorded(f"job {job}", data, JobFacts)
 
 
 def _names(job: str, text: str) -> tuple[str, ...]:
-    return _recorded(job, text.encode(), tuple[str, ...])
+    return _recorded(f"job {job}", text, tuple[str, ...])
 
 
-def _recorded(job: str, data: bytes, kind: type[T]) -> T:
+def _recorded(what: str, data: str | bytes, kind: type[T]) -> T:
     try:
-        return from_json(data, kind)
-    except (ValueError, RecursionError) as error:  # also where text is not UTF-8
+        return from_json(data.encode() if isinstance(data, str) else data, kind)
+    except (ValueError, TypeError, RecursionError) as error:  # not UTF-8, or no text at all, in a damaged file
         raise JournalError(
-            f"the record of job {job} cannot be read ({error}); use the version of Woodlot that has written it, or "
+            f"the record of {what} cannot be read ({error}); use the version of Woodlot that has written it, or "
             "restore the state folder"
         ) from None

@@ -258,7 +258,7 @@ class PredictionBudget:
                 "CREATE TABLE IF NOT EXISTS batches (job TEXT PRIMARY KEY, batch INTEGER NOT NULL, "
                 "digest BLOB NOT NULL) STRICT"
             )
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what it finds in a damaged file
             self.close()
             self._fail(error)
 
@@ -343,7 +343,7 @@ class PredictionBudget:
                     if self._db.in_transaction:
                         self._db.execute("ROLLBACK")
                     raise
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 self._fail(error)
 
     def _spend(self, db: sqlite3.Connection, job: str, user: str, rows: int, now: datetime) -> None:
