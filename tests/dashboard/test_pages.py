@@ -221,13 +221,14 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
 def test_names_are_shown_as_text_on_every_page_in_every_role(stage: Stage) -> None:
     where = (stage.world.address, stage.world.root / "alice" / "identity")
     with wl.connect(*where, tables=EVIL_TABLE, parties=["bank", "shop"]) as federation:
-        for column in ("late", EVIL * 2):  # the latter is not there: its error is shown, too
+        kind = {"estimator": EVIL_ID}
+        for column, said in (("late", EVIL), ("late", kind), (EVIL * 2, kind)):  # the last column is not there
             order = federation.train_order(PLAN, Labels("bank", column, None), {}, "hostile")
-            order = msgspec.structs.replace(order, settings=json.dumps(EVIL))  # which nobody but the user has checked
+            order = msgspec.structs.replace(order, settings=json.dumps(said))  # which nobody but the user has checked
             federation.client.follow(federation.client.submit(order).job)
     jobs = stage.coordinator.jobs()
     trained = [job.job for job in jobs if job.kind == "train"]
-    assert sorted(job.state for job in jobs if job.name == "hostile") == ["done", "failed"]
+    assert sorted(job.state for job in jobs if job.name == "hostile") == ["done", "done", "failed"]
     evil = [quote(name, safe="") for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_ID)]
     also = [f"/{place}/{job.job}" for job in jobs for place in ("jobs", "models")]
     also += [path for model in (stage.model, *trained) for path in trees_of(model, 2)]
@@ -235,7 +236,7 @@ def test_names_are_shown_as_text_on_every_page_in_every_role(stage: Stage) -> No
     also += [f"/answers?job={name}&table={EVIL_TABLE}&label={name}" for name in (stage.prediction, *evil)]
     also += [f"/answers?job={stage.prediction}&table={quote(EVIL_TABLE)}&label=late"]
     also += [f"/models/{stage.model}/trees/{tree}/nodes?root={root}" for tree in (0, *evil) for root in (0, *evil)]
-    shown = {name: set[str]() for name in (EVIL, EVIL_CLASS, EVIL_TABLE)}
+    shown = {name: set[str]() for name in (EVIL, EVIL_CLASS, EVIL_TABLE, EVIL_ID)}
     for role in ("coordinator", "bank", "shop"):
         for path, page in crawled(stage.browser, role, also).items():
             assert is_html(page) or page.headers["x-content-type-options"] == "nosniff"
