@@ -211,7 +211,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
         ("rows", "horizontal rounds, collaborative"),
         ("rows", "horizontal rounds, extra-trees"),
         ("rows", "horizontal rounds, lossless"),
-        ("rows", "predict over rows"),
     ],
 )
 def test_unruly_frames(kind: str, name: str, how: str, tally: Tally, request: pytest.FixtureRequest) -> None:
