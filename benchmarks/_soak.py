@@ -43,7 +43,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.service.client import JobFailed
 from woodlot.service.local import LocalFederation
 
-FLAT_MB = 5.0
+FLAT_MB = 8.0
 """How much the memory of a process may rise in the second and last third, in megabytes."""
 WHOLE_MINUTES = 30.0
 SAMPLE_SECONDS = 5.0
