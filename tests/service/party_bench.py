@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
+from hospitals import LABEL, ROW_POLICY, TABLE, patients
 from processes import small_tables
 from small_jobs import PARTIES, PLAN
 from world import World
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.messages.scores import ScoreBatch
+from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
-from woodlot.service.coordinator_jobs import align_job, predict_job, train_job
-from woodlot.service.coordinator_rows import train_rows_job
+from woodlot.service import policy
+from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.identity import Identity, Trust
+from woodlot.service.job_store import JobStore
 from woodlot.service.order_seal import common_fields, sign_order
-from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder, TrainRowsOrder
+from woodlot.service.orders import (
+    AlignOrder,
+    AnyOrder,
+    Part,
+    PredictLinearOrder,
+    PredictOrder,
+    PredictRowsOrder,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    ScoreOrder,
+    TrainLinearOrder,
+    TrainOrder,
+    TrainRevocableOrder,
+    TrainRowsOrder,
+)
 from woodlot.service.party_home import PartyHome
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore
+from woodlot.service.score_seal import IdSeal, new_key
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
+LINEAR = LinearPlan(
+    task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(), max_iter=4,
+    tol=0.02,
+)  # fmt: skip
+ROWS: dict[str, Any] = {
+    "task": "classes", "n_estimators": 2, "criterion": "gini", "max_depth": 2, "min_samples_split": 2,
+    "min_samples_leaf": 2, "max_features": 1, "bootstrap": False, "max_samples": None, "max_bins": None, "seed": 1,
+}  # fmt: skip
 PRIVATE = re.compile(r"\b(customers|age|income|late|visits|basket|70\d\d\d|parquet)\b")
 
 
@@ -42,6 +74,8 @@ class Bench:
         self.users = {name: Identity.load(root / name / "identity") for name in ("alice", "bob")}
         self.ended: list[str] = []
         self.homes = {party: self._home(party) for party in PARTIES}
+        self.identity = Identity.load(root / "coordinator" / "identity")
+        self.coordinator = JobStore(root / "coordinator" / "state")
 
     def _home(self, party: str) -> PartyHome:
         config = self.world.party_config(party)
@@ -62,15 +96,20 @@ class Bench:
     def close(self) -> None:
         for home in self.homes.values():
             home.store.close()
+        self.coordinator.close()
 
     def change_policy(self, party: str, **changes: Any) -> None:
-        policy = msgspec.structs.replace(self.homes[party].policy, **changes)
+        changed = msgspec.structs.replace(self.homes[party].policy, **changes)
         self.homes[party].store.close()
-        store = PartyStore(self.homes[party].store.folder, party, policy.predictions_per_day)
-        self.homes[party] = replace(self.homes[party], policy=policy, store=store)
+        store = PartyStore(self.homes[party].store.folder, party, changed.predictions_per_day)
+        self.homes[party] = replace(self.homes[party], policy=changed, store=store)
 
     def fields(self, **parts: Part) -> dict[str, Any]:
         parts = {"bank": Part(table="customers", label="late"), "shop": Part(table="customers")} | parts
+        return self.fields_of(parts)
+
+    def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """What every order says, with these parts."""
         return common_fields(parts, {p: self.homes[p].identity.certificate for p in parts})
 
     def opening(self, order: AnyOrder, user: str = "alice") -> msg.OpenJob:
@@ -91,28 +130,26 @@ class Play:
     answered: dict[str, list[bytes]] = field(default_factory=lambda: {p: [] for p in PARTIES})
 
 
-def play(bench: Bench, order: AnyOrder, forest: CoordinatorForest | None = None, user: str = "alice") -> Play:
-    """Run a whole job by hand, through the codec."""
+def play(bench: Bench, order: AnyOrder, user: str = "alice") -> Play:
+    """Run a whole job by hand, through the codec, and have the coordinator keep what comes of it."""
     record = Play(order.job)
-    jobs = {p: bench.job(p, order.job) for p in PARTIES}
-    opening = bench.opening(order, user)
-    protocol: Generator[Any, Any, Any]
-    if isinstance(order, TrainOrder):
-        protocol = train_job(order, opening, 1)
-    elif isinstance(order, TrainRowsOrder):
-        protocol = train_rows_job(order, opening)
-    elif isinstance(order, PredictOrder):
-        assert forest is not None
-        protocol = predict_job(order, opening, forest, 1)
-    else:
-        protocol = align_job(order, opening)
+    jobs = {p: bench.job(p, order.job) for p in order.parties}
+    opening, kind, store = bench.opening(order, user), KINDS[type(order)], bench.coordinator
+    facts = msg.JobFacts(
+        job=order.job, kind=order.kind, user=user, state="running", version=1, created=order.created,
+        parties=order.parties,
+    )  # fmt: skip
+    if store.job(order.job) is None:
+        store.add(opening.order, opening.signature, opening.certificate, facts)
+    protocol = kind.protocol(order, opening, store)
     replies: dict[str, Message] | None = None
     while True:
         try:
             step = next(protocol) if replies is None else protocol.send(replies)
         except StopIteration as end:
             record.outcome = end.value
-            return record
+            break
+        assert isinstance(step, Round)
         replies = {}
         for party, message in step.requests.items():
             asked = encode(message)
@@ -120,35 +157,123 @@ def play(bench: Bench, order: AnyOrder, forest: CoordinatorForest | None = None,
             record.asked[party].append(asked)
             record.answered[party].append(answer)
             replies[party] = decode(answer)
+    account = Ledger().account().to_json()
+    kind.keep(Kept(store, order, facts, account, bench.identity), record.outcome)
+    return record
 
 
 class Recorded:
-    """One bench, jobs of every kind that were run on it, and all that was said in them."""
+    """A bench, jobs that were run on it, and all that was said in them."""
 
-    def __init__(self, root: Path) -> None:
-        bench = self.bench = Bench(root)
-        trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
-        aligned = play(bench, AlignOrder(**bench.fields(), method="psi"))
-        forest = trained.outcome.forest
-        on_aligned = bench.fields() | {"model": trained.job, "alignment": aligned.job}
-        on_aligned_anew = bench.fields() | {"model": trained.job, "alignment": aligned.job}
-        delivering = PredictOrder(**bench.fields(), model=trained.job, score_at="bank", deliver_to="bank")
-        self.plays = {
-            "train": trained,
-            "align": aligned,
-            "predict": play(bench, delivering, forest),
-            "classical": play(bench, PredictOrder(**on_aligned, how="classical"), forest),
-            "sealed": play(bench, PredictOrder(**on_aligned_anew, how="sealed"), forest),
-        }
-        said = {data for p in self.plays.values() for asked in p.asked.values() for data in asked}
+    def __init__(self, bench: Bench, plays: dict[str, Play]) -> None:
+        self.bench, self.plays = bench, plays
+        said = {data for p in plays.values() for asked in p.asked.values() for data in asked}
         self.said = [decode(data) for data in sorted(said)]
+
+
+def train_order(bench: Bench) -> TrainOrder:
+    """An order to grow the small forest."""
+    return TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}")
 
 
 @contextmanager
 def recorded_jobs(root: Path) -> Iterator[Recorded]:
-    """Jobs of every kind, recorded on one bench."""
-    made = Recorded(root)
-    try:
-        yield made
-    finally:
-        made.bench.close()
+    """Jobs to grow a forest, and to predict with it."""
+    with closing(Bench(root)) as bench:
+        trained, aligned = play(bench, train_order(bench)), play(bench, AlignOrder(**bench.fields(), method="psi"))
+        about = {"model": trained.job, "alignment": aligned.job}
+        delivering = PredictOrder(**bench.fields(), model=trained.job, score_at="bank", deliver_to="bank")
+        plays = {
+            "train": trained,
+            "align": aligned,
+            "predict": play(bench, delivering),
+            "classical": play(bench, PredictOrder(**bench.fields(), **about, how="classical")),
+            "sealed": play(bench, PredictOrder(**bench.fields(), **about, how="sealed")),
+        }
+        yield Recorded(bench, plays)
+
+
+@contextmanager
+def recorded_others(root: Path) -> Iterator[Recorded]:
+    """Jobs about linear models and revocable forests, a party that leaves, and rows that are scored by their ids."""
+    with closing(Bench(root)) as bench:
+        for party in PARTIES:
+            bench.change_policy(party, protocols=get_args(policy.Order), labels="coordinator")
+        trained, scored = play(bench, train_order(bench)), play(bench, train_order(bench))
+        fitted = play(bench, TrainLinearOrder(**bench.fields(), holder="bank", plan=LINEAR, settings="{}"))
+        grown = play(
+            bench, TrainRevocableOrder(**bench.fields(), holder="bank", plan=RevocablePlan(PLAN), settings="{}")
+        )
+        delivering = PredictLinearOrder(**bench.fields(), model=fitted.job, score_at="bank", deliver_to="bank")
+        plays = {
+            "train-linear": fitted,
+            "predict-linear": play(bench, delivering),
+            "score": _scored(bench, scored.job),
+            "revoke": play(bench, RevokeOrder(**_leaving(bench, trained))),
+            "train-revocable": grown,
+            "revoke-revocable": play(bench, RevokeRevocableOrder(**_leaving(bench, grown), holder="bank")),
+        }
+        yield Recorded(bench, plays)
+
+
+def _leaving(bench: Bench, trained: Play) -> dict[str, Any]:
+    """What an order says by which the shop leaves a model."""
+    about = {"model": trained.job, "alignment": trained.job, "leaver": "shop", "task": "classes"}
+    return bench.fields_of({"bank": Part(table="customers", label="late")}) | about
+
+
+def number_id(value: int) -> bytes:
+    return b"i" + value.to_bytes(9, "big", signed=True)
+
+
+def _scored(bench: Bench, model: str) -> Play:
+    """A scoring, and a request of two rows in it, one of which nobody has."""
+    key = new_key()
+    order = ScoreOrder(**bench.fields(**{p: Part(table="customers", key=key) for p in PARTIES}), model=model)
+    record = play(bench, order)
+    for party in record.outcome.asked:
+        sealed = IdSeal(key, order.job, party).seal(1, [number_id(70_001), number_id(1)])
+        batch = ScoreBatch(batch=1, numbers=(1,), n_rows=(2,), sealed=(sealed,))
+        record.asked[party].append(encode(batch))
+        job = bench.job(party, order.job)
+        answers = [encode(job.handle(decode(asked))) for asked in record.asked[party]]
+        assert answers[:-1] == record.answered[party]
+        record.answered[party].append(answers[-1])
+    return record
+
+
+@contextmanager
+def clinics(root: Path) -> Iterator[Bench]:
+    """A bench of two clinics, with the same columns and different rows."""
+    with (
+        closing(Bench(root, {party: {TABLE: patients(k + 1)} for k, party in enumerate(PARTIES)})) as bench,
+        Journal(root / "journal.sqlite", durable=False) as journal,
+    ):
+        for party in PARTIES:
+            bench.change_policy(party, protocols=tuple(ROW_POLICY["protocols"]), train=("*",), predict=("*",))
+            bench.homes[party] = replace(bench.homes[party], till=lambda job: Till(journal.job(job)))
+        yield bench
+
+
+def rows_order(bench: Bench, plan: Any, parties: Sequence[str] = PARTIES, **about: Any) -> TrainRowsOrder:
+    """An order of the clinics to grow a forest, or to have one of them leave it."""
+    fields = bench.fields_of(dict.fromkeys(parties, Part(table=TABLE, label=LABEL)))
+    return (RevokeRowsOrder if about else TrainRowsOrder)(**fields, plan=plan, settings="{}", **about)
+
+
+@contextmanager
+def recorded_rows(root: Path) -> Iterator[Recorded]:
+    """Jobs over rows."""
+    with clinics(root) as bench:
+        for party in PARTIES:
+            bench.change_policy(party, allow_two=True)
+        local = LocalPlan(**ROWS)
+        trained = play(bench, rows_order(bench, local))
+        fields = bench.fields_of(dict.fromkeys(PARTIES, Part(table=TABLE, label=LABEL)))
+        plays = {
+            "train-rows": play(bench, rows_order(bench, CollaborativePlan(**ROWS, allow_two=True))),
+            "train-rows alone": trained,
+            "predict-rows": play(bench, PredictRowsOrder(**fields, model=trained.job)),
+            "revoke-rows": play(bench, rows_order(bench, local, ("bank",), model=trained.job, leaver="shop")),
+        }
+        yield Recorded(bench, plays)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hospitals import LABEL, ROW_POLICY, TABLE, patients
-from party_bench import Bench, Recorded, play, recorded_jobs
+from hospitals import LABEL, TABLE
+from party_bench import ROWS, Bench, Recorded, clinics, play, recorded_jobs, recorded_others, rows_order
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.messages import jobs as msg
@@ -29,10 +27,7 @@ from woodlot.protocols.messages.linear_encrypted import AskSlopes, StartEncrypte
 from woodlot.protocols.messages.row_jobs import PredictRows
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums
-from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.runtime.codec import decode, encode
-from woodlot.runtime.journal import Journal
-from woodlot.runtime.till import Till
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
     Part,
@@ -44,6 +39,7 @@ from woodlot.service.orders import (
 )
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_plan import OrderedConstruction, OrderedDescent
+from woodlot.service.party_store import DROPPED
 
 NOT_ORDERED = "the order does not ask for"
 
@@ -51,6 +47,12 @@ NOT_ORDERED = "the order does not ask for"
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     with recorded_jobs(tmp_path_factory.mktemp("jobs")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    with recorded_others(tmp_path_factory.mktemp("jobs")) as made:
         yield made
 
 
@@ -189,8 +191,7 @@ def test_a_revocation_shares_no_labels_that_are_learnt_from_encrypted_only(tmp_p
     trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
     bench.change_policy("bank", labels="encrypted")
     for label in ("late", None):
-        part = Part(table="customers", label=label)
-        fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].identity.certificate})
+        fields = bench.fields_of({"bank": Part(table="customers", label=label)})
         order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
         job = bench.job("bank", order.job)
         if label is not None:
@@ -203,8 +204,7 @@ def test_a_revocation_shares_no_labels_that_are_learnt_from_encrypted_only(tmp_p
 
 def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None:
     bench, trained = recorded.bench, recorded.plays["train"]
-    part = Part(table="customers", label="late")
-    fields = common_fields({"bank": part}, {"bank": bench.homes["bank"].identity.certificate})
+    fields = bench.fields_of({"bank": Part(table="customers", label="late")})
     order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
@@ -223,24 +223,32 @@ def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None
     refuses(job, changed(answers, classes=1 - answers.classes), "answered once in a job")  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("kind", ["revoke", "revoke-revocable"])
+def test_a_former_model_is_dropped_when_the_new_one_is_kept(others: Recorded, kind: str) -> None:
+    bench, played = others.bench, others.plays[kind]
+    asked = [decode(data) for data in played.asked["bank"]]
+    drop = asked[-1]
+    assert isinstance(drop, msg.DropModel)
+    folder = bench.homes["bank"].store.folder / "models" / drop.model
+    (folder / DROPPED).unlink()  # as it was before that job
+    job = bench.job("bank", played.job)
+    for message in asked[:-1]:
+        refuses(job, drop, "when the new one is kept|is not due in this job")
+        job.handle(message)
+        assert not (folder / DROPPED).exists()
+    for other in (changed(drop, model="0" * 32), changed(drop, leaver="bank")):
+        refuses(job, other, "and no other")
+    job.handle(drop)
+    assert (folder / DROPPED).exists()
+
+
 # --- rows ---
 
 
 @pytest.fixture
 def rows_bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path, {party: {TABLE: patients(k + 1)} for k, party in enumerate(PARTIES)})
-    with closing(Journal(tmp_path / "journal.sqlite", durable=False)) as journal:
-        for party in PARTIES:
-            bench.change_policy(party, protocols=tuple(ROW_POLICY["protocols"]), train=("*",), predict=("*",))
-            bench.homes[party] = replace(bench.homes[party], till=lambda job: Till(journal.job(job)))
+    with clinics(tmp_path) as bench:
         yield bench
-    bench.close()
-
-
-GROWTH: dict[str, Any] = {
-    "task": "classes", "n_estimators": 2, "criterion": "gini", "max_depth": 2, "min_samples_split": 2,
-    "min_samples_leaf": 2, "max_features": None, "bootstrap": False, "max_samples": None, "max_bins": None, "seed": 1,
-}  # fmt: skip
 
 
 def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
@@ -248,7 +256,7 @@ def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
     part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
     three = (*PARTIES, "post")
     fields = common_fields(dict.fromkeys(three, part), certificates | {"post": certificates["shop"]})
-    order = TrainRowsOrder(**fields, plan=CollaborativePlan(**GROWTH, allow_two=True), settings="{}")
+    order = TrainRowsOrder(**fields, plan=CollaborativePlan(**ROWS, allow_two=True), settings="{}")
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))  # three parties: nobody is asked to add its numbers to those of one other
     for clients in (PARTIES, ("bank", "post"), (*three, "mill"), ("bank", "mill", "shop")):
@@ -269,19 +277,12 @@ def test_a_plan_for_two_is_for_those_who_allow_it(allowed: bool) -> None:
             sums.handle(opening)
 
 
-def test_one_forest_is_scored_at_a_party(rows_bench: Bench, tmp_path: Path) -> None:
-    bench = rows_bench
-    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
-    files = []
+def test_one_forest_is_scored_at_a_party(rows_bench: Bench) -> None:
+    bench, files = rows_bench, []
     for seed in (1, 2):
-        fields = common_fields(dict.fromkeys(PARTIES, part), certificates)
-        plan = LocalPlan(**GROWTH | {"seed": seed, "max_features": 1})
-        forest, whole = play(bench, TrainRowsOrder(**fields, plan=plan, settings="{}")).outcome
-        folder = tmp_path / f"model {seed}"
-        save_parts(folder, StoredForest(forest, {}, {HOLDER: whole}, {}))
-        root = folder / "coordinator"
-        files.append({str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()})
-    fields = common_fields({"bank": part}, certificates)
+        trained = play(bench, rows_order(bench, LocalPlan(**ROWS | {"seed": seed})))
+        files.append(bench.coordinator.model_files(trained.job)[0])
+    fields = bench.fields_of({"bank": Part(table=TABLE, label=LABEL)})
     order = PredictRowsOrder(**fields, model="0" * 32)
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))

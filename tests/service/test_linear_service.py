@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from party_bench import Bench
+from party_bench import Bench, play
 from processes import small_tables
 from small_jobs import PARTIES, user_of
 from typer.testing import CliRunner
@@ -20,13 +20,11 @@ from woodlot.crypto import paillier
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.messages import linear, vertical
-from woodlot.protocols.messages.base import Round
 from woodlot.protocols.messages.linear_encrypted import StartEncrypted
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import JobFailed
-from woodlot.service.coordinator_jobs import KINDS
 from woodlot.service.order_seal import read_order, sign_order
-from woodlot.service.orders import AnyOrder, PredictLinearOrder, TrainLinearOrder, TrainOrder
+from woodlot.service.orders import PredictLinearOrder, TrainLinearOrder, TrainOrder
 
 EVERYTHING = ("align", "train", "predict", "train-linear", "predict-linear")
 PLAN = LinearPlan(
@@ -98,24 +96,6 @@ def ordered(bench: Bench, **changes: object) -> TrainLinearOrder:
     return TrainLinearOrder(**(bench.fields() | {"holder": "bank", "plan": PLAN, "settings": "{}"} | changes))
 
 
-def play(bench: Bench, order: AnyOrder) -> dict[str, list[tuple[bytes, bytes]]]:
-    """Run a training by hand, through the codec; returns what each party was asked and has answered."""
-    jobs = {party: bench.job(party, order.job) for party in PARTIES}
-    said: dict[str, list[tuple[bytes, bytes]]] = {party: [] for party in PARTIES}
-    protocol = KINDS[type(order)].protocol(order, bench.opening(order), None)  # type: ignore[arg-type]
-    step = next(protocol)
-    while isinstance(step, Round):
-        asked = {party: encode(message) for party, message in step.requests.items()}
-        told = {party: encode(jobs[party].handle(decode(data))) for party, data in asked.items()}
-        for party, data in asked.items():
-            said[party].append((data, told[party]))
-        try:
-            step = protocol.send({party: decode(data) for party, data in told.items()})
-        except StopIteration:
-            break
-    return said
-
-
 def test_a_policy_does_not_allow_it_by_default(bench: Bench) -> None:
     order = ordered(bench)
     with pytest.raises(PolicyError, match="does not train-linear"):
@@ -139,7 +119,7 @@ def test_a_policy_can_ask_for_encrypted_residuals(bench: Bench, monkeypatch: pyt
     said = play(bench, order)
     for party in PARTIES:
         again = bench.job(party, order.job)
-        for asked, told in said[party]:
+        for asked, told in zip(said.asked[party], said.answered[party], strict=True):
             message = decode(asked)
             if isinstance(message, StartEncrypted):
                 with pytest.raises(RemoteProtocolError, match="does not ask for StartEncrypted"):
@@ -161,11 +141,11 @@ def test_a_restarted_party_repeats_itself_and_refuses_what_was_not_ordered(bench
     said = play(bench, order)
     for party in PARTIES:
         again = bench.job(party, order.job)
-        for asked, told in said[party]:
+        for asked, told in zip(said.asked[party], said.answered[party], strict=True):
             assert encode(again.handle(decode(asked))) == told
     fresh = ordered(bench)
     job = bench.job("shop", fresh.job)
-    for asked, _ in said["shop"][1:]:
+    for asked in said.asked["shop"][1:]:
         with pytest.raises(RemoteProtocolError):
             job.handle(decode(asked))
     job.handle(bench.opening(fresh))

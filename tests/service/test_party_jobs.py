@@ -248,12 +248,12 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
 def test_sealed_predictions_over_services(recorded: Recorded) -> None:
     bench, trained = recorded.bench, recorded.plays["train"]
     fields = bench.fields() | {"model": trained.job, "alignment": recorded.plays["align"].job}
-    plain = play(bench, PredictOrder(**fields), trained.outcome.forest).outcome.outputs
+    plain = play(bench, PredictOrder(**fields)).outcome.outputs
     np.testing.assert_array_equal(recorded.plays["sealed"].outcome.outputs, plain)
     keys = set()
     for _ in range(2):
         order = PredictOrder(**bench.fields(), model=trained.job, how="sealed")
-        said = [decode(data) for data in play(bench, order, trained.outcome.forest).answered["bank"]]
+        said = [decode(data) for data in play(bench, order).answered["bank"]]
         keys |= {message.introduction.share for message in said if isinstance(message, SumsIntroduced)}
     assert len(keys) == 2  # keys are drawn for each job
 
@@ -266,9 +266,9 @@ def test_a_policy_of_sealed_predictions(bench: Bench) -> None:
     trained = play(bench, train_order(bench, plan=plan))
     for how in ("one-round", "classical"):
         with pytest.raises(PolicyError, match=r"sealed_predictions.*--method sealed"):
-            play(bench, PredictOrder(**bench.fields(), model=trained.job, how=how), trained.outcome.forest)
+            play(bench, PredictOrder(**bench.fields(), model=trained.job, how=how))
     order = PredictOrder(**bench.fields(), model=trained.job, how="sealed")
-    assert len(play(bench, order, trained.outcome.forest).outcome.outputs) == trained.outcome.aligned.n_rows
+    assert len(play(bench, order).outcome.outputs) == trained.outcome.aligned.n_rows
 
 
 def test_answers_go_to_whom_the_order_names(recorded: Recorded) -> None:
@@ -316,14 +316,14 @@ def test_the_policy_is_asked_at_every_step(bench: Bench) -> None:
 
 def test_predictions_are_counted_before_they_are_made(bench: Bench) -> None:
     trained = play(bench, train_order(bench))
-    n, forest = trained.outcome.aligned.n_rows, trained.outcome.forest
+    n = trained.outcome.aligned.n_rows
     bench.change_policy("shop", predictions_per_day=2 * n + 1)
     order = PredictOrder(**bench.fields(), model=trained.job)
     for _ in range(3):  # the same job again, as after a crash: it has paid
-        play(bench, order, forest)
-    play(bench, PredictOrder(**bench.fields(), model=trained.job), forest, user="bob")
+        play(bench, order)
+    play(bench, PredictOrder(**bench.fields(), model=trained.job), user="bob")
     with pytest.raises(PolicyError, match=r"rows per day \(predictions_per_day\); 1 are left until"):
-        play(bench, PredictOrder(**bench.fields(), model=trained.job), forest)
+        play(bench, PredictOrder(**bench.fields(), model=trained.job))
 
 
 # --- models, alignments and tables that are not what they were ---
@@ -335,12 +335,12 @@ def test_a_model_that_the_party_does_not_have(bench: Bench) -> None:
     order = PredictOrder(**bench.fields(), model=trained.job)
     folder.rename(folder.with_name("elsewhere"))
     with pytest.raises(DataError, match="it does not know this model; was it trained with another state folder"):
-        play(bench, order, trained.outcome.forest)
+        play(bench, order)
     folder.with_name("elsewhere").rename(folder)
     part = folder / "part.json"
     part.write_bytes(part.read_bytes().replace(b"visits", b"Visits"))
     with pytest.raises(DataError, match="its part of the model cannot be used") as caught:
-        play(bench, order, trained.outcome.forest)
+        play(bench, order)
     assert str(bench.world.root) not in str(caught.value)
     assert PRIVATE.search(str(caught.value)) is None
 
@@ -351,10 +351,10 @@ def test_other_columns_than_in_training(bench: Bench, caplog: pytest.LogCaptureF
     table = pq.read_table(path)
     pq.write_table(table.rename_columns(["id", "visits", "trolley"]), path)
     with pytest.raises(DataError, match=r"^its table does not have the columns that the model was trained with; its"):
-        play(bench, PredictOrder(**bench.fields(), model=trained.job), trained.outcome.forest)
+        play(bench, PredictOrder(**bench.fields(), model=trained.job))
     assert "basket" in caplog.text
     pq.write_table(table, path)
-    play(bench, PredictOrder(**bench.fields(), model=trained.job), trained.outcome.forest)
+    play(bench, PredictOrder(**bench.fields(), model=trained.job))
 
 
 def test_a_table_that_has_changed_since_it_was_aligned(bench: Bench) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hospitals import LABEL, ROW_POLICY, TABLE, patients
-from party_bench import Bench, play
-from small_jobs import PARTIES, PLAN
+from hospitals import LABEL, TABLE
+from party_bench import ROWS, Bench, clinics, play, rows_order
+from small_jobs import PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import revocable
 from woodlot.protocols.messages.revocable_keys import Ticket
 from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
-from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.runtime.codec import decode
-from woodlot.runtime.journal import Journal
-from woodlot.runtime.till import Till
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
     Part,
@@ -36,7 +30,6 @@ from woodlot.service.orders import (
     PredictRowsOrder,
     RevokeRevocableOrder,
     TrainOrder,
-    TrainRowsOrder,
 )
 from woodlot.service.party_keys import _OrderGate
 
@@ -57,33 +50,16 @@ def alone(bench: Bench, **part: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def clinics(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, {party: {TABLE: patients(k + 1)} for k, party in enumerate(PARTIES)})
-    with closing(Journal(tmp_path / "journal.sqlite", durable=False)) as journal:
-        for party in PARTIES:
-            made.change_policy(party, protocols=tuple(ROW_POLICY["protocols"]), train=("*",), predict=("*",))
-            made.homes[party] = replace(made.homes[party], till=lambda job: Till(journal.job(job)))
-        yield made
-    made.close()
+def clinic_bench(tmp_path: Path) -> Iterator[Bench]:
+    with clinics(tmp_path) as bench:
+        yield bench
 
 
-def whole_forest(bench: Bench, folder: Path) -> dict[str, Any]:
-    """The files of a forest that both parties have grown."""
-    part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
-    plan = LocalPlan(
-        task="classes", n_estimators=2, criterion="gini", max_depth=2, min_samples_split=2, min_samples_leaf=2,
-        max_features=None, bootstrap=False, max_samples=None, max_bins=None, seed=1,
-    )  # fmt: skip
-    fields = common_fields(dict.fromkeys(PARTIES, part), certificates)
-    forest, whole = play(bench, TrainRowsOrder(**fields, plan=plan, settings="{}")).outcome
-    save_parts(folder, StoredForest(forest, {}, {HOLDER: whole}, {}))
-    root = folder / "coordinator"
-    return {str(p.relative_to(root)): np.frombuffer(p.read_bytes(), np.uint8) for p in root.rglob("*") if p.is_file()}
-
-
-def test_rows_that_are_not_predicted_are_not_spent(clinics: Bench, tmp_path: Path) -> None:
-    bench = clinics
-    message = PredictRows(model="0" * 32, files=whole_forest(bench, tmp_path / "model"))
+def test_rows_that_are_not_predicted_are_not_spent(clinic_bench: Bench) -> None:
+    bench = clinic_bench
+    trained = play(bench, rows_order(bench, LocalPlan(**ROWS)))
+    files = bench.coordinator.model_files(trained.job)[0]
+    message = PredictRows(model="0" * 32, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()})
     path = bench.world.root / "bank" / f"{TABLE}.parquet"
     table = pq.read_table(path)
     bench.change_policy("bank", predictions_per_day=table.num_rows)

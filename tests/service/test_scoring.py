@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from party_bench import REFUSALS, Bench, play
+from party_bench import REFUSALS, Bench, number_id, play
 from processes import small_tables, wait_until
 from small_jobs import PARTIES, PLAN, train_order, user_of
 from world import POLICY, World, running
@@ -36,10 +36,6 @@ from woodlot.service.policy import PredictionBudget
 from woodlot.service.score_seal import IdSeal, new_key
 
 ALLOWED = {**POLICY, "protocols": ["align", "train", "predict", "revoke", "score"]}
-
-
-def number_id(value: int) -> bytes:
-    return b"i" + value.to_bytes(9, "big", signed=True)
 
 
 def all_ids() -> tuple[list[int], dict[str, set[int]]]:

@@ -166,13 +166,10 @@ class RevocableWork(ColumnsWork):
 
     def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:
         order = self._revocable
-        if not isinstance(order, RevokeRevocableOrder) or (message.model, message.leaver) != (
-            order.model,
-            order.leaver,
-        ):
-            raise RemoteProtocolError("the order is not about the end of this model")
-        if not self._kept and self._former is not None:
-            raise RemoteProtocolError("the former model is erased when the new one is kept")
+        if not isinstance(order, RevokeRevocableOrder):
+            raise RemoteProtocolError("the order is not about the end of a model")
+        if not self._kept or (message.model, message.leaver) != (order.model, order.leaver):
+            raise RemoteProtocolError("the former model is erased when the new one is kept, and no other")
         self.home.store.drop_model(order.model, self.job)
         return msg.ModelDropped()
 
