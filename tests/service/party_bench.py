@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -126,8 +127,8 @@ class Play:
 
     job: str
     outcome: Any = None
-    asked: dict[str, list[bytes]] = field(default_factory=lambda: {p: [] for p in PARTIES})
-    answered: dict[str, list[bytes]] = field(default_factory=lambda: {p: [] for p in PARTIES})
+    asked: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    answered: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
 
 def play(bench: Bench, order: AnyOrder, user: str = "alice") -> Play:

@@ -3,67 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from party_bench import Bench
+from key_bench import ORDERED, KeyBench, Told
 
 from woodlot.crypto.dtpkc import Group
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import jobs
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, bytes_number, proof_bytes, public_group
 from woodlot.protocols.revocable.keys import CoordinatorKeys, prepare_epoch, revoke_key
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.client import Client
 from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.key_store import KeyStore
-from woodlot.service.member import MemberJob, _Home
-from woodlot.service.order_seal import common_fields
-from woodlot.service.orders import KeysOrder, Part
-from woodlot.service.policy import Policy
-
-ORDERED: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
-PROTOCOLS = ("train", "keys", "predict-encrypted")
-
-
-class KeyBench(Bench):
-    """Two parties, a helper and a key service, without any connection."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.members = {}
-        for name in ("bank", "shop"):
-            self.change_policy(name, weak_keys=True, protocols=PROTOCOLS)
-        for name in ("helper", "keys"):
-            identity = Identity.load(self.world.member("party", name))
-            self.members[name] = _Home(
-                role="helper" if name == "helper" else "key service",
-                identity=identity,
-                trust=Trust(identity.authority, None),
-                policy=Policy(protocols=PROTOCOLS, train=("alice",), predict=("alice",), weak_keys=True),
-                store=KeyStore(root / name / "state" / "keys"),
-                n_jobs=1,
-                replays=lambda job: False,
-            )
-
-    def order(self, **changes: Any) -> KeysOrder:
-        parts = dict.fromkeys(("bank", "shop", "helper", "keys"), Part())
-        homes = {**self.homes, **self.members}
-        certificates = {name: homes[name].identity.certificate for name in parts}
-        return KeysOrder(**common_fields(parts, certificates), model="0" * 32, **(ORDERED | changes))
-
-    def opened(self, order: KeysOrder) -> dict[str, Any]:
-        """Everybody's side of the job."""
-        jobs: dict[str, Any] = {name: self.job(name, order.job) for name in self.homes}
-        jobs |= {name: MemberJob(home, order.job, None) for name, home in self.members.items()}
-        for job in jobs.values():
-            job.handle(self.opening(order))
-        return jobs
 
 
 def prepare(jobs: dict[str, Any], **changes: Any) -> CoordinatorKeys:
@@ -116,27 +69,6 @@ def test_one_modulus_for_an_epoch_of_a_job(bench: KeyBench) -> None:
 
 
 # --- a requester, to whom the coordinator tells the modulus ---
-
-
-class Told(Client):
-    """A user to whom a coordinator says what the test wants it to say."""
-
-    def __init__(self, bench: KeyBench, told: msg.KeysOfModel) -> None:
-        super().__init__("localhost:1", bench.world.root / "alice" / "identity")
-        self.told, self._bench = told, bench
-        self.certificates = {name: home.identity.certificate for name, home in {**bench.homes, **bench.members}.items()}
-
-    def ask(self, request: Message, kind: type[Any]) -> Any:
-        if isinstance(request, msg.AskKeys):
-            return decode(encode(self.told))
-        assert isinstance(request, jobs.AskFederation)
-        facts = (jobs.PartyFacts(name=name, since=None, certificate=pem) for name, pem in self.certificates.items())
-        return jobs.FederationFacts(parties=tuple(facts))
-
-    def find_model(self, name: str) -> Any:
-        return self  # of its facts only the id is asked for
-
-    model = "0" * 32
 
 
 def told_by(keys: CoordinatorKeys, **changes: Any) -> msg.KeysOfModel:

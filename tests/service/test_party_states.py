@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from key_bench import recorded_keys
 from party_bench import PRIVATE, REFUSALS, Recorded, recorded_jobs, recorded_others, recorded_rows
 from small_jobs import PARTIES
 
@@ -28,20 +29,23 @@ from woodlot.protocols.vertical.party import TAKES
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.coordinator_jobs import KINDS
 from woodlot.service.order_seal import read_order
-from woodlot.service.orders import KeysOrder, PredictEncryptedOrder
 from woodlot.service.party_jobs import PartyJob
 
 JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg.TakeAnswers, msg.ForgetJob)
 TAKEN: list[type[Message]] = [*TAKES, *ALIGN_TAKES, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
-RECORDS = (recorded_jobs, recorded_others, recorded_rows)
+RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys)
 LEFT = ("revoke", "revoke-revocable", "revoke-rows")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
     "train-rows", "train-rows alone", "predict-rows", *LEFT,
 )  # fmt: skip
-SIDES = [(job, party) for job in JOBS for party in PARTIES if party == "bank" or job not in LEFT]
-"""Every job with every party that takes part in it: who leaves does not."""
+KEYS = ("keys", "predict-encrypted")
+SIDES = [
+    *((job, party) for job in (*JOBS, *KEYS) for party in PARTIES if party == "bank" or job not in LEFT),
+    *((job, member) for job in KEYS for member in ("helper", "keys")),
+]
+"""Every job with every member that takes part in it: who leaves does not."""
 
 
 def blank(kind: type[Message]) -> Message | None:
@@ -175,14 +179,14 @@ class Player:
 
 
 def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
-    assert set(recorded) == set(JOBS)
+    assert set(recorded) == {*JOBS, *KEYS}
     orders = set()
     for one in recorded.values():
         for played in one.plays.values():
             stored = one.bench.coordinator.job(played.job)
             assert stored is not None
             orders.add(type(read_order(stored.order)))
-    assert orders == set(KINDS) - {KeysOrder, PredictEncryptedOrder}  # those are in test_ordered_keys.py
+    assert orders == set(KINDS)
 
 
 @pytest.mark.parametrize(("kind", "party"), SIDES)
@@ -192,6 +196,7 @@ def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, 
     strays = [*map(decode, sorted(said)), *filter(None, map(blank, own))]
     assert set(TAKEN) <= set(map(type, strays))
     player = Player(recorded, kind, party)
+    assert len(player.asked) > 1
     for number in range(len(player.asked)):
         for stray in strays:
             if encode(stray) != player.asked[number]:
@@ -201,7 +206,7 @@ def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("kind", [*JOBS, *KEYS])
 def test_messages_with_anything_in_them(recorded: dict[str, Recorded], kind: str, data: st.DataObject) -> None:
     player = Player(recorded, kind, data.draw(st.sampled_from([party for job, party in SIDES if job == kind])))
     kinds = sorted({*TAKEN, *(type(decode(asked)) for asked in player.asked)}, key=lambda kind: kind.__name__)

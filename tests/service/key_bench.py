@@ -1,0 +1,98 @@
+"""Parties, a helper and a key service without a network, and whole jobs about keys that are recorded with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from party_bench import Bench, Recorded, play, train_order
+
+from woodlot.protocols.messages import jobs
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.runtime.codec import decode, encode
+from woodlot.service.client import Client
+from woodlot.service.coordinator_keys import told_keys
+from woodlot.service.encrypted import encrypted_order
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.key_store import KeyStore
+from woodlot.service.member import MemberJob, _Home
+from woodlot.service.order_seal import common_fields
+from woodlot.service.orders import KeysOrder, Part
+from woodlot.service.policy import Policy
+
+ORDERED: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
+PROTOCOLS = ("train", "keys", "predict-encrypted")
+
+
+class KeyBench(Bench):
+    """Two parties, a helper and a key service, without any connection."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.members: dict[str, _Home] = {}
+        for name in ("bank", "shop"):
+            self.change_policy(name, weak_keys=True, protocols=PROTOCOLS)
+        for name in ("helper", "keys"):
+            identity = Identity.load(self.world.member("party", name))
+            self.members[name] = _Home(
+                role="helper" if name == "helper" else "key service",
+                identity=identity,
+                trust=Trust(identity.authority, None),
+                policy=Policy(protocols=PROTOCOLS, train=("alice",), predict=("alice",), weak_keys=True),
+                store=KeyStore(root / name / "state" / "keys"),
+                n_jobs=1,
+                replays=lambda job: False,
+            )
+
+    def order(self, **changes: Any) -> KeysOrder:
+        parts = dict.fromkeys(("bank", "shop", "helper", "keys"), Part())
+        homes = {**self.homes, **self.members}
+        certificates = {name: homes[name].identity.certificate for name in parts}
+        return KeysOrder(**common_fields(parts, certificates), **({"model": "0" * 32} | ORDERED | changes))
+
+    def job(self, party: str, name: str) -> Any:
+        return MemberJob(self.members[party], name, None) if party in self.members else super().job(party, name)
+
+    def opened(self, order: KeysOrder) -> dict[str, Any]:
+        """Everybody's side of the job."""
+        jobs = {name: self.job(name, order.job) for name in order.parties}
+        for job in jobs.values():
+            job.handle(self.opening(order))
+        return jobs
+
+
+class Told(Client):
+    """A user to whom a coordinator says what the test wants it to say."""
+
+    def __init__(self, bench: KeyBench, told: msg.KeysOfModel) -> None:
+        super().__init__("localhost:1", bench.world.root / "alice" / "identity")
+        self.told, self._bench = told, bench
+        self.certificates = {name: home.identity.certificate for name, home in {**bench.homes, **bench.members}.items()}
+
+    def ask(self, request: Message, kind: type[Any]) -> Any:
+        if isinstance(request, msg.AskKeys):
+            return decode(encode(self.told))
+        assert isinstance(request, jobs.AskFederation)
+        facts = (jobs.PartyFacts(name=name, since=None, certificate=pem) for name, pem in self.certificates.items())
+        return jobs.FederationFacts(parties=tuple(facts))
+
+    def find_model(self, name: str) -> Any:
+        return self  # of its facts only the id is asked for
+
+    model = "0" * 32
+
+
+@contextmanager
+def recorded_keys(root: Path) -> Iterator[Recorded]:
+    """Keys for a forest, and rows that nobody reads predicted with it."""
+    with closing(KeyBench(root)) as bench:
+        trained = play(bench, train_order(bench))
+        made = play(bench, bench.order(model=trained.job))
+        user = Told(bench, told_keys(bench.coordinator, trained.job))
+        user.model = trained.job
+        rows = {"bank.age": [40.0], "bank.income": [3000.0], "shop.visits": [3.0], "shop.basket": [20.0]}
+        order = encrypted_order(user, trained.job, rows, setting="test", helper="helper", key_service="keys")
+        yield Recorded(bench, {"keys": made, "predict-encrypted": play(bench, order)})
