@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,16 @@ from typing import Any
 from woodlot.runtime.drivers.carried import Carrier, Numbered
 from woodlot.runtime.drivers.grpc_hub import Hub
 from woodlot.runtime.drivers.grpc_line import PartyLine, UserLine
+from woodlot.runtime.drivers.grpc_wire import grpc
+from woodlot.runtime.frames import Kind, Label, split
+from woodlot.runtime.peers import Credentials
 
 from .certificates import Authority
 from .driver_contract import PATIENCE
+
+JOB = "ab" * 16
+REQUEST = next(split(Label(Kind.request, JOB, 1), b"x"))
+REPLY = next(split(Label(Kind.reply, JOB, 1), b"x"))
 
 
 def echo(job: str, number: int, request: bytes) -> bytes:
@@ -121,6 +128,38 @@ class Asking:
         if self.error is not None:
             raise self.error
         return self.replies
+
+
+def call(
+    world: World,
+    frames: list[bytes],
+    method: str = "Party",
+    *,
+    credentials: Credentials,
+    secure: bool = True,
+    stay: threading.Event | None = None,
+) -> tuple[grpc.StatusCode, str]:
+    """Send frames as a stranger's program might, and tell how the coordinator ended it."""
+    if secure:
+        shown = (credentials.authority, credentials.key or None, credentials.certificate or None)
+        name = [("grpc.ssl_target_name_override", "coordinator.woodlot")]
+        channel: Any = grpc.secure_channel(world.address, grpc.ssl_channel_credentials(*shown), name)
+    else:
+        channel = grpc.insecure_channel(world.address)
+    with channel:
+        stay = stay or threading.Event()
+
+        def send() -> Iterator[bytes]:
+            yield from frames
+            stay.wait(PATIENCE)
+
+        try:
+            list(channel.stream_stream(f"/woodlot.Coordinator/{method}")(send(), timeout=PATIENCE))
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+        finally:
+            stay.set()
+    return grpc.StatusCode.OK, ""
 
 
 def new_job() -> str:

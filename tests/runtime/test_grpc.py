@@ -29,13 +29,6 @@ from .grpc_world import Asking, World, ask, eventually, new_job
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
-
-
-@pytest.fixture
 def make_driver(world: World) -> Iterator[MakeDriver]:
     drivers: list[Driver] = []
 
