@@ -43,7 +43,7 @@ KINDS = {
         "service/test_ordered_keys*", "runtime/test_grpc_strangers*", "dashboard/test_guard*",
     ),
     "load": (
-        "load/test_*", "service/test_load*", "service/test_memory*", "service/test_job_queue*", "service/test_listing*",
+        "service/test_load*", "service/test_memory*", "service/test_job_queue*", "service/test_listing*",
         "runtime/test_grpc_limits*",
     ),
     "secrets": ("service/test_planted_secrets*", "service/test_wire_of_services*", "protocols/test_wire_secrets*"),
