@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from grpc.aio._call import StreamStreamCall
 
 from woodlot.exceptions import LocalProtocolError, PartyAwayError
 from woodlot.runtime.drivers import grpc_wire
@@ -158,6 +160,20 @@ def test_a_coordinator_that_stops_ends_every_wait(world: World) -> None:
     hub.close()
     with pytest.raises(LocalProtocolError, match="closed"):
         asking.result(1.0)
+
+
+def test_a_line_that_is_stopped_just_when_it_connects_stops(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = StreamStreamCall.wait_for_connection
+
+    async def connect_and_stop(call: Any) -> None:
+        await connect(call)
+        line._running.cancel()  # type: ignore[union-attr]  # as the first step of `stop` does
+
+    monkeypatch.setattr(StreamStreamCall, "wait_for_connection", connect_and_stop)
+    hub = world.hub()
+    line = world.party("a", wait=False)
+    eventually(lambda: line._running is not None and line._running.done())
+    eventually(lambda: not hub.connected())
 
 
 def test_a_carrier_that_is_closed_ends_its_wait_and_no_other(world: World) -> None:

@@ -18,9 +18,19 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from .driver_contract import PATIENCE, DriverContract, MakeDriver, Party, number_of, raising
 from .samples import Answer, Question
 
+BEFORE: set[threading.Thread] = set()
+"""Those of drivers that other tests still hold."""
+
+
+@pytest.fixture(autouse=True)
+def note_threads() -> None:
+    BEFORE.clear()
+    BEFORE.update(threading.enumerate())
+
 
 def party_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("woodlot-")]
+    """Threads of parties that have come since the test began."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("woodlot-") and thread not in BEFORE]
 
 
 @pytest.fixture
