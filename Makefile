@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BROWSER_SECONDS := 600
 SOAK_MINUTES ?= 30
+# Three workers for two cores: tests of services wait for their processes a third of the time.
 # A test that hangs fails after five minutes, with the stacks of all threads.
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
@@ -26,7 +27,7 @@ demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to
 	@$(BIN)/woodlot demo
 
 test: $(VENV)/dev.stamp ## all tests but those in a browser, on two cores
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
 	$(if $(shell command -v timeout),timeout --kill-after=30 $(BROWSER_SECONDS)) $(BIN)/pytest tests/browser $(PYTEST_ARGS) \

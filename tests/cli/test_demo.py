@@ -294,7 +294,7 @@ def test_no_process_outlives_a_demonstration_that_is_killed(tmp_path: Path) -> N
 def demo_at(scratch: Path, step: int) -> Iterator[subprocess.Popen[str]]:
     """A long demonstration that has come to a step."""
     with subprocess.Popen(
-        [COMMAND, "demo", "--rows", "10000", "--trees", "400"],
+        [COMMAND, "demo", "--rows", "4000", "--trees", "400"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

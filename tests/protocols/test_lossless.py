@@ -139,7 +139,7 @@ def pooled(number: int) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_dealing_gives_the_forest_of_the_pooled_rows(number: int, seed: int) -> None:
     """One, three and seven clients, some perhaps without rows; secure and plain sums; rows in any order."""

@@ -204,7 +204,7 @@ def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, 
         player.go_on(number)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.parametrize("kind", [*JOBS, *KEYS])
 def test_messages_with_anything_in_them(recorded: dict[str, Recorded], kind: str, data: st.DataObject) -> None:

@@ -34,11 +34,15 @@ def plan(
     """
     with reporting(as_json):
         from woodlot.cli._forest import parse_settings
+
+        held, settings = _parse_columns(columns), parse_settings(setting or [])
+        _check_kind(settings.get("kind"))
+
         from woodlot.estimators.forecast import Network, Shape, fit_made_up, forecast
 
-        estimator = _estimator("classification" if classes else "regression", parse_settings(setting or []))
+        estimator = _estimator("classification" if classes else "regression", settings)
         try:
-            shape = Shape(rows, _parse_columns(columns), classes, noise)
+            shape = Shape(rows, held, classes, noise)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         network = Network(latency / 1e3, float("inf") if bandwidth is None else bandwidth * 1e6 / 8)
@@ -63,6 +67,11 @@ _KINDS = ("revocable", "lossless")
 """What can be planned besides a forest over columns, by the names that it has in a job.toml."""
 
 
+def _check_kind(kind: Any) -> None:
+    if kind is not None and kind not in _KINDS:
+        raise ConfigError(f"--set kind={kind}: a forecast is made of kind {' or '.join(_KINDS)}, or without it")
+
+
 def _estimator(task: str, settings: dict[str, Any]) -> Any:
     """What is planned: over columns, revocable, or over rows."""
     from woodlot.cli._forest import REVOCABLE_KIND, make_estimator, make_revocable_estimator, make_row_estimator
@@ -70,8 +79,6 @@ def _estimator(task: str, settings: dict[str, Any]) -> Any:
     kind = settings.get("kind")
     if kind is None:
         return make_estimator(task, settings, "--set")
-    if kind not in _KINDS:
-        raise ConfigError(f"--set kind={kind}: a forecast is made of kind {' or '.join(_KINDS)}, or without it")
     make = make_revocable_estimator if kind == REVOCABLE_KIND else make_row_estimator
     return make(task, settings, "--set")
 
