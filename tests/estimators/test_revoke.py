@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import woodlot as wl
@@ -51,7 +51,9 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Some inputs do not have OOB scores")  # two in a million forests of 40 trees
 @settings(max_examples=18, deadline=None)
+@example(seed=7385, setting=SETTINGS[-1], leaver="shop", regression=False)  # one of those
 @given(
     seed=st.integers(0, 2**20),
     setting=st.sampled_from(SETTINGS),
