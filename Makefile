@@ -27,6 +27,7 @@ demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to
 	@$(BIN)/woodlot demo
 
 test: $(VENV)/dev.stamp ## all tests but those in a browser, on two cores
+	@$(BIN)/python tests/compile_kernels.py
 	$(BIN)/pytest -n 3 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
