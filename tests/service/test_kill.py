@@ -1,10 +1,12 @@
 """Kill -9 of the coordinator or of a party in the middle of a job: it is done without help, and the model is the same.
 
-See `kill_stage` for how. Here they die at some of the rounds; ``make test-faults`` has them die at every one.
+See `kill_stage` for how. They die at some of the rounds; ``make test-faults`` sets WOODLOT_EVERY_ROUND and has them die
+at every one.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,9 @@ from woodlot.federation import Labels
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.service.orders import AnyOrder
 
+STEP = int(bool(os.environ.get("WOODLOT_EVERY_ROUND")))
+"""1 where they die at every round; 0 where each test says at which."""
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedFederation]]:
@@ -39,7 +44,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedF
 def test_deaths_at_rounds_of_a_training_change_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
     total = stage.replies(victim, stage.undisturbed)
     assert total > 12
-    for job in kill_everywhere(stage, stage.train_order, victim, total, step=5):
+    for job in kill_everywhere(stage, stage.train_order, victim, total, step=STEP or 5):
         assert model_of(stage.running.world.root, job) == stage.expected
 
 
@@ -83,7 +88,7 @@ def test_deaths_at_rounds_of_a_prediction_change_nothing(stage: Stage[ConnectedF
     job, facts = stage.run(order())
     expected = pq.read_table(root / "bank" / "state" / "answers" / f"{job}.parquet")
     answers = stage.user.client.predictions(job).outputs
-    for again in kill_everywhere(stage, order, victim, stage.replies(victim, job), step=3):
+    for again in kill_everywhere(stage, order, victim, stage.replies(victim, job), step=STEP or 3):
         assert pq.read_table(root / "bank" / "state" / "answers" / f"{again}.parquet").equals(expected)
         assert (stage.user.client.predictions(again).outputs == answers).all()
         assert stage.user.client.job(again).score == facts.score
