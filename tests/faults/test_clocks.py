@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,17 +80,25 @@ def test_clocks_that_jump(kind: str, name: str, victim: str, tally: Tally, reque
     steps, expected = tried(stage, protocol)
     for off in (-240, 3 * DAY):  # certificates are valid from five minutes before they were made, for ten days
         with tally.checking(protocol.proved, name) as noted:
-            order = protocol.order(stage)
+            order, turn = protocol.order(stage), threading.Lock()  # messages to several parties come at once
 
-            def restart(job: str = order.job, off: int = off) -> None:
-                stage.kill((victim,), job)
-                before = len(told(stage, victim))
-                set_clock(stage, victim, off)  # messages to several parties have no order: it may be back already
-                stage.running.restart(victim)
-                wait_until(lambda: off in told(stage, victim)[before:], "it to look at its clock")
+            def restart(job: str = order.job, off: int = off, turn: Any = turn) -> None:
+                with turn:
+                    stage.kill((victim,), job)
+                    before = len(told(stage, victim))
+                    set_clock(stage, victim, off)  # nor do they have an order: it may be back already
+                    stage.running.restart(victim)
+                    wait_until(lambda: off in told(stage, victim)[before:], "it to look at its clock")
+
+            def jump(off: int = off, turn: Any = turn) -> None:
+                with turn:
+                    set_clock(stage, victim, off)
+
+            def back(turn: Any = turn) -> None:
+                with turn:
+                    set_clock(stage, victim, 0)
 
             quarter = len(steps) // 4
-            jump, back = (lambda off=off: set_clock(stage, victim, off)), (lambda: set_clock(stage, victim, 0))
             noted["clock jump"] += 2
             try:
                 play(stage, order, {steps[quarter]: jump, steps[2 * quarter]: restart, steps[3 * quarter]: back})
