@@ -36,8 +36,7 @@ test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about
 
 test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, lines, disks, clocks; about a quarter of an hour
 	@$(BIN)/python scripts/reliability.py begin faults
-	$(BIN)/pytest -m faults -n 2 --dist loadfile tests/faults
-	WOODLOT_EVERY_ROUND=1 $(BIN)/pytest tests/service/test_kill.py
+	$(BIN)/pytest -m faults -n 2 --dist loadfile tests/faults tests/service tests/cli tests/runtime
 	$(BIN)/python tests/faults/tally.py
 	@$(BIN)/python scripts/reliability.py done faults
 

@@ -262,6 +262,7 @@ def test_forests_of_different_seeds_are_not_the_same() -> None:
 # --- how it ends ---
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 @pytest.mark.parametrize(
     ("step", "number"),
@@ -281,6 +282,7 @@ def test_it_ends_quietly_when_told_and_leaves_nothing(tmp_path: Path, step: int,
     check_nothing_is_left(tmp_path)
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 def test_no_process_outlives_a_demonstration_that_is_killed(tmp_path: Path) -> None:
     with demo_at(tmp_path, 3) as process:

@@ -55,6 +55,7 @@ def test_a_party_that_is_killed_at_work_is_asked_again_when_it_is_back(world: Wo
     assert waits.told == [("a",), ()]
 
 
+@pytest.mark.faults
 def test_frozen_processes_are_missed_on_both_sides_and_go_on_when_they_wake(world: World) -> None:
     hub = world.hub()
     party = world.process("party", "a")
@@ -116,6 +117,7 @@ class SlowRelay:
             each.close()
 
 
+@pytest.mark.faults
 def test_a_slow_line_is_not_taken_for_a_dead_one(world: World) -> None:
     """A message takes longer than silence may last, in which no ping gets through beside it."""
     hub = world.hub()

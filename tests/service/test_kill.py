@@ -1,12 +1,10 @@
 """Kill -9 of the coordinator or of a party in the middle of a job: it is done without help, and the model is the same.
 
-See `kill_stage` for how. They die at some of the rounds; ``make test-faults`` sets WOODLOT_EVERY_ROUND and has them die
-at every one.
+See `kill_stage` for how. Most of these are for ``make test-faults``.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +23,6 @@ from woodlot.federation import Labels
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.service.orders import AnyOrder
 
-STEP = int(bool(os.environ.get("WOODLOT_EVERY_ROUND")))
-"""1 where they die at every round; 0 where each test says at which."""
-
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedFederation]]:
@@ -40,14 +35,16 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedF
             yield Stage(running, user, pool, train_order, lambda job: model_of(world.root, job))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", EVERYBODY)
-def test_deaths_at_rounds_of_a_training_change_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
+def test_a_death_at_any_round_of_a_training_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
     total = stage.replies(victim, stage.undisturbed)
     assert total > 12
-    for job in kill_everywhere(stage, stage.train_order, victim, total, step=STEP or 5):
+    for job in kill_everywhere(stage, stage.train_order, victim, total):
         assert model_of(stage.running.world.root, job) == stage.expected
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", PARTIES)
 def test_a_death_while_labels_are_encrypted_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
     """The label holder or the other party is away in the middle: the key and all noise come back with it."""
@@ -64,6 +61,7 @@ def test_deaths_at_any_instant_change_nothing(stage: Stage[ConnectedFederation])
         assert model_of(stage.running.world.root, job) == stage.expected
 
 
+@pytest.mark.faults
 def test_a_death_at_any_round_of_a_private_intersection_changes_nothing(stage: Stage[ConnectedFederation]) -> None:
     with user_of(stage.running.world, align="psi") as user:
         job, facts = stage.run(user.align_order())
@@ -79,8 +77,9 @@ def rows_kept(stage: Stage[ConnectedFederation], job: str) -> dict[str, bytes]:
     return {p: (root / p / "state" / "alignments" / job / "rows.npy").read_bytes() for p in PARTIES}
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", EVERYBODY)
-def test_deaths_at_rounds_of_a_prediction_change_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
+def test_a_death_at_any_round_of_a_prediction_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
     def order() -> AnyOrder:
         return stage.user.predict_order(stage.undisturbed, "bank.late", deliver_to="bank")
 
@@ -88,7 +87,7 @@ def test_deaths_at_rounds_of_a_prediction_change_nothing(stage: Stage[ConnectedF
     job, facts = stage.run(order())
     expected = pq.read_table(root / "bank" / "state" / "answers" / f"{job}.parquet")
     answers = stage.user.client.predictions(job).outputs
-    for again in kill_everywhere(stage, order, victim, stage.replies(victim, job), step=STEP or 3):
+    for again in kill_everywhere(stage, order, victim, stage.replies(victim, job)):
         assert pq.read_table(root / "bank" / "state" / "answers" / f"{again}.parquet").equals(expected)
         assert (stage.user.client.predictions(again).outputs == answers).all()
         assert stage.user.client.job(again).score == facts.score
@@ -96,6 +95,7 @@ def test_deaths_at_rounds_of_a_prediction_change_nothing(stage: Stage[ConnectedF
             assert rows_spent(stage, party, again) == rows_spent(stage, party, job) == len(answers)
 
 
+@pytest.mark.faults
 def test_a_death_in_the_middle_of_a_sealed_prediction_changes_nothing(stage: Stage[ConnectedFederation]) -> None:
     """Masks and random numbers come back with the party: else the sums would not be 0 at the true leaves."""
 
@@ -112,6 +112,7 @@ def test_a_death_in_the_middle_of_a_sealed_prediction_changes_nothing(stage: Sta
     assert (answers.outputs == stage.user.client.predictions(plain).outputs).all()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", PARTIES)
 def test_a_death_while_residuals_are_encrypted_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
     plan = LinearPlan(

@@ -237,6 +237,7 @@ def leaving(stage: Stage[ConnectedFederation], model: str) -> Any:
     return stage.user.revoke_order(stage.user.client.find_model(model), "shop", 2, LABELS)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", ["bank", "helper", COORDINATOR])
 def test_a_death_in_the_middle_of_a_revocation_changes_nothing(
     stage: Stage[ConnectedFederation], undisturbed: str, victim: str

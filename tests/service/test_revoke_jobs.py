@@ -201,6 +201,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedF
             yield Stage(started, user, pool, train_order, lambda job: model_of(world.root, job))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", ["bank", COORDINATOR])
 def test_a_death_in_the_middle_of_a_revocation_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
     root, user = stage.running.world.root, stage.user

@@ -41,6 +41,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
             yield Stage(running, user, pool, train_order, lambda job: fingerprint(world.root, job))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(("victim", "step"), [(COORDINATOR, 6), ("bern", 1)])
 def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows, victim: str, step: int) -> None:
     total = stage.replies(victim, stage.undisturbed)
@@ -54,6 +55,7 @@ def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
         assert stage.outcome_of(job) == stage.expected
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "model",
     [wl.HorizontalForestClassifier(3, max_depth=3, random_state=0), extra_trees(wl.LocalDP(epsilon=2.0))],

@@ -169,6 +169,7 @@ def test_the_revoked_lose_their_connection(tmp_path: Path) -> None:
 # --- full disks ---
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("victim", EVERYBODY)
 def test_a_full_disk_stops_the_job_and_loses_nothing(victim: str, tmp_path: Path) -> None:
     with small_disk(tmp_path / victim / "state") as disk, stage_of(tmp_path) as stage:
