@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 BROWSER_SECONDS := 600
 SOAK_MINUTES ?= 30
-# Three workers for two cores: tests of services wait for their processes a third of the time.
 # A test that hangs fails after five minutes, with the stacks of all threads.
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
@@ -26,6 +25,7 @@ help: ## list the targets
 demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to prediction
 	@$(BIN)/woodlot demo
 
+# Three workers for two cores: tests of services wait for their processes a third of the time.
 test: $(VENV)/dev.stamp ## all tests but those in a browser, on two cores
 	@$(BIN)/python tests/compile_kernels.py
 	$(BIN)/pytest -n 3 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
@@ -55,7 +55,7 @@ reliability: $(VENV)/dev.stamp ## docs/reliability.md from what the suites have 
 fuzz: .venv-fuzz/stamp ## everything that is read, under a fuzzer (FUZZ_SECONDS=60 each), and every message in every state
 	@.venv-fuzz/bin/python scripts/reliability.py begin fuzz states
 	.venv-fuzz/bin/python scripts/fuzz.py
-	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest tests/states
+	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest tests/states tests/service/test_party_states.py
 	@.venv-fuzz/bin/python scripts/reliability.py done fuzz states
 
 screenshots: $(VENV)/browser.stamp chromium ## pictures of the dashboard, into docs/images

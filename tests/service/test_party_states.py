@@ -6,6 +6,7 @@ is thrown at it. What is thrown gets a reply or a refusal that tells nothing of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from types import NoneType, UnionType
@@ -34,6 +35,7 @@ from woodlot.service.party_jobs import PartyJob
 JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg.TakeAnswers, msg.ForgetJob)
 TAKEN: list[type[Message]] = [*TAKES, *ALIGN_TAKES, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
+EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))  # make fuzz
 RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys)
 LEFT = ("revoke", "revoke-revocable", "revoke-rows")
 JOBS = (
@@ -204,7 +206,9 @@ def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, 
         player.go_on(number)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100 if EVERY_STATE else 10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 @pytest.mark.parametrize("kind", [*JOBS, *KEYS])
 def test_messages_with_anything_in_them(recorded: dict[str, Recorded], kind: str, data: st.DataObject) -> None:
