@@ -6,8 +6,9 @@ import pkgutil
 import subprocess
 import sys
 import types
+import typing
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ from woodlot.exceptions import (
 from woodlot.protocols.messages.base import (
     F64,
     U8,
+    ArraySpec,
     Disclosure,
     F64x2,
     Message,
@@ -35,6 +37,7 @@ from woodlot.protocols.messages.base import (
     registered,
 )
 from woodlot.protocols.messages.jobs import AskJob, FindModel
+from woodlot.runtime.codec import decode, encode
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "who_sees_what.py"
 TOLD = Disclosure(Role.party, Role.coordinator, "nothing: it is a test", "clear")
@@ -225,6 +228,49 @@ def test_a_field_that_could_not_be_checked_cannot_be_declared(hint: Any, words: 
 
 
 FROM_USER = Disclosure(Role.user, Role.coordinator, "nothing: it is a test", "clear")
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+def alias(name: str, value: Any, parameters: tuple[Any, ...] = ()) -> Any:
+    """Return what a ``type`` statement makes, as NumPy 2.5 makes ``NDArray``, also on Python 3.11."""
+    module = typing if sys.version_info >= (3, 12) else pytest.importorskip("typing_extensions")
+    return module.TypeAliasType(name, value, type_params=parameters)
+
+
+def test_arrays_are_found_behind_aliases() -> None:
+    array = alias("Array", np.ndarray[Any, np.dtype[S]], (S,))
+    codes = alias("Codes", Annotated[array[np.uint8], ArraySpec(("|u1",))])
+    pair = alias("Pair", dict[V, S], (S, V))  # its parameters in another order
+    same = alias("Same", S, (S,))
+    for number, hint in enumerate((codes, codes | None, same[codes], same[same[codes]], alias("Deep", codes))):
+        message = define(f"Aliased{number}", hint)
+        assert message(field=np.zeros(3, np.uint8)).field.size == 3
+        with pytest.raises(LocalProtocolError, match=r"dtype \|u1, got <f8"):
+            message(field=np.zeros(3))
+    assert define("AliasedTuple", tuple[codes, ...])(field=(np.zeros(1, np.uint8),)).field[0].size == 1
+    assert define("AliasedPair", pair[codes, str])(field={"x": np.zeros(1, np.uint8)}).field["x"].size == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="msgspec decodes the aliases of Python 3.12 on only")
+def test_arrays_behind_aliases_travel() -> None:
+    array = alias("Array", np.ndarray[Any, np.dtype[S]], (S,))
+    message = define("AliasedOnTheWire", Annotated[array[np.uint8], ArraySpec(("|u1",))])
+    assert decode(encode(message(field=np.arange(3, dtype=np.uint8)))).field.tolist() == [0, 1, 2]
+
+
+def test_an_alias_hides_nothing_from_the_checks() -> None:
+    for hint, words in (
+        (alias("Bare", np.ndarray[Any, np.dtype[S]], (S,))[np.uint8], "aliases"),
+        (alias("Anything", dict[str, S], (S,))[Any], "name its type"),
+        (alias("Opaque", object), "name its type"),
+    ):
+        with pytest.raises(TypeError, match=f"field 'field' of message Undefined: .*{words}"):
+            define("Undefined", hint)
+    for hint in (alias("Number", float), alias("Many", tuple[S, ...], (S,))[float]):
+        with pytest.raises(TypeError, match=r"field 'field' of message Undefined: .*Finite"):
+            define("Undefined", hint, discloses=FROM_USER)
+    assert "Undefined" not in registered()
 
 
 @pytest.mark.parametrize("hint", [float, float | None, tuple[tuple[int, float], ...], dict[int, float]])

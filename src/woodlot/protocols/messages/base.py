@@ -130,8 +130,27 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 """What a job, a model or a party is asked for by: it comes back in errors and logs."""
 
 
+def _unaliased(hint: Any) -> Any:
+    """Return what an alias made by a ``type`` statement stands for, and any other type as it is.
+
+    Such an alias (a ``TypeAliasType``) hides what it names from `get_origin` and `get_args`. ``NDArray`` is one from
+    NumPy 2.5 on. It is known by its attributes, since Python 3.11 has no such class, only ``typing_extensions`` has.
+    """
+    alias = get_origin(hint) or hint
+    if not (hasattr(alias, "__value__") and hasattr(alias, "__type_params__")):
+        return hint
+    value = alias.__value__
+    given = dict(zip(alias.__type_params__, get_args(hint), strict=False))
+    # Parameters by name: the right side of an alias may use them in another order than the left side lists them.
+    parameters: tuple[Any, ...] = getattr(value, "__parameters__", ())
+    if given and parameters:
+        value = value[tuple(given.get(parameter, parameter) for parameter in parameters)]
+    return _unaliased(given.get(value, value))
+
+
 def _check_bounds(hint: Any) -> None:
     """Refuse, in what users send, a type that lets in numbers or texts without bounds."""
+    hint = _unaliased(hint)
     if hint is float:
         raise TypeError("users could send NaN: declare it as Finite")
     if hint is str:
@@ -153,6 +172,7 @@ def _check_bounds(hint: Any) -> None:
 
 def _holds_array(hint: Any) -> bool:
     """Whether an array can occur in a value of this type; refuses types that a decoder could not check."""
+    hint = _unaliased(hint)
     if hint is Any or hint is object:
         raise TypeError("a field of any type cannot be checked; name its type")
     if hint is np.ndarray or get_origin(hint) is np.ndarray:
@@ -170,6 +190,7 @@ def _holds_array(hint: Any) -> bool:
 
 def _checker(hint: Any) -> Callable[[Any], object]:
     """Return a function that raises ``ValueError`` for a value that does not have this type."""
+    hint = _unaliased(hint)
     if not _holds_array(hint):
         return converter(hint)  # its error is a ValueError
     origin, arguments = get_origin(hint), get_args(hint)
