@@ -39,7 +39,7 @@ else:
 def run_child(root: Path, number: int, what: str = "replace") -> int:
     """Replace or erase a folder in a process that dies before one of its operations; returns how it ended."""
     command = [sys.executable, "-c", CHILD, root / "models" / "x", whole_files.__file__, CRASH_POINTS, what]
-    return subprocess.run(command, env={"WOODLOT_TEST_DIE_AT": f"{number} {root}"}, check=False).returncode
+    return subprocess.run(command, env=os.environ | {"WOODLOT_TEST_DIE_AT": f"{number} {root}"}, check=False).returncode
 
 
 def set_up(root: Path) -> None:

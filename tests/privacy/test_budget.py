@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
+from woodlot.foundation.database import Database
 from woodlot.privacy.accounting import Spend, total_epsilon
 from woodlot.privacy.budget import Budget, Charge, Ledger, LedgerFile
 from woodlot.privacy.label_code import LabelCode
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.runtime.journal import Entry, Journal
-from woodlot.runtime.journal_file import connect_writer
+from woodlot.runtime.journal_file import JOURNAL_SCHEMA
 
 HERE = Path(__file__).parent
 
@@ -154,8 +156,7 @@ def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) ->
     with Journal(path, durable=True) as journal:
         entry = Entry("bank", "coordinator", 1, "Counts", 3, b"x" * 32, None)
         journal.job("job").append([entry])
-    db = connect_writer(path, durable=True)
-    try:
+    with closing(Database(path, JOURNAL_SCHEMA)) as database, database.connection() as db:
         ledger = Ledger(db)
         assert ledger.spent("bank", "loans") == 0  # a journal without a ledger is one where nothing was spent
         with pytest.raises(LocalProtocolError, match="transaction"):
@@ -166,8 +167,6 @@ def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) ->
             db.execute("UPDATE jobs SET count = count WHERE job = 'job'")
             db.execute(end)
             assert ledger.spent("bank", "loans") == pytest.approx(0.1 if end == "COMMIT" else 0)
-    finally:
-        db.close()
     with Journal(path, durable=True) as journal:
         journal.verify()
 
@@ -244,8 +243,8 @@ def test_file_is_private_and_must_be_a_ledger(tmp_path: Path) -> None:
     text.chmod(0o600)
     with pytest.raises(JournalError, match="nothing may be released"):
         LedgerFile(text)
-    connect_writer(tmp_path / "journal", durable=False).close()
-    with pytest.raises(JournalError, match="not a privacy ledger"):
+    Database(tmp_path / "journal", JOURNAL_SCHEMA).close()
+    with pytest.raises(JournalError, match="another program's database"):
         LedgerFile(tmp_path / "journal")
     with pytest.raises(JournalError, match="nothing may be released"):
         LedgerFile(tmp_path / "no" / "folder")

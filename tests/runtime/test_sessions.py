@@ -236,10 +236,10 @@ def test_a_reply_that_cannot_be_journalled_does_not_leave(journal: Journal, capl
 
     sessions = Sessions("a", open_job, journal=journal)
     sessions.answer(JOB, 1, ask(1))
-    writer = journal._writer
-    assert writer is not None
-    (pages,) = writer.execute("PRAGMA page_count").fetchone()
-    writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+    assert journal._database is not None
+    with journal._database.connection() as writer:
+        (pages,) = writer.execute("PRAGMA page_count").fetchone()
+        writer.execute(f"PRAGMA max_page_count = {pages + 20}")
     large = codec.encode(Question(number=4, data=np.zeros(1_000_000, np.uint8)))
     with caplog.at_level(logging.ERROR):
         for _ in range(2):

@@ -380,8 +380,9 @@ class Disk:
         self._path = journal.path
         self._files: dict[Path, bytes] = {}
         self._waits = self._committed = False
-        assert journal._writer is not None
-        journal._writer.set_trace_callback(self._notice)
+        assert journal._database is not None
+        with journal._database.connection() as writer:
+            writer.set_trace_callback(self._notice)
 
     def _notice(self, statement: str) -> None:
         if self._committed:

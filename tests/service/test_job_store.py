@@ -109,7 +109,8 @@ def test_a_job_that_cannot_be_read_is_named(tmp_path: Path, facts: bytes) -> Non
     ]
     with closing(JobStore(tmp_path)) as store:
         store.add(b"", b"", b"", job)
-        store._db.execute("UPDATE jobs SET facts = ?", (facts,))
+        with store._db.connection() as db:
+            db.execute("UPDATE jobs SET facts = ?", (facts,))
         for look in looks:
             with pytest.raises(JournalError, match=f"record of job {OTHER} cannot be read .* use the version"):
                 look(store)

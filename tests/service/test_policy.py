@@ -213,26 +213,27 @@ class TestBudget:
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
 
     def test_every_spend_is_on_disk_before_it_is_granted(self, tmp_path: Path) -> None:
-        with PredictionBudget(tmp_path, 5) as budget:
-            assert budget._db is not None
-            assert budget._db.execute("PRAGMA synchronous").fetchone() == (2,)
-            assert budget._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        with PredictionBudget(tmp_path, 5) as budget, budget._db.connection() as db:
+            assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+            assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
     def test_a_record_that_cannot_be_written_grants_nothing(self, tmp_path: Path) -> None:
         with PredictionBudget(tmp_path, 5) as budget:
             with closing(sqlite3.connect(tmp_path / BUDGET_FILE)) as db:
                 (pages,) = db.execute("PRAGMA page_count").fetchone()
-            assert budget._db is not None
-            budget._db.execute(f"PRAGMA max_page_count = {pages}")
+            with budget._db.connection() as db:
+                db.execute(f"PRAGMA max_page_count = {pages}")
             long = "a" * 100_000  # a name that needs more pages than there are
             with pytest.raises(JournalError, match="make room on the disk"):
                 budget.spend(long, "alice", 5, NOON)
-            budget._db.execute("PRAGMA max_page_count = 10000")
+            with budget._db.connection() as db:
+                db.execute("PRAGMA max_page_count = 10000")
             budget.spend(long, "alice", 5, NOON)  # the failed one took nothing, and can be repeated
 
     def test_a_damaged_record_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / BUDGET_FILE).write_bytes(b"not a database" * 1000)
-        with pytest.raises(JournalError, match=r"predictions\.sqlite cannot be used .*restore the file"):
+        (tmp_path / BUDGET_FILE).chmod(0o600)
+        with pytest.raises(JournalError, match=r"predictions\.sqlite cannot be used, so nothing may be predicted"):
             PredictionBudget(tmp_path, 5)
 
     def test_a_folder_that_is_a_file(self, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from woodlot.exceptions import JournalError
+from woodlot.foundation.disk import sync
 
 _BEGUN = re.compile(r"\..+-[a-z0-9_]{8}")
 _READY = re.compile(r"\.(.+)\.new")
@@ -32,7 +33,17 @@ def private_folder(folder: Path) -> None:
         return
     private_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    _sync(folder.parent)
+    sync(folder.parent)
+
+
+def state_folder(folder: Path) -> None:
+    """Make a state folder as `private_folder` does; if it cannot be made, say what to do."""
+    try:
+        private_folder(folder)
+    except OSError as error:
+        raise JournalError(
+            f"the state folder {folder} cannot be used: let this user write there ({error.strerror})"
+        ) from error
 
 
 def write_whole(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
@@ -56,7 +67,7 @@ def write_whole(path: Path, fill: Callable[[IO[bytes]], Any]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
@@ -100,7 +111,7 @@ def erase_folder(target: Path) -> None:
         return
     going = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     target.rename(going)  # needs no room: a full disk must not stop what makes some
-    _sync(target.parent)
+    sync(target.parent)
     shutil.rmtree(going)
 
 
@@ -145,11 +156,11 @@ def _finish_writing(root: Path) -> None:
 
 def _put_in_place(ready: Path, target: Path, begun: Path) -> None:
     """Give a folder that is complete its name; what had that name before is erased, by way of one that was begun."""
-    _sync(target.parent)
+    sync(target.parent)
     if target.exists():
         target.rename(begun / target.name)  # needs no room: a full disk must not stop what is ready
     ready.rename(target)
-    _sync(target.parent)
+    sync(target.parent)
     shutil.rmtree(begun, ignore_errors=True)
 
 
@@ -160,14 +171,5 @@ def _beside(target: Path) -> Path:
 def _sync_all(root: Path) -> None:
     for folder, _, files in os.walk(root):
         for name in files:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
-
-
-def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, reach the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(Path(folder, name))
+        sync(Path(folder))

@@ -19,20 +19,18 @@ itself; a lost file is a lost budget, so back it up with the client's secret.
 from __future__ import annotations
 
 import math
-import os
 import sqlite3
-import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
-from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
+from woodlot.exceptions import LocalProtocolError, PolicyError
+from woodlot.foundation.database import Database, Schema
 from woodlot.privacy.accounting import Spend, check_delta, check_epsilon, total_epsilon
 from woodlot.privacy.exact import float_up
 
@@ -41,8 +39,6 @@ UNIT = 10**12
 
 _SLACK = Fraction(1, 10**9)
 _LARGEST = 2**62
-_APPLICATION = int.from_bytes(b"WBUD", "big")
-_WAIT_SECONDS = 10.0
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS budget_charges (
@@ -58,6 +54,15 @@ CREATE TABLE IF NOT EXISTS budget_charges (
     UNIQUE (client, dataset, release)
 ) STRICT
 """
+
+LEDGER = Schema(
+    name="the privacy ledger",
+    application=b"WBUD",
+    tables=(_TABLE,),
+    damaged="Do not begin a new one for the same data: what was spent would be forgotten.",
+    unusable="nothing may be released",
+)
+"""The database of `LedgerFile`."""
 
 
 @dataclass(frozen=True)
@@ -284,77 +289,26 @@ class LedgerFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock = threading.Lock()
-        self._db: sqlite3.Connection | None = None
-        with self._explained(OSError, sqlite3.Error):
-            _make_private(self.path)
-            self._db = sqlite3.connect(
-                f"file:{quote(str(self.path.absolute()))}?mode=rw",
-                uri=True,
-                timeout=_WAIT_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            try:
-                self._set_up(self._db)
-            except BaseException:
-                self.close()
-                raise
+        self._db = Database(self.path, LEDGER)
 
     @classmethod
     def in_memory(cls) -> Self:
         """Return a ledger that nothing is left of when this process ends."""
         ledger = cls.__new__(cls)
         ledger.path = Path(":memory:")
-        ledger._lock = threading.Lock()
-        ledger._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        ledger._db = Database.in_memory(LEDGER)
         weakref.finalize(ledger, ledger._db.close)  # nobody closes what lives as long as it is used
         return ledger
-
-    def _set_up(self, db: sqlite3.Connection) -> None:
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
-        if application != _APPLICATION and (application, tables) != (0, 0):
-            raise JournalError(f"{self.path} is not a privacy ledger: name another file")
-        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise JournalError(
-                f"the privacy ledger {self.path} must be on a local disk; here, SQLite cannot share memory"
-            )
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     @contextmanager
     def transaction(self) -> Iterator[Ledger]:
         """What is charged in it is recorded as a whole, or not at all; when it has ended it may be sent."""
-        with self._lock, self._explained(sqlite3.Error):
-            if self._db is None:
-                raise JournalError(f"the privacy ledger {self.path} is closed")
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield Ledger(self._db)
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    with suppress(sqlite3.Error):  # the first error says more
-                        self._db.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _explained(self, *kinds: type[Exception]) -> Iterator[None]:
-        try:
-            yield
-        except kinds as error:
-            raise JournalError(
-                f"the privacy ledger {self.path} cannot be used ({error}), so nothing may be released; "
-                "make room on the disk, let this user write there, or restore the file"
-            ) from error
+        with self._db.transaction() as db:
+            yield Ledger(db)
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        self._db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -376,21 +330,3 @@ def _units(spend: Spend) -> int:
 def _recorded(units: int, count: int) -> Spend:
     """A cost as it is recorded: a little more than was charged."""
     return Spend(float_up(Fraction(units, UNIT)), count)
-
-
-def _make_private(path: Path) -> None:
-    """Make an empty file that only its owner can read; SQLite gives the files beside it the same permissions."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        mode = path.stat().st_mode & 0o777
-        if mode & 0o077:
-            raise JournalError(
-                f"the privacy ledger {path} can be read by others (mode {mode:o}): make it private with chmod 600"
-            ) from None
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # a loss of power must not take the whole new file
-    finally:
-        os.close(folder)

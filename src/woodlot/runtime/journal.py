@@ -17,15 +17,16 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection, Error, IntegrityError
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from woodlot.exceptions import JournalError
+from woodlot.foundation.database import Database, explained, open_reader
 from woodlot.runtime.audit import Disclosures
-from woodlot.runtime.journal_file import FileLock, connect_reader, connect_writer, explained, synced
+from woodlot.runtime.journal_file import JOURNAL_SCHEMA, FileLock
 from woodlot.runtime.journal_records import COLUMNS, END, START, Entry, Record, disclosure, link
 
 __all__ = ["Entry", "JobJournal", "Journal", "Record"]
@@ -58,13 +59,13 @@ class Journal:
     """
 
     _file_lock: FileLock | None
-    _writer: Connection | None
+    _database: Database | None
 
     def __init__(self, path: str | Path, *, durable: bool) -> None:
         self._set_up(Path(path))
         self._file_lock = FileLock(self.path)
         try:
-            self._writer = connect_writer(self.path, durable=durable)
+            self._database = Database(self.path, JOURNAL_SCHEMA, durable=durable)
             for name in self._with_bodies():  # a crash may have come between the end of a job and the end of its bodies
                 JobJournal(self, name)._remove_bodies()
         except BaseException:
@@ -83,8 +84,7 @@ class Journal:
     def _set_up(self, path: Path) -> None:
         self.path = path
         self._file_lock = None
-        self._writer = None
-        self._write_lock = threading.Lock()
+        self._database = None
         self._idle: list[Connection] = []
         self._idle_lock = threading.Lock()
         self._closed = False
@@ -129,12 +129,14 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the file; closing twice does nothing."""
-        with self._write_lock, self._idle_lock:
+        with self._idle_lock:
             self._closed = True
-            for connection in (*self._idle, *filter(None, [self._writer])):
+            for connection in self._idle:
                 with suppress(Error):
                     connection.close()
-            self._idle, self._writer = [], None
+            self._idle = []
+            if self._database is not None:  # last, so that it finds nobody who still needs the log
+                self._database.close()
             if self._file_lock is not None:
                 self._file_lock.release()
 
@@ -149,13 +151,13 @@ class Journal:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         """A connection that sees the journal as it is now, whatever is written meanwhile."""
-        with explained(self.path):
+        with explained(self.path, JOURNAL_SCHEMA):
             with self._idle_lock:
                 if self._closed:
                     raise JournalError(f"journal {self.path} is closed")
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                connection = connect_reader(self.path)
+                connection = open_reader(self.path, JOURNAL_SCHEMA)
             try:
                 connection.execute("BEGIN")
                 yield connection
@@ -171,19 +173,10 @@ class Journal:
     @contextmanager
     def _writing(self, *, lasting: bool = False) -> Iterator[Connection]:
         """One transaction: what is written in it is there as a whole, or not at all."""
-        with explained(self.path), self._write_lock:
-            if self._writer is None:
-                raise JournalError(f"journal {self.path} is {'closed' if self._closed else 'open for reading only'}")
-            with synced(self._writer) if lasting else nullcontext():
-                self._writer.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._writer
-                    self._writer.execute("COMMIT")
-                except BaseException:
-                    if self._writer.in_transaction:
-                        with suppress(Error):  # the first error says more
-                            self._writer.execute("ROLLBACK")
-                    raise
+        if self._database is None:
+            raise JournalError(f"journal {self.path} is open for reading only")
+        with self._database.transaction(lasting=lasting) as connection:
+            yield connection
 
 
 class JobJournal:

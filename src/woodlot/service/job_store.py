@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
-import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,8 +19,9 @@ from numpy.typing import NDArray
 
 from woodlot.data.archives import read_arrays
 from woodlot.data.decoding import from_json
-from woodlot.data.whole_files import private_folder, replace_folder
+from woodlot.data.whole_files import replace_folder, state_folder
 from woodlot.exceptions import DataError, JournalError
+from woodlot.foundation.database import Database, Schema
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
@@ -47,22 +45,34 @@ _NEEDS_ORDER = ("train", "predict", "revoke")
 
 _SIZE = "length(order_data) + length(signature) + length(certificate) + length(facts)"
 
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS jobs (
-    job TEXT PRIMARY KEY, user TEXT NOT NULL, state TEXT NOT NULL, created REAL NOT NULL,
-    order_data BLOB NOT NULL, signature BLOB NOT NULL, certificate BLOB NOT NULL,
-    facts BLOB NOT NULL, untold TEXT NOT NULL) STRICT;
-CREATE INDEX IF NOT EXISTS jobs_by_user ON jobs (user, created);
-CREATE INDEX IF NOT EXISTS sizes_by_user ON jobs (user, created, {_SIZE});
-CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
-CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (created);
-CREATE INDEX IF NOT EXISTS jobs_untold ON jobs (state, job, untold) WHERE untold != '[]';
-CREATE TABLE IF NOT EXISTS parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS epochs (
-    keyring TEXT NOT NULL, epoch INTEGER NOT NULL, job TEXT NOT NULL UNIQUE, PRIMARY KEY (keyring, epoch)) STRICT;
-CREATE TABLE IF NOT EXISTS presence (
-    only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL, connected TEXT NOT NULL) STRICT;
-"""
+SCHEMA = Schema(
+    name="the record of jobs",
+    application=b"WJOB",
+    tables=(
+        """
+        CREATE TABLE jobs (
+            job TEXT PRIMARY KEY, user TEXT NOT NULL, state TEXT NOT NULL, created REAL NOT NULL,
+            order_data BLOB NOT NULL, signature BLOB NOT NULL, certificate BLOB NOT NULL,
+            facts BLOB NOT NULL, untold TEXT NOT NULL) STRICT
+        """,
+        "CREATE INDEX jobs_by_user ON jobs (user, created)",
+        f"CREATE INDEX sizes_by_user ON jobs (user, created, {_SIZE})",
+        "CREATE INDEX jobs_by_state ON jobs (state)",
+        "CREATE INDEX jobs_by_time ON jobs (created)",
+        "CREATE INDEX jobs_untold ON jobs (state, job, untold) WHERE untold != '[]'",
+        "CREATE TABLE parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT",
+        """
+        CREATE TABLE epochs (
+            keyring TEXT NOT NULL, epoch INTEGER NOT NULL, job TEXT NOT NULL UNIQUE,
+            PRIMARY KEY (keyring, epoch)) STRICT
+        """,
+        """
+        CREATE TABLE presence (
+            only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL, connected TEXT NOT NULL) STRICT
+        """,
+    ),
+    damaged="Without a copy, move away this file alone: models, receipts and answers stay, the list of jobs is lost.",
+)
 
 
 class StoredJob(NamedTuple):
@@ -101,38 +111,18 @@ class JobStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
-        path = folder / "jobs.sqlite"
-        try:
-            private_folder(folder)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what it finds in a damaged file
-            raise JournalError(f"{path} cannot be used ({error}); let this user write there, or restore it") from error
+        state_folder(folder)
+        self._db = Database(folder / "jobs.sqlite", SCHEMA)
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._db.close()
-
-    @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                yield self._db
-            except sqlite3.Error as error:
-                raise JournalError(f"the record of jobs cannot be used ({error}); make room on the disk") from error
-            except UnicodeDecodeError as error:
-                raise JournalError("the record of jobs is damaged; restore the state folder") from error
+        self._db.close()
 
     # --- jobs ---
 
     def add(self, order: bytes, signature: bytes, certificate: bytes, facts: JobFacts) -> None:
         """Record a new job."""
-        with self._database() as db:
+        with self._db.connection() as db:
             db.execute(
                 "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -143,7 +133,7 @@ class JobStore:
 
     def update(self, facts: JobFacts) -> None:
         """Record how a job stands; if it has ended and its order is needed no more, a digest takes its place."""
-        with self._database() as db:
+        with self._db.transaction() as db:
             db.execute(
                 "UPDATE jobs SET state = ?, facts = ? WHERE job = ?",
                 (facts.state, msgspec.json.encode(facts), facts.job),
@@ -155,7 +145,7 @@ class JobStore:
 
     def job(self, job: str) -> StoredJob | None:
         """A job, None if it is unknown."""
-        with self._database() as db:
+        with self._db.connection() as db:
             row = db.execute(
                 "SELECT order_data, signature, certificate, facts, untold FROM jobs WHERE job = ?", (job,)
             ).fetchone()
@@ -167,7 +157,7 @@ class JobStore:
     def of_user(self, user: str, limit: int, below: tuple[float, str] | None = None) -> list[JobFacts]:
         """The user's jobs, the youngest first: all, or those below one (when it was ordered, and its id)."""
         created, job = below or (sys.float_info.max, "")
-        with self._database() as db:
+        with self._db.connection() as db:
             rows = db.execute(
                 "SELECT job, facts FROM jobs WHERE user = ? AND created <= ? AND (created < ? OR job < ?) "
                 "ORDER BY created DESC, job DESC LIMIT ?",
@@ -177,7 +167,7 @@ class JobStore:
 
     def bytes_of_user(self, user: str, since: float) -> int:
         """What the user's jobs since then take up here, in bytes."""
-        with self._database() as db:
+        with self._db.connection() as db:
             row = db.execute(
                 f"SELECT sum({_SIZE}) FROM jobs WHERE user = ? AND created >= ?",  # noqa: S608 - no user's words
                 (user, since),
@@ -186,26 +176,26 @@ class JobStore:
 
     def latest(self, limit: int) -> list[JobFacts]:
         """The jobs of all users, the youngest first."""
-        with self._database() as db:
+        with self._db.connection() as db:
             rows = db.execute("SELECT job, facts FROM jobs ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
         return [_facts(*row) for row in rows]
 
     def unfinished(self) -> list[str]:
         """Jobs that were queued or running, the oldest first."""
-        with self._database() as db:
+        with self._db.connection() as db:
             rows = db.execute("SELECT job FROM jobs WHERE state IN (?, ?) ORDER BY created", UNFINISHED).fetchall()
         return [job for (job,) in rows]
 
     def open_jobs_of(self, model: str) -> list[JobFacts]:
         """Jobs with a model that have not ended, or can be resumed."""
-        with self._database() as db:
+        with self._db.connection() as db:
             states = (*UNFINISHED, "stopped")
             rows = db.execute("SELECT job, facts FROM jobs WHERE state IN (?, ?, ?)", states).fetchall()
         return [facts for row in rows if (facts := _facts(*row)).model == model]
 
     def ended_untold(self) -> list[tuple[str, tuple[str, ...]]]:
         """Jobs that have ended, with the parties that have not been told so."""
-        with self._database() as db:
+        with self._db.connection() as db:
             rows = db.execute(
                 "SELECT job, untold FROM jobs WHERE state IN (?, ?, ?) AND untold != '[]'", ENDED
             ).fetchall()
@@ -220,7 +210,7 @@ class JobStore:
         self._change_untold(job, lambda untold: untold if party in untold else (*untold, party))
 
     def _change_untold(self, job: str, change: Callable[[tuple[str, ...]], Collection[str]]) -> None:
-        with self._database() as db:
+        with self._db.transaction() as db:
             row = db.execute("SELECT untold FROM jobs WHERE job = ?", (job,)).fetchone()
             if row is not None:
                 untold = change(_names(job, row[0]))
@@ -230,7 +220,7 @@ class JobStore:
 
     def remember_party(self, name: str, certificate: bytes) -> None:
         """Keep the certificate that a party came with last."""
-        with self._database() as db:
+        with self._db.connection() as db:
             db.execute(
                 "INSERT INTO parties VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET certificate = excluded.certificate",
                 (name, certificate),
@@ -238,12 +228,12 @@ class JobStore:
 
     def parties(self) -> dict[str, bytes]:
         """Certificates of all parties that were ever connected."""
-        with self._database() as db:
+        with self._db.connection() as db:
             return dict(db.execute("SELECT name, certificate FROM parties ORDER BY name").fetchall())
 
     def note_presence(self, connected: Mapping[str, float]) -> None:
         """Record that the coordinator runs, and which parties are connected, since when: for who looks from outside."""
-        with self._database() as db:
+        with self._db.connection() as db:
             db.execute(
                 "INSERT INTO presence VALUES (0, ?, ?) "
                 "ON CONFLICT (only) DO UPDATE SET at = excluded.at, connected = excluded.connected",
@@ -252,7 +242,7 @@ class JobStore:
 
     def presence(self) -> tuple[float, dict[str, float]]:
         """When the coordinator was last seen running, and which parties were connected then, since when."""
-        with self._database() as db:
+        with self._db.connection() as db:
             row = db.execute("SELECT at, connected FROM presence").fetchone()
         return (0.0, {}) if row is None else (row[0], _recorded("connected parties", row[1], dict[str, float]))
 
@@ -398,7 +388,7 @@ class JobStore:
 
         So an epoch that was begun at some members only, by a job that was given up, is in nobody's way.
         """
-        with self._database() as db:
+        with self._db.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO epochs "
                 "SELECT ?1, coalesce(max(epoch), 0) + 1, ?2 FROM epochs WHERE keyring = ?1",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from woodlot.data.whole_files import private_folder
+from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.asked_keys import need_library
 from woodlot.protocols.messages import jobs as msg
@@ -171,7 +171,7 @@ class MemberService(Agent):
                 f"the coordinator, {host}, is on this host, and its share of the strong key and the helper's together "
                 "open everything; run the helper elsewhere, or set allow_same_host = true for a trial"
             )
-        private_folder(config.state)
+        state_folder(config.state)
         home = _Home(
             role=role,
             identity=self.identity,

@@ -5,20 +5,19 @@ The refusals travel to whoever gave the order. They name the setting that forbid
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from sqlite3 import Connection
 from types import TracebackType
-from typing import Annotated, Literal, NoReturn, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 import msgspec
 
-from woodlot.data.whole_files import private_folder
-from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError
+from woodlot.data.whole_files import state_folder
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.foundation.database import Database, Schema
 
 Order = Literal[
     "align",
@@ -45,6 +44,23 @@ EVERYBODY = "*"
 
 BUDGET_FILE = "predictions.sqlite"
 """Name of the record of predictions in a party's state folder."""
+
+PREDICTIONS = Schema(
+    name="the record of predictions",
+    application=b"WPRE",
+    tables=(
+        """
+        CREATE TABLE spent (
+            job TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, rows INTEGER NOT NULL, at TEXT NOT NULL,
+            PRIMARY KEY (job, day)) STRICT
+        """,
+        "CREATE INDEX spent_by_day ON spent (day, rows)",
+        "CREATE TABLE batches (job TEXT PRIMARY KEY, batch INTEGER NOT NULL, digest BLOB NOT NULL) STRICT",
+    ),
+    damaged="Without a copy, move away this file alone after the end of the day (UTC): today's rows would count as 0.",
+    unusable="nothing may be predicted",
+)
+"""The database of `PredictionBudget`."""
 
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -240,27 +256,8 @@ class PredictionBudget:
 
     def __init__(self, state: Path, limit: int | None) -> None:
         self._limit = limit
-        self._path = state / BUDGET_FILE
-        self._lock = threading.Lock()
-        self._db: sqlite3.Connection | None = None
-        try:
-            private_folder(state)
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # before SQLite, which would let others read
-            self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS spent (job TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, "
-                "rows INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY (job, day)) STRICT"
-            )
-            self._db.execute("CREATE INDEX IF NOT EXISTS spent_by_day ON spent (day, rows)")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS batches (job TEXT PRIMARY KEY, batch INTEGER NOT NULL, "
-                "digest BLOB NOT NULL) STRICT"
-            )
-        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what it finds in a damaged file
-            self.close()
-            self._fail(error)
+        state_folder(state)
+        self._db = Database(state / BUDGET_FILE, PREDICTIONS)
 
     def spend(self, job: str, user: str, rows: int, now: datetime) -> None:
         """Take rows from the budget of the day, or refuse and take nothing.
@@ -327,26 +324,14 @@ class PredictionBudget:
             db.execute("DELETE FROM batches WHERE job = ?", (job,))
 
     @contextmanager
-    def _transaction(self, rows: int, now: datetime) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, rows: int, now: datetime) -> Iterator[Connection]:
         """Everything that is done in it, or nothing."""
         if rows < 0 or now.tzinfo is None:
             raise ValueError("rows must not be negative, and now needs a time zone")
-        with self._lock:
-            if self._db is None:
-                raise JournalError(f"the record of predictions {self._path} is closed")
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._db
-                    self._db.execute("COMMIT")
-                except BaseException:
-                    if self._db.in_transaction:
-                        self._db.execute("ROLLBACK")
-                    raise
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                self._fail(error)
+        with self._db.transaction() as db:
+            yield db
 
-    def _spend(self, db: sqlite3.Connection, job: str, user: str, rows: int, now: datetime) -> None:
+    def _spend(self, db: Connection, job: str, user: str, rows: int, now: datetime) -> None:
         (last,) = db.execute("SELECT max(day) FROM spent").fetchone()
         day = max(now.date().isoformat(), last or "")
         paid, known = db.execute("SELECT coalesce(sum(rows), 0), count(*) FROM spent WHERE job = ?", (job,)).fetchone()
@@ -366,18 +351,9 @@ class PredictionBudget:
             {"job": job, "user": user, "day": day, "due": due, "at": now.isoformat()},
         )
 
-    def _fail(self, error: Exception) -> NoReturn:
-        raise JournalError(
-            f"the record of predictions {self._path} cannot be used ({error}); "
-            "make room on the disk, let this user write there, or restore the file"
-        ) from error
-
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+        self._db.close()
 
     def __enter__(self) -> Self:
         return self

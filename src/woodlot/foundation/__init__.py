@@ -1,0 +1,1 @@
+"""What every other package may build on: files on disk."""
