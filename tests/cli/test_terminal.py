@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -9,8 +12,9 @@ from typer.testing import CliRunner
 from woodlot.cli import _Commands
 from woodlot.cli import _show as show
 from woodlot.cli._client import one_line
+from woodlot.dashboard.app import _withheld
 from woodlot.exceptions import PolicyError
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
 
 TITLE = "\x1b]0;owned\x07"
 CLEAR = "\x1b[2J\x9b2J"
@@ -58,3 +62,17 @@ def test_nor_has_an_error() -> None:
 
     app.callback()(lambda: None)
     assert CliRunner().invoke(app, ["refused"]).stderr == f"woodlot: {SPELLED}\n"
+
+
+def test_a_withheld_score_says_why() -> None:
+    settings = {"estimator": "FederatedForestClassifier", "params": {"oob_score": True}}
+    model = ModelFacts(
+        model="ab" * 16, name="", user="alice", created=0.0, forest="", parties=("bank",), holder="bank", n_rows=9,
+        n_trees=1, n_nodes=1, splits={}, classes=(0, 1), complete=True, unwilling=(), oob_score=None,
+        settings=json.dumps(settings), disclosure="[]", cost="{}",
+    )  # fmt: skip
+    assert "balanced_subsample" in show.out_of_bag(model)
+    assert _withheld(model) in show.out_of_bag(model)
+    scored, unasked = msgspec.structs.replace(model, oob_score=0.5), msgspec.structs.replace(model, settings="{}")
+    assert show.out_of_bag(scored) == "50.0 % accuracy, out of bag"
+    assert [show.out_of_bag(unasked), _withheld(scored), _withheld(unasked)] == ["", "", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.metrics import accuracy_score, r2_score
 
 import woodlot as wl
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
+from woodlot.protocols.vertical.target import Target
 
 
 def left_out(model: Any, n_rows: int) -> NDArray[np.bool_]:
@@ -25,6 +27,11 @@ def direct(model: Any, X: NDArray[Any], answers: NDArray[np.float64]) -> NDArray
     out = left_out(model, len(X))[:, :, None]
     with np.errstate(invalid="ignore"):
         return (answers * out).sum(axis=0) / out.sum(axis=0)
+
+
+def by_class(y: NDArray[Any], counted: NDArray[np.bool_], right: NDArray[np.bool_]) -> float:
+    """Accuracy of the counted rows, where each class counts by its share of all rows."""
+    return sum(float((y == label).mean() * right[y[counted] == label].mean()) for label in np.unique(y))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -62,7 +69,7 @@ def test_the_curve_has_the_score_of_the_first_trees(kind: str) -> None:
         counted = out[:n].any(axis=0)[:, 0]
         mean = (answers[:n] * out[:n]).sum(axis=0)[counted] / out[:n].sum(axis=0)[counted]
         if kind == "classes":
-            assert score == accuracy_score(y[counted], mean.argmax(axis=1))
+            assert score == pytest.approx(by_class(y, counted, mean.argmax(axis=1) == y[counted]), rel=1e-12)
         else:
             assert score == pytest.approx(r2_score(y[counted], mean[:, 0]), rel=1e-9)
     assert scores[-1] == model.oob_score_
@@ -89,10 +96,47 @@ def test_rows_that_every_tree_has_seen_have_no_estimate(make: Any) -> None:
     np.testing.assert_array_equal(np.isnan(outputs), seen_by_all)
     counted = ~seen_by_all
     if hasattr(model, "classes_"):
-        expected = accuracy_score(y[counted], model.oob_decision_function_[counted].argmax(axis=1))
+        expected = by_class(y, counted, model.oob_decision_function_[counted].argmax(axis=1) == y[counted])
     else:
         expected = r2_score(y[counted], outputs[counted])
     assert model.oob_score_ == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 1, 1: 19}])
+def test_class_weights_do_not_shift_the_score(class_weight: Any) -> None:
+    X, y = make_classification(5000, 10, n_informative=5, weights=[0.95], flip_y=0.1, class_sep=0.7, random_state=0)
+    model = wl.FederatedForestClassifier(30, class_weight=class_weight, oob_score=True, random_state=0, n_jobs=2)
+    with pytest.warns(UserWarning, match="Some inputs do not have OOB scores"):
+        model.fit(X[:2000], y[:2000])
+    counted = ~np.isnan(model.oob_decision_function_[:, 0])
+    assert counted[y[:2000] == 0].all()
+    assert counted[y[:2000] == 1].mean() < 0.4  # trees draw the rare class again and again
+    plain = accuracy_score(y[:2000][counted], model.oob_decision_function_[counted].argmax(axis=1))
+    fresh = model.score(X[2000:], y[2000:])
+    assert plain > fresh + 0.04  # what was shown before
+    assert abs(model.oob_score_ - fresh) < 0.02
+    assert abs(model.oob_curve_.score[-1] - fresh) < 0.02
+
+
+def test_the_score_is_withheld_where_a_class_is_never_out_of_bag(tmp_path: Path) -> None:
+    X, y = make_classification(300, 5, weights=[0.9], random_state=0)
+    model = wl.FederatedForestClassifier(4, class_weight={0: 1, 1: 1e6}, oob_score=True, random_state=0)
+    with pytest.warns(UserWarning, match="oob_score_ is NaN: .*balanced_subsample"):
+        model.fit(X, y)
+    assert np.isnan(model.oob_score_)
+    assert len(model.oob_curve_.n_trees) == 0
+    assert np.isfinite(model.oob_decision_function_[y == 0]).any()
+    model.save(tmp_path / "model")
+    assert np.isnan(wl.load(tmp_path / "model").oob_score_)
+
+
+def test_a_few_rows_of_rare_classes_do_not_withhold_the_score() -> None:
+    target = Target.of_classes(np.array(["a"] * 199 + ["b"]))
+    counted = np.arange(200) < 150
+    answers = np.where(np.arange(200) < 30, 1.0, 0.0)
+    assert target.score(answers, counted)[0] == pytest.approx(0.8)  # "b", half a percent of the rows, has no vote
+    rarer = Target.of_classes(np.array(["a"] * 195 + ["b"] * 5))
+    assert np.isnan(rarer.score(answers, counted)[0])
 
 
 def test_no_row_is_out_of_bag() -> None:

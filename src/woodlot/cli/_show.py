@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from rich.text import Text
 from woodlot.cli._text import spelled_out
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts
+    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
     from woodlot.runtime.audit import Disclosures
 
 N = TypeVar("N", int, float)
@@ -103,6 +104,17 @@ def share(part: int, whole: int) -> str:
 def score(value: float, classes: bool) -> str:
     """A score with what it measures."""
     return f"{100 * value:.1f} % accuracy" if classes else f"R2 {value:.3f}"
+
+
+def out_of_bag(model: ModelFacts) -> str:
+    """The out-of-bag score of a model, or why there is none though it was asked for."""
+    if model.oob_score is not None:
+        return f"{score(model.oob_score, bool(model.classes))}, out of bag"
+    if model.layout == "rows" or json.loads(model.settings or "{}").get("params", {}).get("oob_score") is not True:
+        return ""
+    from woodlot.protocols.vertical.out_of_bag import WITHHELD  # seldom needed, and it loads the kernels
+
+    return f"withheld: {WITHHELD}"
 
 
 def by_party(amounts: Mapping[str, N], show: Callable[[N], str]) -> str:

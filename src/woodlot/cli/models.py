@@ -133,9 +133,7 @@ def _print(model: ModelFacts, audit: str) -> None:
                 "labels at": model.holder or "every party",
                 "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
                 "rows": f"{model.n_rows:,}",
-                "score": ""
-                if model.oob_score is None
-                else f"{_show.score(model.oob_score, bool(model.classes))}, out of bag",
+                "score": _show.out_of_bag(model),
                 "whole model": whole,
                 "privacy": _privacy(model),
             }

@@ -316,7 +316,7 @@ def grown_facts(facts: JobFacts, model: ModelFacts) -> dict[str, str]:
         "name": model.name,
         "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes" if model.n_trees else "",
         "rows": rows,
-        "score": "" if model.oob_score is None else f"{show.score(model.oob_score, bool(model.classes))}, out of bag",
+        "score": show.out_of_bag(model),
         "splits": show.by_party(model.splits, lambda n: f"{n:,} ({show.share(n, total)})"),
         "sent": f"{show.by_party(facts.bytes_by_party, show.amount)}; {facts.rounds:,} rounds",
         "time": show.time_taken(facts),

@@ -21,6 +21,8 @@ from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
+from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.runtime.audit import readable_bytes, readable_seconds
 from woodlot.service.job_store import ENDED
 
@@ -194,7 +196,8 @@ class Pages:
         linear = view.is_linear(model)
         return self._page(
             "model_linear" if linear else "model", role, model=model, facts=facts,
-            measure="accuracy" if facts.classes else "R²", scored=view.scored(model)[:_SCORES_SHOWN],
+            measure="accuracy" if facts.classes else "R²", withheld=_withheld(facts),
+            scored=view.scored(model)[:_SCORES_SHOWN],
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure), settings=_settings(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),
@@ -378,6 +381,12 @@ def _settings(text: str) -> dict[str, Any]:
     known = found if isinstance(found, dict) else {}
     params = known.get("params")
     return {"estimator": known.get("estimator", "unknown"), "params": params if isinstance(params, dict) else {}}
+
+
+def _withheld(facts: ModelFacts) -> str:
+    """Why a model that was to be scored out of bag has no score; empty where it has one, or none was asked for."""
+    asked = facts.layout == "columns" and _settings(facts.settings)["params"].get("oob_score") is True
+    return WITHHELD if asked and facts.oob_score is None else ""
 
 
 def _when(seconds: float | None) -> str:

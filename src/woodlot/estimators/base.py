@@ -28,6 +28,7 @@ from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
+from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.protocols.vertical.target import Target
@@ -79,7 +80,7 @@ class FederatedForest(ColumnsModel):
         if forest.oob_outputs is not None and np.isnan(forest.oob_outputs).any():
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
-                "reliable OOB estimates.",
+                "reliable OOB estimates." + (f" oob_score_ is NaN: {WITHHELD}" if forest.oob_score is None else ""),
                 UserWarning,
                 stacklevel=4,
             )
@@ -88,6 +89,8 @@ class FederatedForest(ColumnsModel):
         self.forest_ = forest
         if forest.oob_score is not None:
             self.oob_score_ = forest.oob_score
+        elif forest.oob_outputs is not None:
+            self.oob_score_ = float("nan")
         if forest.oob_curve is not None:
             self.oob_curve_ = forest.oob_curve
 

@@ -48,7 +48,9 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
     class_weight : mapping, {"balanced", "balanced_subsample"} or None
         Weights of the classes.
     oob_score : bool, default=False
-        Score the forest on the rows that its trees have not seen.
+        Score the forest on the rows that its trees have not seen. Classes count by their share of all rows, so that
+        ``class_weight``, which makes trees draw more of some classes, does not shift the score. It is NaN, with a
+        warning, where every row of some class is in the sample of every tree.
     feature_sampling : {"node", "tree"}, default="node"
         Draw the features to try anew at every node, or once per tree as in the Federated Forest paper.
     labels : {"shared", "encrypted"}, default="shared"

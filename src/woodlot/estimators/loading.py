@@ -160,7 +160,7 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
         "revocable": model._notes(),
         "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
         "unwilling": list(forest.unwilling),
-        "oob_score": None if forest.oob_score is None else repr(float(forest.oob_score)),
+        "oob_score": repr(float(model.oob_score_)) if hasattr(model, "oob_score_") else None,
         "residuals": forest.residuals.tolist(),
         "oob_curve": None if forest.oob_curve is None else forest.oob_curve.points(),
     }

@@ -26,6 +26,12 @@ from woodlot.trees.collect import Collector
 from woodlot.trees.forest import Leaves
 from woodlot.trees.predict import Vote
 
+WITHHELD = (
+    "all rows, or all of some class, are in the sample of every tree, so no tree can judge them; grow more trees, "
+    "lower max_samples, or use smaller class weights or class_weight='balanced_subsample'"
+)
+"""Why there are out-of-bag answers and no score, and what to do."""
+
 
 class OutOfBagCurve(NamedTuple):
     """Out-of-bag score by number of trees: accuracy, or R2. ``plt.plot(*curve)`` draws it."""
@@ -33,11 +39,11 @@ class OutOfBagCurve(NamedTuple):
     n_trees: NDArray[np.int64]
     """Sizes of the forest: its first trees, up to all of them."""
     score: NDArray[np.float64]
-    """Score over the rows that at least one of these trees has not drawn."""
+    """Score over the rows that at least one of these trees has not drawn; classes count by their share of all rows."""
 
     @classmethod
     def of(cls, points: Sequence[tuple[int, float]]) -> OutOfBagCurve:
-        """A curve from its points; those without a score, where every row was drawn, are left out."""
+        """A curve from its points; those without a score are left out."""
         known = [(n, score) for n, score in points if np.isfinite(score)]
         return cls(np.array([n for n, _ in known], np.int64), np.array([score for _, score in known], np.float64))
 
@@ -50,7 +56,9 @@ class OutOfBagCurve(NamedTuple):
 class OutOfBagResult:
     """What is known of a forest out of bag; nothing by default.
 
-    ``outputs`` are NaN for rows that every tree drew; ``residuals`` are quantiles, of a regression.
+    ``outputs`` are NaN for rows that every tree drew; ``residuals`` are quantiles, of a regression. There may be
+    outputs and no ``score``: it is withheld where the label holder cannot judge all classes, since their rows are in
+    every tree's sample.
     """
 
     outputs: NDArray[np.float64] | None = None
@@ -122,7 +130,8 @@ def judge_out_of_bag(
 
 def _result(found: OutOfBagAnswers, scores: list[float], residuals: NDArray[np.float64]) -> OutOfBagResult:
     curve = OutOfBagCurve.of(list(zip(found.sizes, scores, strict=True)))
-    return OutOfBagResult(found.outputs, scores[-1], residuals, curve)
+    score = scores[-1] if np.isfinite(scores[-1]) else None
+    return OutOfBagResult(found.outputs, score, residuals, curve)
 
 
 def answer_out_of_bag(

@@ -14,6 +14,8 @@ from woodlot.trees import sampling
 
 REGRESSION_WEIGHT_BITS = 24
 RESIDUAL_QUANTILES = 201
+UNSCORED_SHARE = 0.01
+"""Classes without a scored row may hold this share of the rows; the accuracy is off by at most as much."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,7 +79,7 @@ class Target:
     def summary(
         self, outputs: NDArray[np.float64], since: NDArray[np.integer[Any]]
     ) -> tuple[list[float], NDArray[np.float64]]:
-        """Scores of several forests' answers, and quantiles of the last one's residuals.
+        """Scores of several forests' answers, and quantiles of the last one's residuals; NaN where there is none.
 
         The quantiles are enough for intervals, and no row's own.
 
@@ -98,7 +100,22 @@ class Target:
         if not counted.any():
             return float("nan"), np.empty(0)
         if self.classes:
-            return float((output[counted].astype(np.int64) == self.numbers[counted]).mean()), np.empty(0)
+            return self._accuracy(output, counted), np.empty(0)
         residuals = self.values[counted] - output[counted]
         spread = ((self.values[counted] - self.values[counted].mean()) ** 2).sum()
         return float(1.0 - (residuals**2).sum() / spread) if spread > 0 else float("nan"), residuals
+
+    def _accuracy(self, output: NDArray[np.float64], counted: NDArray[np.bool_]) -> float:
+        """Accuracy in which every class counts by its share of all rows, however many of them are counted.
+
+        Class weights are chances to be drawn: rows of a heavy class are in almost every tree's sample, so few of them
+        are out of bag. A plain mean over the counted rows would hardly see that class.
+        """
+        rows = np.bincount(self.numbers, minlength=len(self.classes))
+        numbers = self.numbers[counted]
+        scored = np.bincount(numbers, minlength=len(self.classes))
+        judged = int(rows[scored > 0].sum())
+        if judged < (1 - UNSCORED_SHARE) * len(self.numbers):
+            return float("nan")
+        right = np.bincount(numbers[output[counted].astype(np.int64) == numbers], minlength=len(self.classes))
+        return float((rows * right / np.maximum(scored, 1)).sum() / judged)
