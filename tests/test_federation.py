@@ -133,6 +133,50 @@ def test_a_misspelt_id_is_not_learnt_from(layout: str) -> None:
         wl.Federation.local(given | {"bank": "bank.csv"}, id="id", layout=layout)
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_the_index_may_hold_the_ids(levels: int, fitted: wl.FederatedForestClassifier) -> None:
+    bank, shop = tables()["bank"], tables()["shop"].sample(frac=1.0, random_state=0)
+    indexed = {"bank": bank.set_index("id"), "shop": shop.set_index("id")}
+    if levels == 2:
+        indexed["shop"] = indexed["shop"].set_index(pd.Index(range(N), name="line"), append=True)
+    here = wl.Federation.local(indexed, id="id")
+    assert here.columns("shop") == federation().columns("shop")
+    np.testing.assert_array_equal(here.ids, bank["id"])
+    np.testing.assert_array_equal(fitted.predict_proba(here), fitted.predict_proba(federation()))
+    assert here.labels("bank.default").tolist() == bank["default"].tolist()
+
+
+def test_rows_have_the_index_for_an_id() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "y": [0, 1]}, index=pd.Index([7, 8], name="id"))
+    here = wl.Federation.local({"one": frame, "two": frame.reset_index()}, id="id", layout="rows")
+    assert here.columns("one") == here.columns("two") == ("a", "y")
+
+
+def test_unequal_indexes_are_not_joined_by_position() -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 200)
+    bank = pd.DataFrame({"age": rng.normal(size=200), "target": label}, index=pd.Index(range(200), name="id"))
+    shop = pd.DataFrame({"same": label.astype(float)}, index=bank.index).sample(frac=1.0, random_state=0)
+    with pytest.raises(DataError, match=r"bank and shop have different indexes.*id='id'.*reset_index"):
+        wl.Federation.local({"bank": bank, "shop": shop})
+    for unindexed in (pl.DataFrame({"same": label}), shop.reset_index(drop=True)):
+        with pytest.raises(DataError, match="different indexes"):
+            wl.Federation.local({"bank": bank.iloc[::-1], "shop": unindexed})
+    by_id = wl.Federation.local({"bank": bank, "shop": shop}, id="id")
+    model = wl.FederatedForestClassifier(5, max_features=None, random_state=0).fit(by_id, y="bank.target")
+    fresh = wl.Federation.local({"bank": bank[:50], "shop": shop[:50]}, id="id")
+    assert model.score(fresh) == 1.0  # joined by position it was 0.51
+
+
+def test_equal_indexes_are_joined_by_position() -> None:
+    bank, shop = tables()["bank"], tables()["shop"].drop(columns="id")
+    for index in (pd.RangeIndex(N), pd.Index(range(5, N + 5)), pd.MultiIndex.from_arrays([range(N), range(N)])):
+        given = {"bank": bank.set_axis(index), "shop": shop.set_axis(index)}
+        assert wl.Federation.local(given).n_rows == N
+    mixed = {"bank": bank.reset_index(drop=True), "shop": pl.DataFrame(shop), "port": pa.table({"x": range(N)})}
+    assert wl.Federation.local(mixed).n_rows == N
+
+
 def test_without_ids_rows_must_correspond() -> None:
     fed = wl.Federation.local({"bank": ALL[BANK[1:]], "shop": ALL[SHOP[1:]]})
     assert fed.ids is None

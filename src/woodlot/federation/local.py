@@ -83,8 +83,8 @@ class Federation:
         tables : mapping of str to table
             Each party's table: pandas, polars, Arrow, or anything with the Arrow interface.
         id : str, optional
-            Column that identifies a row at every party. Without it the tables must have the same rows in the same
-            order.
+            Column that identifies a row at every party; in a pandas frame it may be the index, if the index has this
+            name. Without it the tables must have the same rows in the same order, and pandas frames equal indexes.
         join : {"inner", "outer"}
             Keep the rows that all parties have, or every row of any party. With "outer" a row that a party lacks
             follows both branches at that party's nodes; it is for prediction only.

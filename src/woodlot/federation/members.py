@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.alignment import align_rows
 from woodlot.data.ids import canonical_ids
+from woodlot.data.indexes import index_as_column, require_equal_indexes
 from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values
 from woodlot.exceptions import DataError
@@ -57,6 +58,7 @@ def aligned_members(
     sealed_predictions: bool | Sequence[str],
 ) -> tuple[dict[str, Member], NDArray[Any] | None]:
     """Parties with different columns of the same rows, and the rows' ids; parameters as for `Federation.local`."""
+    tables = {name: index_as_column(data, id) for name, data in tables.items()}
     sharing = _named_parties(tables, shares_model, "shares_model")
     sealing = _named_parties(tables, sealed_predictions, "sealed_predictions")
     read = {name: _read_named(data, name, id) for name, data in tables.items()}
@@ -67,6 +69,8 @@ def aligned_members(
             f"tables have different numbers of rows: { {p: t.n_rows for p, t in read.items()} }; "
             "name the id column with id=... so that rows can be aligned"
         )
+    if rows is None:
+        require_equal_indexes(tables)
     members = {}
     for name, table in read.items():
         own = None if rows is None else rows[name]
@@ -79,6 +83,7 @@ def row_members(
     tables: Mapping[str, Any], id: str | None
 ) -> tuple[dict[str, Member], dict[str, Callable[[], list[bytes]]]]:
     """Clients with different rows of the same columns, and what reads the ids of their rows, where there are any."""
+    tables = {name: index_as_column(data, id) for name, data in tables.items()}
     members = {
         name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()
     }
