@@ -91,6 +91,20 @@ def test_rows_too_few_for_any_leaf() -> None:
     np.testing.assert_allclose(whole, 1.0)  # the mean of all
 
 
+@pytest.mark.parametrize("kind", [wl.CollaborativeForestClassifier, wl.LocalForestsClassifier])
+def test_one_class_per_client_is_constant_and_says_so(kind: Any) -> None:
+    table = frame().assign(outcome=np.repeat([0, 1, 2], 10))
+    table["age"] = table["outcome"] + table["age"] / 1000  # one split would tell them apart
+    clients = {f"client-{k}": rows for k, rows in table.groupby("outcome")}
+    words = r"no tree has a split.*every client's rows are of one class.*HorizontalForestClassifier"
+    with pytest.warns(UserWarning, match=words):
+        model = fit(kind, clients)
+    X = table[["age", "income"]]
+    assert len(np.unique(model.predict_proba(X), axis=0)) == 1
+    remedy = fit(wl.HorizontalForestClassifier, clients, max_features=None)
+    assert remedy.score(X, table["outcome"]) > 0.9
+
+
 @pytest.mark.parametrize("n_clients", [1, 2])
 def test_secure_sums_need_three_clients(n_clients: int) -> None:
     X, y = frame()[["age", "income"]], frame()["outcome"]

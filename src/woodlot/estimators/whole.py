@@ -34,6 +34,7 @@ from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
+from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.horizontal import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
@@ -121,6 +122,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             with progress_bar(self.verbose, "growing trees") as show:
                 self._keep(plan, *federation.train(plan, y, settings=settings_of(self), on_progress=show))
             self._remember(plan, federation, {}, y)
+            self._warn_if_constant(plan, "found none: their rows may be of one class, or too few for min_samples_leaf")
         else:
             self._grow(federation, federation.read_targets(y, self._task), y, seed)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
@@ -144,6 +146,20 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
                 "learnt nothing; lower min_leaf_rows or min_samples_leaf, or have fewer clients with more rows",
                 UserWarning,
                 stacklevel=5,
+            )
+        elif all(np.ptp(target.numbers) == 0 for target in targets.values() if len(target.numbers)):
+            self._warn_if_constant(plan, "every client's rows are of one class")
+
+    def _warn_if_constant(self, plan: HorizontalPlan, reason: str) -> None:
+        """Warn where clients that look for splits in their own rows find none, though there are several classes."""
+        forest = self.forest_.coordinator
+        searched_alone = isinstance(plan, CollaborativePlan | LocalPlan)
+        if searched_alone and len(forest.classes) > 1 and forest.structure.n_nodes == forest.structure.n_trees:
+            warnings.warn(
+                "no tree has a split, so the model gives every row the same answer: clients look for splits in their "
+                f"own rows, and {reason}; use HorizontalForestClassifier, which finds splits in sums over all clients",
+                UserWarning,
+                stacklevel=6,
             )
 
     def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
