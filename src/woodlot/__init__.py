@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from woodlot.estimators.loading import load
     from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
     from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
+    from woodlot.estimators.seen_rows import TrainingRowsWarning
     from woodlot.federation import Federation
     from woodlot.plots import plot_cost, plot_importance, plot_oob_curve, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -50,6 +51,7 @@ _HOMES = {
     "LocalForestsRegressor": "woodlot.estimators.horizontal",
     "RevocableForestClassifier": "woodlot.estimators.revocable",
     "RevocableForestRegressor": "woodlot.estimators.revocable",
+    "TrainingRowsWarning": "woodlot.estimators.seen_rows",
     "UncertainPredictionWarning": "woodlot.estimators.forest",
     "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",
@@ -78,6 +80,7 @@ __all__ = [
     "LocalForestsRegressor",
     "RevocableForestClassifier",
     "RevocableForestRegressor",
+    "TrainingRowsWarning",
     "UncertainPredictionWarning",
     "connect",
     "load",

@@ -225,11 +225,14 @@ class FederatedForest(ColumnsModel):
             if sample_weight is not None:
                 raise DataError("weights of rows are not known outside their party; score without sample_weight")
             route: Route = "sealed" if sealed else "one-round"
-            return X.score(self.forest_, self._origin.label_column(y), self._vote, None, route)
-        labels = self._origin.labels_of(X, y)
-        if isinstance(X, Federation) and isinstance(sample_weight, str):
-            sample_weight = X.weight_values(sample_weight)
-        return self._score_outputs(self._outputs(X, None, "decisions", sealed)[0], labels, sample_weight)
+            score = X.score(self.forest_, self._origin.label_column(y), self._vote, None, route)
+        else:
+            labels = self._origin.labels_of(X, y)
+            if isinstance(X, Federation) and isinstance(sample_weight, str):
+                sample_weight = X.weight_values(sample_weight)
+            score = self._score_outputs(self._outputs(X, None, "decisions", sealed)[0], labels, sample_weight)
+        self._seen.warn(X, "score held-out rows, or fit with oob_score=True and read oob_score_")
+        return score
 
     # --- what is known about the forest ---
 

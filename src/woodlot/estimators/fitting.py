@@ -14,6 +14,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.estimators.dealing import deal_columns
 from woodlot.estimators.origin import Origin, find_labels, fitting
+from woodlot.estimators.seen_rows import SeenRows
 from woodlot.estimators.tables import check_table
 from woodlot.federation import Federation, Labels
 from woodlot.protocols.vertical.target import Target
@@ -25,6 +26,7 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
     """A model over columns that lie at different parties."""
 
     _origin: Origin
+    _seen: SeenRows = SeenRows()
     parties: int | Mapping[str, Sequence[Any]]
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -56,6 +58,7 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         target = self._make_target(y, check_weights(sample_weight, y))
         dealing = deal_columns(table, self.parties)
         self._origin = Origin(table.names, dealing, None, self._improved)
+        self._seen = SeenRows()
         self._learn(Federation.dealt(table, dealing), Labels(next(iter(dealing)), target=target))
 
     def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
@@ -64,6 +67,7 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
             labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
         self._origin = Origin((), None, y, self._improved, sample_weight)
         self._learn(federation, labels)
+        self._seen = SeenRows(federation)
 
     @property
     def _improved(self) -> str:

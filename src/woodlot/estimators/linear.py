@@ -127,11 +127,14 @@ class FederatedLinear(ColumnsModel):
         if isinstance(X, ConnectedFederation):
             if sample_weight is not None:
                 raise DataError("weights of rows are not known outside their party; score without sample_weight")
-            return X.score_linear(self.linear_, self._origin.label_column(y))
-        labels = self._origin.labels_of(X, y)
-        if isinstance(X, Federation) and isinstance(sample_weight, str):
-            sample_weight = X.weight_values(sample_weight)
-        return self._judge(self._scores(X)[0], labels, sample_weight)
+            score = X.score_linear(self.linear_, self._origin.label_column(y))
+        else:
+            labels = self._origin.labels_of(X, y)
+            if isinstance(X, Federation) and isinstance(sample_weight, str):
+                sample_weight = X.weight_values(sample_weight)
+            score = self._judge(self._scores(X)[0], labels, sample_weight)
+        self._seen.warn(X, "score held-out rows")
+        return score
 
     # --- what is known about the model ---
 
