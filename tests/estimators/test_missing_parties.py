@@ -120,3 +120,31 @@ def test_regression_and_votes_without_a_party() -> None:
     with pytest.warns(wl.UncertainPredictionWarning):
         proba = votes.predict_proba(alone)
     np.testing.assert_allclose(proba, both_branches(whole(votes), ALL, known, "majority"), rtol=1e-9)
+
+
+# --- a wrong name is not a missing party ---
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("shpo", "did you mean 'shop'"), ("Shop", "did you mean 'shop'"), ("telco", "leave it out")]
+)
+@pytest.mark.parametrize("method", ["one-round", "classical", "sealed"])
+def test_a_mistyped_party_is_an_error(name: str, hint: str, method: Any, fitted: wl.FederatedForestClassifier) -> None:
+    mistyped = wl.Federation.local({"bank": ALL[BANK], name: ALL[SHOP]}, id="id")
+    how: dict[str, Any] = {"sealed": True} if method == "sealed" else {"method": method}
+    with pytest.raises(DataError, match=f"'{name}' is not a party of this model.*'bank', 'shop'; {hint}"):
+        fitted.predict(mistyped, **how)
+    with pytest.raises(DataError, match=hint):
+        fitted.score(mistyped, "bank.default")
+
+
+def test_a_mistyped_party_of_a_linear_model_is_an_error() -> None:
+    model = wl.FederatedLogisticRegression(max_iter=5).fit(federation(), y="bank.default")
+    mistyped = wl.Federation.local({"bank": ALL[BANK], "shpo": ALL[SHOP]}, id="id")
+    with pytest.raises(DataError, match=r"'shpo' is not a party of this model.*did you mean 'shop'"):
+        model.predict(mistyped)
+
+
+def test_parties_that_the_model_does_not_need_may_be_there(fitted: wl.FederatedForestClassifier) -> None:
+    more = wl.Federation.local({"bank": ALL[BANK], "shop": ALL[SHOP], "port": ALL[["id", "weight"]]}, id="id")
+    np.testing.assert_array_equal(fitted.predict(more), fitted.predict(federation()))

@@ -217,6 +217,15 @@ def test_models_are_kept_without_keys_and_revoked_with_their_data(fitted: Fitted
         assert parts_of(again.forest_) == parts_of(fresh.forest_)
 
 
+def test_an_encrypted_request_names_every_party(fitted: Fitted) -> None:
+    model, _, test = fitted
+    renamed = test.with_members({name.replace("shop", "shpo"): member for name, member in test.members.items()})
+    with pytest.raises(DataError, match=r"'shpo' is not a party of this model.*did you mean 'shop'"):
+        model.predict_encrypted(renamed)
+    with pytest.raises(DataError, match=r"needs the columns of every party; \['shop'\] are not here"):
+        model.predict_encrypted(test.without("shop"))
+
+
 def test_bad_rows_are_refused() -> None:
     X, y = table(3)
     model = wl.RevocableForestRegressor(3, max_depth=2, random_state=0, encryption=KEYS, parties=DEALING).fit(X, y)

@@ -6,7 +6,6 @@ Nothing heavy is imported before a table is read, so that a command line can che
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import stat
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from woodlot.data.extras import need
-from woodlot.data.wording import quoted
+from woodlot.data.wording import nearest, quoted
 from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -385,8 +384,8 @@ def _hint(name: str, names: Sequence[str]) -> str:
         return "is the first line of the file the names of the columns?"
     if len(names) == 1 and (separator := re.search(r"[;\t|]", names[0])):
         return f"cells must be separated by commas, not by {separator[0]!r}"
-    near = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"it has {quoted(names)}"
+    near = nearest(name, names)
+    return f"did you mean {near!r}?" if near else f"it has {quoted(names)}"
 
 
 def _words_of_database(error: Exception) -> str:

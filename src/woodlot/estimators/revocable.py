@@ -23,6 +23,7 @@ from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_togeth
 from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.federation.members import refuse_strangers
 from woodlot.federation.revocable import (
     Encryption,
     RevocableGrown,
@@ -268,6 +269,11 @@ class RevocableForest(FederatedForest):
         parties = self.forest_.coordinator.parties
         names = [(p, c) for p in parties if p in self.forest_.parts for c in self.forest_.parts[p].names]
         if isinstance(X, Federation):
+            needed = [p for p in parties if p in self.forest_.parts]
+            refuse_strangers(X.parties, parties, needed)
+            absent = [p for p in needed if p not in X.parties]
+            if absent:
+                raise DataError(f"an encrypted request needs the columns of every party; {absent} are not here")
             federation, _ = as_numbers(X, self.forest_.categories)
             tables = federation.members
             return np.column_stack([check_values(p, c, tables[p].table) for p, c in names]).astype(np.float64)

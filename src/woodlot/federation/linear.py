@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Labels
 from woodlot.federation.local import Federation
+from woodlot.federation.members import refuse_strangers
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix
 from woodlot.protocols.linear.party import LinearParty
@@ -77,6 +78,7 @@ def predict_here(federation: Federation, model: FittedLinear) -> tuple[tuple[Mat
             f"none of the parties {list(federation.parties)} has a part of this model; "
             f"its parties are {list(model.coordinator.asked)}"
         )
+    refuse_strangers(federation.parties, model.coordinator.parties, model.coordinator.asked)
     ledger = Ledger()
     handlers = {
         name: LinearParty(

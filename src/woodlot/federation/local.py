@@ -16,7 +16,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
-from woodlot.federation.members import Member, aligned_members, party_name, row_members
+from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
 from woodlot.protocols.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.messages.base import Message, Progress
 from woodlot.protocols.messages.vertical import Wire
@@ -373,6 +373,7 @@ class Federation:
                 "Found array with 0 sample(s) while a minimum of 1 is required: there are no rows to predict"
             )
         grown, present = forest.coordinator, self.present(forest)
+        refuse_strangers(self.parties, grown.parties, splitting_parties(grown))
         if method == "classical":
             protocol = predict_node_by_node(grown, present, self.n_rows, vote)
         elif method == "sealed":

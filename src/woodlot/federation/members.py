@@ -16,6 +16,7 @@ from woodlot.data.ids import canonical_ids
 from woodlot.data.indexes import index_as_column, require_equal_indexes
 from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values
+from woodlot.data.wording import nearest, quoted
 from woodlot.exceptions import DataError
 
 
@@ -48,6 +49,25 @@ def party_name(name: object) -> str:
     if not isinstance(name, str) or not name or "." in name or name == "coordinator":
         raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
     return str(name)
+
+
+def refuse_strangers(here: Sequence[str], parties: Sequence[str], needed: Sequence[str]) -> None:
+    """Refuse to predict with a party that is not of the model while one of the model's is absent: a name is wrong.
+
+    Otherwise the model would answer without the absent party, as if it were offline.
+    """
+    absent = [party for party in needed if party not in here]
+    for stranger in here if absent else ():
+        if stranger not in parties:
+            near = nearest(stranger, absent)
+            raise DataError(
+                f"{stranger!r} is not a party of this model, whose parties are {quoted(parties)}; "
+                + (
+                    f"did you mean {near!r}?"
+                    if near
+                    else f"leave it out, or rename it if it is one of {quoted(absent)}"
+                )
+            )
 
 
 def aligned_members(

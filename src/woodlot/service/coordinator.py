@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from woodlot.data.whole_files import finish_writing
+from woodlot.data.wording import nearest
 from woodlot.exceptions import (
     DataError,
     IdentityError,
@@ -202,7 +203,12 @@ class Coordinator:
         here = self.joined()
         strangers = [party for party in order.parties if party not in here]
         if strangers:
-            raise DataError(f"{', '.join(strangers)} never joined this federation; `woodlot parties` shows who did")
+            near = nearest(strangers[0], sorted(here))
+            raise DataError(
+                f"{', '.join(strangers)} never joined this federation; "
+                + (f"did you mean {near!r}? " if near else "")
+                + "`woodlot parties` shows who did"
+            )
         KINDS[type(order)].check(self.store, order)
         if isinstance(order, ScoreOrder):
             self.scorings.check_room(user)
