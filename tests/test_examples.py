@@ -113,8 +113,11 @@ def test_the_hospitals_grow_both_forests_and_stay_within_their_budgets(hospitals
     shutil.copy(THREE / "hospital.toml", config)
     done = CliRunner().invoke(app, ["budget", "show", str(config), "--json"])
     (patients,) = json.loads(done.stdout)["tables"]
-    assert patients["epsilon"] == pytest.approx(2.0)
-    assert "at most 89% sure" in patients["meaning"]
+    labels, rows = patients["accounts"]
+    assert labels["epsilon"] == pytest.approx(2.0)
+    assert "at most 89% sure" in labels["meaning"]
+    assert "1 training and 1 other job have used this table" in labels["uncovered"]
+    assert "2 trainings and 1 other job have used this table" in rows["uncovered"]
     assert "at most 89%\nsure" in (THREE / "README.md").read_text(encoding="utf-8")
 
 

@@ -77,7 +77,10 @@ def test_train_show_export_and_predict(world: World, tmp_path: Path) -> None:
 def test_private_training_and_the_budget(world: World) -> None:
     config = write_toml(world.root / "bern" / "party.toml", {"coordinator": world.address, **world.settings["bern"]})
     (before,) = told("budget", "show", config)["tables"]
-    assert (before["table"], before["epsilon"], before["budget"], before["releases"]) == (TABLE, 0.0, 4.0, [])
+    assert before["table"] == TABLE
+    for account, unit in zip(before["accounts"], ("labels", "rows"), strict=True):
+        assert (account["unit"], account["epsilon"], account["budget"], account["releases"]) == (unit, 0.0, 4.0, [])
+        assert account["meaning"] == "no differentially private release is charged to this account"
     forest = {
         "kind": "extra-trees",
         "n_estimators": 3,
@@ -91,10 +94,15 @@ def test_private_training_and_the_budget(world: World) -> None:
     shown = run("models", "show", trained["model"], "--job", world.root / "job.toml").stdout
     assert re.search(r"privacy +the label of one row: an attacker who is 50% sure becomes at most 89% sure", shown)
     (after,) = told("budget", "show", config)["tables"]
-    assert after["epsilon"] == pytest.approx(2.0)
-    assert after["meaning"] == "an attacker who is 50% sure becomes at most 89% sure"
-    (release,) = after["releases"]
+    labels, rows = after["accounts"]
+    assert labels["epsilon"] == pytest.approx(2.0)
+    assert labels["meaning"] == (
+        "of the label of one row, by the charged releases alone: an attacker who is 50% sure becomes at most 89% sure"
+    )
+    (release,) = labels["releases"]
     assert release["mechanism"] == "permanent randomised response, one-bit"
+    assert rows["epsilon"] == 0.0
+    assert {"job": trained["model"], "kind": "train-rows", "units": ["rows"]} in after["uses"]
     shown = run("budget", "show", config, "--releases").stdout
     assert re.search(r"spent +epsilon 2 *\n", shown)
     assert re.search(r"budget +epsilon 4 *\n", shown)
@@ -103,6 +111,26 @@ def test_private_training_and_the_budget(world: World) -> None:
     failed = run("train", job_file(world, forest))
     assert failed.exit_code == 1
     assert "privacy budget does not allow it" in failed.stderr
+
+
+def test_a_table_that_was_used_without_privacy_is_not_said_to_be_safe(world: World) -> None:
+    """Epsilon 0 would read as "nothing can be learnt", of a table that two ordinary trainings have learnt from."""
+    config = write_toml(world.root / "chur" / "party.toml", {"coordinator": world.address, **world.settings["chur"]})
+    (before,) = told("budget", "show", config)["tables"]
+    for _ in range(2):
+        told("train", job_file(world, {"kind": "local", "n_estimators": 2}))
+    (after,) = told("budget", "show", config)["tables"]
+    assert len(after["uses"]) == len(before["uses"]) + 2
+    for account in after["accounts"]:
+        assert re.search(r"\d+ trainings .*have used this table without", account["uncovered"])
+        assert (
+            f"no epsilon bounds what is learnt of {'one row' if account['unit'] == 'rows' else 'the label'}"
+            in (account["uncovered"])
+        )
+    shown = run("budget", "show", config, "--releases").stdout
+    assert "50% sure becomes at most 50% sure" not in shown
+    assert "trainings" in " ".join(shown.split()).partition("not covered")[2]
+    assert after["uses"][-1]["job"][:8] in shown
 
 
 @pytest.mark.parametrize(

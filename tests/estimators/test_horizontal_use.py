@@ -323,7 +323,7 @@ def test_clients_in_process_pay_from_the_purses_they_are_given(tmp_path: Path) -
         with pytest.raises(PolicyError, match="privacy budget"):
             wl.FederatedExtraTreesClassifier(3, privacy=wl.LocalDP(epsilon=1.5), **options).fit(federation, y="y")
         with file.transaction() as ledger:
-            assert ledger.spent("bern", "patients") == pytest.approx(2.0)
+            assert ledger.spent("bern", "patients", "labels") == pytest.approx(2.0)
     with pytest.raises(DataError, match="no clients of this federation"):
         federation.use_purses({"zug": LedgerPurse("zug")})
 
@@ -344,7 +344,7 @@ def test_every_training_of_a_federation_draws_and_pays_its_own_noise(tmp_path: P
             )
             told.append(model.fit(federation, "y").predict_proba(rows))
             with file.transaction() as ledger:
-                assert ledger.spent("a", "") == pytest.approx(spent)
+                assert ledger.spent("a", "", "rows") == pytest.approx(spent)
                 assert all(charge.answer is None for charge in ledger.charges("a", ""))
         assert not np.array_equal(told[0], told[1])
         with pytest.raises(PolicyError, match="privacy budget"):

@@ -13,7 +13,9 @@ def main() -> None:
     path, count = sys.argv[1:]
     with LedgerFile(path) as file:
         for number in range(int(count)):
-            charge = Charge(release=f"r{number}", mechanism="noise", spend=Spend(0.01), answer=os.urandom(8))
+            charge = Charge(
+                unit="rows", release=f"r{number}", mechanism="noise", spend=Spend(0.01), answer=os.urandom(8)
+            )
             with file.transaction() as ledger:
                 recorded = ledger.charge("bank", "loans", Budget(1.0), charge)
             sent = (recorded.answer or b"").hex()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
 from woodlot.foundation.database import Database
 from woodlot.privacy.accounting import Spend, total_epsilon
-from woodlot.privacy.budget import Budget, Charge, Ledger, LedgerFile
+from woodlot.privacy.budget import Budget, Budgets, Charge, Ledger, LedgerFile, Use
 from woodlot.privacy.label_code import LabelCode
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.randomised_response import RandomisedResponse
@@ -28,7 +29,7 @@ HERE = Path(__file__).parent
 
 
 def release(name: str, epsilon: float = 0.1, count: int = 1, answer: bytes | None = None) -> Charge:
-    return Charge(release=name, mechanism="noise", spend=Spend(epsilon, count), answer=answer)
+    return Charge(unit="rows", release=name, mechanism="noise", spend=Spend(epsilon, count), answer=answer)
 
 
 def charge(file: LedgerFile, one: Charge, budget: Budget, dataset: str = "loans") -> Charge:
@@ -40,10 +41,10 @@ def test_ten_tenths_fit_and_no_eleventh(tmp_path: Path) -> None:
     with LedgerFile(tmp_path / "ledger") as file:
         for number in range(10):
             charge(file, release(f"r{number}"), Budget(1.0))
-        with pytest.raises(PolicyError, match=r"of epsilon 1 .* 1 is spent, .* 1\.1; nothing was released"):
+        with pytest.raises(PolicyError, match=r"of epsilon 1 .* 1 is spent, .* 1\.1; the request is refused"):
             charge(file, release("r10"), Budget(1.0))
         with file.transaction() as ledger:
-            assert ledger.spent("bank", "loans") == pytest.approx(1.0)
+            assert ledger.spent("bank", "loans", "rows") == pytest.approx(1.0)
             assert [one.release for one in ledger.charges("bank", "loans")] == [f"r{number}" for number in range(10)]
             assert ledger.accounts() == [("bank", "loans")]
         with pytest.raises(PolicyError):  # what is left is nothing, however little is asked
@@ -61,10 +62,10 @@ def test_a_purse_pays_once_from_a_file_or_in_memory(tmp_path: Path) -> None:
                 purse.check(release("s", 0.4), release("t", 0.4))
             with pytest.raises(PolicyError):
                 purse.charge(release("s", 0.6))
-            assert total_epsilon(purse.spends()) == pytest.approx(0.6)
+            assert total_epsilon(purse.spends("rows")) == pytest.approx(0.6)
         assert LedgerPurse("bank", "loans", file=file).charge(release("s", 40.0)).spend == Spend(40.0)
         with file.transaction() as ledger:
-            assert ledger.spent("bank", "loans") == pytest.approx(40.6)
+            assert ledger.spent("bank", "loans", "rows") == pytest.approx(40.6)
 
 
 def test_accounts_are_apart(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_accounts_are_apart(tmp_path: Path) -> None:
         with file.transaction() as ledger:
             ledger.charge("shop", "loans", Budget(1.0), release("r", 1.0))
             assert ledger.accounts() == [("bank", "cards"), ("bank", "loans"), ("shop", "loans")]
-            assert ledger.spent("shop", "cards") == 0
+            assert ledger.spent("shop", "cards", "rows") == 0
 
 
 def test_same_release_is_charged_once_and_keeps_its_first_answer(tmp_path: Path) -> None:
@@ -94,7 +95,12 @@ def test_permanent_response_is_charged_once_unless_the_secret_is_lost(tmp_path: 
     budget = Budget(response.epsilon())
 
     def train(secret: bytes) -> None:
-        one = Charge(release=response.release(secret, "loans"), mechanism="labels", spend=Spend(response.epsilon()))
+        one = Charge(
+            unit="labels",
+            release=response.release(secret, "loans"),
+            mechanism="labels",
+            spend=Spend(response.epsilon()),
+        )
         charge(file, one, budget)
 
     with LedgerFile(tmp_path / "ledger") as file:
@@ -109,20 +115,20 @@ def test_composed_budget_allows_more_and_still_ends(tmp_path: Path) -> None:
     with LedgerFile(tmp_path / "ledger") as file:
         charge(file, release("level 0", 0.01, 100), budget)  # 1.0 as a sum
         charge(file, release("level 1", 0.01, 300), budget)  # 4.0 as a sum, 0.85 composed
-        with pytest.raises(PolicyError, match="nothing was released"):
+        with pytest.raises(PolicyError, match="the request is refused"):
             charge(file, release("level 2", 0.01, 300), budget)
         with file.transaction() as ledger:
-            assert ledger.spent("bank", "loans", 1e-6) == pytest.approx(total_epsilon([Spend(0.01, 400)], 1e-6))
-            assert ledger.spent("bank", "loans") == pytest.approx(4.0)
+            assert ledger.spent("bank", "loans", "rows", 1e-6) == pytest.approx(total_epsilon([Spend(0.01, 400)], 1e-6))
+            assert ledger.spent("bank", "loans", "rows") == pytest.approx(4.0)
         with pytest.raises(PolicyError):
             charge(file, release("level 2", 0.01), Budget(1.0))
 
 
 def test_check_records_nothing(tmp_path: Path) -> None:
     with LedgerFile(tmp_path / "ledger") as file, file.transaction() as ledger:
-        ledger.check("bank", "loans", Budget(1.0), Spend(0.5), Spend(0.1, 5))
+        ledger.check("bank", "loans", Budget(1.0), release("a", 0.5), release("b", 0.1, 5))
         with pytest.raises(PolicyError):
-            ledger.check("bank", "loans", Budget(1.0), Spend(0.5), Spend(0.1, 6))
+            ledger.check("bank", "loans", Budget(1.0), release("a", 0.5), release("b", 0.1, 6))
         assert ledger.charges("bank", "loans") == []
 
 
@@ -146,7 +152,7 @@ def test_budget_is_never_exceeded(asked: list[tuple[int, float]]) -> None:
             granted.setdefault(name, epsilon)
         db.execute("COMMIT")
         assert math.fsum(granted.values()) <= 1.0 + 1e-9
-        assert ledger.spent("c", "d") == pytest.approx(math.fsum(granted.values()), abs=1e-9)
+        assert ledger.spent("c", "d", "rows") == pytest.approx(math.fsum(granted.values()), abs=1e-9)
     db.close()
 
 
@@ -158,7 +164,7 @@ def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) ->
         journal.job("job").append([entry])
     with closing(Database(path, JOURNAL_SCHEMA)) as database, database.connection() as db:
         ledger = Ledger(db)
-        assert ledger.spent("bank", "loans") == 0  # a journal without a ledger is one where nothing was spent
+        assert ledger.spent("bank", "loans", "rows") == 0  # a journal without a ledger is one where nothing was spent
         with pytest.raises(LocalProtocolError, match="transaction"):
             ledger.charge("bank", "loans", Budget(1.0), release("r"))
         for end in ("ROLLBACK", "COMMIT"):
@@ -166,7 +172,7 @@ def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) ->
             ledger.charge("bank", "loans", Budget(1.0), release("r"))
             db.execute("UPDATE jobs SET count = count WHERE job = 'job'")
             db.execute(end)
-            assert ledger.spent("bank", "loans") == pytest.approx(0.1 if end == "COMMIT" else 0)
+            assert ledger.spent("bank", "loans", "rows") == pytest.approx(0.1 if end == "COMMIT" else 0)
     with Journal(path, durable=True) as journal:
         journal.verify()
 
@@ -226,7 +232,7 @@ def test_killed_client_forgets_nothing_and_pays_nothing_twice(tmp_path: Path) ->
         with LedgerFile(path) as file, file.transaction() as ledger:
             recorded = {one.release: (one.answer or b"").hex() for one in ledger.charges("bank", "loans")}
             assert sent.items() <= recorded.items()
-            assert ledger.spent("bank", "loans") == pytest.approx(0.01 * len(recorded))
+            assert ledger.spent("bank", "loans", "rows") == pytest.approx(0.01 * len(recorded))
     assert 30 <= len(sent) <= 100
 
 
@@ -272,3 +278,52 @@ def test_bad_budgets_are_refused(epsilon: float, delta: float) -> None:
 def test_epsilons_beyond_counting_are_refused(tmp_path: Path) -> None:
     with LedgerFile(tmp_path / "ledger") as file, pytest.raises(PolicyError, match="too large"):
         charge(file, release("r", 1e9), Budget(1e12))
+
+
+def test_labels_and_rows_have_an_account_each(tmp_path: Path) -> None:
+    """The two are different promises: neither fills the other's budget, and no sum of them is told."""
+    limits = Budgets(labels=Budget(1.0), rows=Budget(0.5))
+    of_labels = [replace(release(f"labels {k}", 1.0), unit="labels") for k in range(2)]
+    with LedgerFile(tmp_path / "ledger") as file:
+        with file.transaction() as ledger:
+            ledger.charge("bank", "loans", limits, of_labels[0])
+            ledger.charge("bank", "loans", limits, release("rows", 0.5))
+        for one, words in ((of_labels[1], "of epsilon 1 for the labels"), (release("more"), "0.5 for the rows")):
+            with pytest.raises(PolicyError, match=words), file.transaction() as ledger:
+                ledger.charge("bank", "loans", limits, one)
+        with file.transaction() as ledger:
+            assert ledger.spent("bank", "loans", "labels") == pytest.approx(1.0)
+            assert ledger.spent("bank", "loans", "rows") == pytest.approx(0.5)
+            with pytest.raises(LocalProtocolError, match="other terms"):  # a release is of one account
+                ledger.charge("bank", "loans", limits, replace(of_labels[0], unit="rows"))
+
+
+def test_a_budget_of_one_account_leaves_the_other_unlimited(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file, file.transaction() as ledger:
+        limits = Budgets(labels=Budget(1.0))
+        ledger.charge("bank", "loans", limits, release("rows", 9.0))
+        ledger.check("bank", "loans", limits, release("more", 9.0), replace(release("l", 1.0), unit="labels"))
+
+
+def test_what_is_told_of_other_rows_of_the_same_query_costs_nothing_more(tmp_path: Path) -> None:
+    with LedgerFile(tmp_path / "ledger") as file:
+        charge(file, release("r", 1.0, answer=b"one part"), Budget(1.0))
+        kept = charge(file, release("s", 1.0, 0, answer=b"another"), Budget(1.0))
+        assert kept.answer == b"another"
+        with file.transaction() as ledger:
+            assert ledger.spent("bank", "loans", "rows") == 1.0
+            assert ledger.spent("bank", "loans", "rows", 1e-6) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_uses_without_privacy_are_kept_beside_the_charges(tmp_path: Path) -> None:
+    use = Use(job="a" * 32, kind="train", units=("labels", "rows"))
+    with LedgerFile(tmp_path / "ledger") as file:
+        for _ in range(2):
+            with file.transaction() as ledger:
+                ledger.note_use("bank", "loans", use)
+        with file.transaction() as ledger:
+            ledger.note_use("bank", "cards", Use(job="b" * 32, kind="predict-rows", units=("rows",)))
+            assert ledger.uses("bank", "loans") == [use]
+            assert ledger.uses("shop", "loans") == []
+            assert ledger.accounts() == [("bank", "cards"), ("bank", "loans")]
+            assert ledger.spent("bank", "loans", "rows") == 0

@@ -128,5 +128,5 @@ def test_private_leaves_tell_no_more_than_they_are_charged_for(epsilon: float) -
         counts = np.full((20_000, 1), count, np.int64)
         told = tell_noisy(counts, CountNoise(epsilon), purse, release=f"leaves {count}", job="job", queries=1)
         drawn.append(told.ravel())
-        assert [spend.epsilon for spend in purse.spends()] == [pytest.approx(epsilon)]
+        assert [spend.epsilon for spend in purse.spends("rows")] == [pytest.approx(epsilon)]
     assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon

@@ -531,5 +531,5 @@ def test_noise_in_the_leaves_is_paid_for_before_it_is_told() -> None:
                 grow(handlers, ordered)
         else:
             grow(handlers, ordered)
-        spent = [sum(spend.epsilon * spend.count for spend in purse.spends()) for purse in purses.values()]
+        spent = [sum(spend.epsilon * spend.count for spend in purse.spends("rows")) for purse in purses.values()]
         assert spent == pytest.approx([0.0 if refused else 4.0] * 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from msgspec import structs
 from wire_search import captured
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.privacy.accounting import Spend
+from woodlot.privacy.accounting import UNITS, Spend
 from woodlot.privacy.budget import Budget, Charge, LedgerFile
 from woodlot.privacy.budget import Ledger as BudgetLedger
 from woodlot.privacy.purse import LedgerPurse
@@ -140,6 +141,73 @@ def test_levels_in_several_answers_give_the_same_forest(monkeypatch: pytest.Monk
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("cells", [6, 18])
+def test_a_tree_in_several_answers_is_charged_once(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+    """The nodes of one tree and level have different rows, in however many messages they are asked about."""
+    ordered = plan(privacy=GlobalDP(query_epsilon=5.0), n_estimators=2, max_depth=3, min_samples_leaf=1)
+    asked: list[int] = []
+
+    class Counted:
+        def __init__(self, client: ExtraTreesClient) -> None:
+            self.client = client
+
+        def handle(self, message: Message) -> Message:
+            asked.extend([message.step] if isinstance(message, msg.CountSplits) else [])
+            return self.client.handle(message)
+
+    monkeypatch.setattr(coordinator, "CELLS_AT_ONCE", cells)
+    handlers = clients(ordered, 3)
+    grow(ordered, {name: Counted(client) for name, client in handlers.items()})  # type: ignore[arg-type]
+    assert len(asked) / 3 > len(set(asked)) > 1  # some levels were asked about in parts
+    for spends in spent(handlers):
+        assert sum(spend.count for spend in spends) == 2 * (len(set(asked)) * ordered.width(3) + 1)
+
+
+def test_labels_that_are_not_listed_stop_no_private_job(caplog: pytest.LogCaptureFixture) -> None:
+    """Only the client is told, in its own log: a refusal would tell everybody a fact about one row."""
+    frame, y = table()
+    odd = y.astype(object)
+    odd[:5] = "unheard of"
+    for privacy in (GlobalDP(epsilon=50.0), LocalDP(epsilon=5.0)):
+        ordered = plan(privacy=privacy)
+        handlers = clients(ordered, 3)
+        client = ExtraTreesClient(holdings("client-0", frame, Target.of_classes(odd.astype(str))), ordered)
+        grow(ordered, handlers | {"client-0": client})
+        assert "5 rows of client-0 have a label that is missing or not in the public list" in caplog.text
+        # the rows take no part under GlobalDP; under LocalDP their number is told, and they are there
+        assert client.table.n_rows == len(y) - (5 if isinstance(privacy, GlobalDP) else 0)
+        caplog.clear()
+    with pytest.raises(DataError, match="not in the public list"):  # without privacy an error helps
+        grow(
+            plan(),
+            clients(plan(), 3)
+            | {"client-0": ExtraTreesClient(holdings("client-0", frame, Target.of_classes(odd.astype(str))), plan())},
+        )
+
+
+def test_an_unlisted_label_is_told_as_one_class_at_every_training() -> None:
+    """The class follows from the id of the row, so a second training tells nothing new of it."""
+    frame, y = table()
+    odd = y.astype(object)
+    odd[:40] = "unheard of"
+    told = []
+    for _ in range(2):
+        client = ExtraTreesClient(
+            holdings("client-0", frame, Target.of_classes(odd.astype(str))), plan(privacy=LocalDP(epsilon=20.0))
+        )
+        client.handle(msg.DescribeColumns(task="classes", hide_rows=False))
+        client.handle(
+            horizontal.UseSchema(
+                names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0,
+                max_bins=None,
+            )
+        )  # fmt: skip
+        start, tokens = client._label_tokens()
+        told.append([tuple(tokens[a:b].tolist()) for a, b in pairwise(start[:41].tolist())])
+    assert told[0] == told[1]
+    assert len(set(told[0])) > 1  # not all the same class
+
+
 def test_before_trees_grow_labels_change_nothing_where_they_are_protected() -> None:
     ordered = plan(privacy=LocalDP(), classes=("A", *CLASSES))
     frame, y = table()
@@ -153,7 +221,7 @@ def test_before_trees_grow_labels_change_nothing_where_they_are_protected() -> N
 
 
 def spent(handlers: Mapping[str, Any]) -> list[list[Spend]]:
-    return [handler._own.purse.spends() for handler in handlers.values()]
+    return [[s for unit in UNITS for s in handler._own.purse.spends(unit)] for handler in handlers.values()]
 
 
 def test_randomised_labels_are_charged_once_and_for_ever() -> None:
@@ -255,7 +323,11 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_told() -> None
 @pytest.mark.parametrize("privacy", [GlobalDP(epsilon=4.0), LocalDP(epsilon=4.0)], ids=["global", "local"])
 @pytest.mark.parametrize("budget", [4.5, 5.1])
 def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: float, tmp_path: Path) -> None:
-    """Either alone is within the budget of 4.5, and none is told; what was paid for quantiles is not counted twice."""
+    """Either alone is within the budget of 4.5, and none is told; what was paid for quantiles is not counted twice.
+
+    Randomised labels have an account of their own: quantiles, which are of rows, do not fill it.
+    """
+    enough = budget > 5 or isinstance(privacy, LocalDP)
     ordered = plan(privacy=privacy, ranges="private-quantiles", quantile_epsilon=1.0, sums="plain", n_estimators=1)
     journal = Journal(tmp_path / "journal", durable=False)
 
@@ -283,15 +355,17 @@ def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: floa
     for message in ready:
         assert not isinstance(ask(message, "first"), Refusal)
     told = ask(msg.TellQuantiles(), "first")
-    assert isinstance(told, msg.QuantilesTold if budget > 5 else Refusal)
-    if budget < 5 and isinstance(privacy, GlobalDP):  # whichever question comes first
+    assert isinstance(told, msg.QuantilesTold if enough else Refusal)
+    if not enough:  # whichever question comes first
         for message in ready:
             ask(message, "other")
         assert isinstance(ask(counting, "other"), Refusal)
-    if budget > 5:
+    if enough:
         assert isinstance(ask(counting, "first"), secure_sum.PlainVector)
     charges = journal.job("first").consult(lambda db: BudgetLedger(db).charges("a", "table"))
-    assert len(charges) == (2 if budget > 5 else 0)
+    assert [c.unit for c in charges] == (
+        [] if not enough else ["rows", "rows" if isinstance(privacy, GlobalDP) else "labels"]
+    )
     journal.close()
 
 
@@ -312,14 +386,14 @@ def test_a_budget_that_is_spent_meanwhile_stops_the_forest_in_the_middle() -> No
             if isinstance(message, msg.CountSplits):
                 self.levels += 1
                 if self.levels == 3:
-                    left = ordered.queries(3) - sum(spend.count for spend in purse.spends())
-                    purse.charge(Charge(release="other", mechanism="other", spend=Spend(1.0, left)))
+                    left = ordered.queries(3) - sum(spend.count for spend in purse.spends("rows"))
+                    purse.charge(Charge(unit="rows", release="other", mechanism="other", spend=Spend(1.0, left)))
             return client.handle(message)
 
     with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
         grow(ordered, handlers | {"client-0": Meanwhile()})
     assert client._step == 1  # as after the second level
-    assert sum(spend.count for spend in purse.spends()) == ordered.queries(3)
+    assert sum(spend.count for spend in purse.spends("rows")) == ordered.queries(3)
 
 
 def test_an_order_that_cannot_be_answered_costs_nothing() -> None:
@@ -336,14 +410,14 @@ def test_an_order_that_cannot_be_answered_costs_nothing() -> None:
             nonlocal refused
             order = getattr(message, "order", None)
             if order is not None:
-                before = self._client._own.purse.spends()
+                before = self._client._own.purse.spends("rows")
                 fewer = structs.replace(order, round=order.round + 100, clients=order.clients[:2])
                 others = structs.replace(order, clients=(*order.clients[:-1], "stranger"))
                 for wrong in (fewer, others):
                     with pytest.raises((RemoteProtocolError, PolicyError)):
                         self._client.handle(structs.replace(message, order=wrong))
                     refused += 1
-                assert self._client._own.purse.spends() == before
+                assert self._client._own.purse.spends("rows") == before
             reply = self._client.handle(message)
             if order is not None:
                 with pytest.raises(RemoteProtocolError):  # the same round once more, which would draw other noise
@@ -415,7 +489,7 @@ def test_no_more_noise_is_drawn_than_was_ordered(leaves_only: bool) -> None:
         client, questions = first_level(changed(ordered, sums="plain"))
         with pytest.raises(RemoteProtocolError, match="more than was ordered"):
             client.handle(questions)
-        assert client._own.purse.spends() == []  # type: ignore[union-attr]
+        assert client._own.purse.spends("rows") == []  # type: ignore[union-attr]
 
 
 # --- a coordinator that asks clients different things ---
@@ -489,7 +563,7 @@ def test_a_bound_does_not_have_noise_drawn_again_and_again() -> None:
                 client.handle(ask)
         else:
             assert isinstance(client.handle(ask), secure_sum.MaskedVector)
-        assert [spend.count for spend in client._own.purse.spends()] == [1]  # type: ignore[union-attr]
+        assert [spend.count for spend in client._own.purse.spends("rows")] == [1]  # type: ignore[union-attr]
 
 
 # --- what is refused ---

@@ -150,7 +150,7 @@ def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others()
         except (LocalProtocolError, RemoteProtocolError):
             answered = False
         assert answered == (first in (0, 2))
-    spends = made._purse.spends()  # type: ignore[attr-defined]
+    spends = made._purse.spends("rows")  # type: ignore[attr-defined]
     assert sum(spend.epsilon * spend.count for spend in spends) == pytest.approx(4 * 0.1)
 
 

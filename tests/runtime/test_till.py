@@ -11,7 +11,7 @@ import pytest
 
 from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
-from woodlot.privacy.budget import Budget, Charge, Ledger
+from woodlot.privacy.budget import Budget, Charge, Ledger, Use
 from woodlot.privacy.purse import Purse
 from woodlot.protocols.messages.base import Message, Refusal
 from woodlot.runtime import codec
@@ -38,7 +38,9 @@ class Noisy:
             return Answer(number=self.total)
         drawn = secrets.token_bytes(4)
         kept = self._purse.charge(
-            Charge(release=f"{self._job} {message.number}", mechanism="noise", spend=Spend(0.4), answer=drawn)
+            Charge(
+                unit="rows", release=f"{self._job} {message.number}", mechanism="noise", spend=Spend(0.4), answer=drawn
+            )
         )
         assert kept.answer is not None
         self.total += int.from_bytes(kept.answer, "big")
@@ -145,7 +147,11 @@ class Forgetful(Noisy):
         assert isinstance(message, Question)
         if self.drawn is None:
             paid = Charge(
-                release=f"{self._job} all", mechanism="noise", spend=Spend(0.4), answer=secrets.token_bytes(4)
+                unit="rows",
+                release=f"{self._job} all",
+                mechanism="noise",
+                spend=Spend(0.4),
+                answer=secrets.token_bytes(4),
             )
             self.drawn = int.from_bytes(self._purse.charge(paid).answer or b"", "big")
         if message.number < 0:
@@ -186,7 +192,7 @@ def test_the_end_of_a_job_drops_its_answers_and_keeps_its_charges(house: House) 
 
 
 def test_what_a_job_has_paid_is_not_asked_for_twice(house: House) -> None:
-    whole = Charge(release="all of it", mechanism="noise", spend=Spend(0.4, 2))
+    whole = Charge(unit="rows", release="all of it", mechanism="noise", spend=Spend(0.4, 2))
     purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
     purse.check(whole)
     house.ask(1)
@@ -194,7 +200,7 @@ def test_what_a_job_has_paid_is_not_asked_for_twice(house: House) -> None:
     with pytest.raises(PolicyError, match="privacy budget"):
         house.sessions.till(OTHER).purse("bank", "loans", Budget(1.0)).check(whole)
     with pytest.raises(LocalProtocolError, match="other terms"):
-        purse.charge(Charge(release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
+        purse.charge(Charge(unit="rows", release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
 
 
 class Planned(Noisy):
@@ -202,7 +208,7 @@ class Planned(Noisy):
 
     def handle(self, message: Message) -> Message:
         if self.total == 0:
-            self._purse.check(Charge(release=f"{self._job} all", mechanism="noise", spend=Spend(0.4, 2)))
+            self._purse.check(Charge(unit="rows", release=f"{self._job} all", mechanism="noise", spend=Spend(0.4, 2)))
         return super().handle(message)
 
 
@@ -226,15 +232,46 @@ def test_what_others_have_spent_since_does_not_keep_a_job_from_being_rebuilt(hou
 
 def test_one_message_may_release_the_same_twice(house: House) -> None:
     purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
-    first = purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.6), answer=b"first"))
-    again = purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.6), answer=b"second"))
+    first = purse.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.6), answer=b"first"))
+    again = purse.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.6), answer=b"second"))
     assert (first.answer, again.answer) == (b"first", b"first")
     with pytest.raises(PolicyError, match="privacy budget"):  # what waits counts as spent
-        purse.charge(Charge(release="s", mechanism="noise", spend=Spend(0.6)))
+        purse.charge(Charge(unit="rows", release="s", mechanism="noise", spend=Spend(0.6)))
     with pytest.raises(LocalProtocolError, match="other terms"):
-        purse.charge(Charge(release="r", mechanism="noise", spend=Spend(0.5)))
+        purse.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.5)))
 
 
 def test_a_party_without_a_journal_cannot_pay() -> None:
     with pytest.raises(LocalProtocolError, match="journal"):
         Sessions("bank", lambda job: Noisy(None, job)).till(JOB).purse("bank", "loans", None)  # type: ignore[arg-type]
+
+
+class Learning(Noisy):
+    """Learns from another table without differential privacy, and may refuse to."""
+
+    def __init__(self, house: House, job: str) -> None:
+        super().__init__(house.sessions.till(job).purse("bank", "loans", Budget(1.0)), job)
+        self._till = house.sessions.till(job)
+
+    def handle(self, message: Message) -> Message:
+        assert isinstance(message, Question)
+        self._till.note_use("bank", "cards", "train", ("labels", "rows"))
+        if message.number == 13:
+            raise RemoteProtocolError("not this one")
+        return Answer(number=message.number)
+
+
+def test_a_use_without_privacy_is_recorded_with_the_reply_and_once(house: House) -> None:
+    def uses() -> list[Use]:
+        return house.journal.job(JOB).consult(lambda db: Ledger(db).uses("bank", "cards"))
+
+    house.open = lambda job: Learning(house, job)  # type: ignore[method-assign]
+    house.restart()
+    assert "not this one" in str(refusal(house.ask(13, request=1)))
+    assert uses() == []  # nothing was told
+    for number in (2, 3):
+        house.ask(number)
+        house.restart()
+    house.ask(4)
+    assert uses() == [Use(job=JOB, kind="train", units=("labels", "rows"))]
+    assert house.charges() == []

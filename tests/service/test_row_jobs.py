@@ -12,7 +12,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hospitals import HOSPITALS, LABEL, PLAN, ROW_POLICY, TABLE, charges_of, extra_trees, hospitals, patients, rows_of
+from hospitals import (
+    HOSPITALS,
+    LABEL,
+    PLAN,
+    ROW_POLICY,
+    TABLE,
+    charges_of,
+    extra_trees,
+    hospitals,
+    patients,
+    rows_of,
+    uses_of,
+)
 from world import World, running
 
 import woodlot as wl
@@ -125,7 +137,7 @@ def test_every_method_can_be_allowed_by_its_name() -> None:
 
 
 def test_randomised_labels_are_paid_once_for_all_trainings(tmp_path: Path) -> None:
-    private = {"epsilon": 3.0, "required": True}
+    private = {"epsilon": 3.0, "required": "labels"}
     with running(hospitals(tmp_path, privacy=private)) as world, rows_of(world) as federation:
         first = extra_trees(wl.LocalDP(epsilon=2.0)).fit(federation, y=LABEL)
         second = extra_trees(wl.LocalDP(epsilon=2.0)).fit(federation, y=LABEL)
@@ -140,6 +152,8 @@ def test_randomised_labels_are_paid_once_for_all_trainings(tmp_path: Path) -> No
         for party in HOSPITALS:
             (charge,) = charges_of(world, party)
             assert charge.spend.epsilon == pytest.approx(2.0)
+            assert charge.unit == "labels"
+            assert [use.units for use in uses_of(world, party)] == [("rows",)] * 3  # their numbers were told
 
 
 def test_a_budget_that_runs_out_ends_the_job_before_anything_is_told(tmp_path: Path) -> None:
@@ -164,6 +178,19 @@ def test_a_budget_that_runs_out_in_the_middle_of_a_job(tmp_path: Path) -> None:
         assert federation.client.jobs()[0].phase == "adjust"
         for party in HOSPITALS:
             assert total_epsilon(c.spend for c in charges_of(world, party)) == pytest.approx(2.0)
+
+
+def test_a_label_that_is_missing_or_not_listed_does_not_name_its_party(tmp_path: Path) -> None:
+    """That the job fails at one party would tell a fact about one of its rows."""
+    odd = patients(2).to_pandas()
+    odd[LABEL] = odd[LABEL].astype(object)
+    odd.loc[:1, LABEL] = [None, "unheard of"]
+    tables = {"anna": patients(1), "bern": pa.Table.from_pandas(odd, preserve_index=False), "chur": patients(3)}
+    with running(hospitals(tmp_path, tables)) as world, rows_of(world) as federation:
+        model = extra_trees(wl.GlobalDP(epsilon=20.0)).fit(federation, y=LABEL)
+        assert list(model.classes_) == ["no", "yes"]
+        extra_trees(wl.LocalDP(epsilon=5.0)).fit(federation, y=LABEL)
+        assert "its labels or its table cannot be used" in failure(world)  # without privacy it may be said
 
 
 def test_values_beyond_what_was_declared_are_counted(world: World) -> None:
@@ -203,10 +230,11 @@ def test_what_the_policy_forbids_is_refused(world: World) -> None:
         ({"policy": {"train": ["alice"]}}, "does not train-rows: the setting protocols"),
         ({"policy": ROW_POLICY | {"min_rows": 61}}, "fewer rows than this party's policy asks for (min_rows = 61)"),
         ({"policy": ROW_POLICY | {"min_samples_leaf": 3}}, "train with min_samples_leaf=3 or more"),
-        ({"privacy": {"required": True}}, "differentially private trainings only"),
+        ({"privacy": {"required": True}}, "trainings only (required = true in the section [privacy]"),
+        ({"privacy": {"required": "labels"}}, 'trainings only (required = "labels" in the section [privacy]'),
         ({"policy": ROW_POLICY | {"methods": ["lossless"]}}, "allows lossless"),
     ],
-    ids=["protocols", "rows", "leaf", "private", "methods"],
+    ids=["protocols", "rows", "leaf", "private", "private labels", "methods"],
 )
 def test_a_stricter_party(world: World, settings: dict[str, Any], words: str) -> None:
     usual = world.settings["bern"]

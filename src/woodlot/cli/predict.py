@@ -88,6 +88,10 @@ def predict(
         str | None,
         typer.Option(metavar="[PARTY.]COLUMN", help="Labels with which their party scores the answers."),
     ] = None,
+    score_epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Tell scores with noise of this epsilon, charged to each party's budget."),
+    ] = None,
     party: PartiesOption = None,
     method: Annotated[
         Method, typer.Option(help="In one round for all trees, node by node, sealed, or encrypted.")
@@ -117,7 +121,8 @@ def predict(
     only if you say --out.
 
     With a forest over rows every party predicts its own rows, and finds the answers beside its ids in the same place;
-    --score COLUMN has each party score its own. You get the scores, and no answers.
+    --score COLUMN has each party score its own. You get the scores, and no answers. Parties that require differential
+    privacy tell scores with --score-epsilon only.
 
     With --method encrypted --rows FILE a forest with keys answers for rows of yours, which nobody else can read.
     They are encrypted only under a modulus that the forest's key service has signed. Say who that is, and who the
@@ -139,8 +144,12 @@ def predict(
                 return
             named = tables_of(forest, parse_tables(tables or []), party)
             if forest.layout == "rows":
-                _predict_rows(client, forest, named, access, out, deliver, score, detach=detach, as_json=as_json)
+                if out is not None or deliver is not None:
+                    raise answers_stay(forest.name or forest.model[:SHORT])
+                _predict_rows(client, forest, named, access, score, score_epsilon, detach=detach, as_json=as_json)
                 return
+            if score_epsilon is not None:
+                raise ConfigError("--score-epsilon is for forests over rows: over columns no score is private")
             rows_by = (align or AlignMethod.keyed_hash).value
             federation = ConnectedFederation(client, named, rows_by, join.value)
             if deliver is not None and deliver not in named:
@@ -194,9 +203,8 @@ def _predict_rows(
     forest: ModelFacts,
     tables: dict[str, str],
     access: Access,
-    out: Path | None,
-    deliver: str | None,
     score: str | None,
+    score_epsilon: float | None,
     *,
     detach: bool,
     as_json: bool,
@@ -204,9 +212,7 @@ def _predict_rows(
     """Every party predicts its own rows."""
     from woodlot.connected.rows import ConnectedRowFederation
 
-    if out is not None or deliver is not None:
-        raise answers_stay(forest.name or forest.model[:SHORT])
-    order = ConnectedRowFederation(client, tables).predict_rows_order(forest.model, score)
+    order = ConnectedRowFederation(client, tables).predict_rows_order(forest.model, score, score_epsilon)
     facts = client.submit(order)
     if detach:
         detached(facts, access, as_json=as_json)
@@ -236,9 +242,14 @@ def say_rows_predicted(client: Client, facts: JobFacts, access: Access, *, as_js
         show.facts_grid(
             {
                 "job": facts.job,
-                "rows": f"{facts.n_rows or 0:,}; {show.by_party(facts.rows, lambda n: f'{n:,}')}",
+                "rows": "not told"
+                if facts.n_rows is None
+                else f"{facts.n_rows:,}; {show.by_party(facts.rows, lambda n: f'{n:,}')}",
                 "score": "" if facts.score is None else f"{show.score(facts.score, classes)}, over all rows",
                 "scores": show.by_party(facts.scores, lambda value: show.score(value, classes)),
+                "noise": ""
+                if facts.score_epsilon is None
+                else f"epsilon {facts.score_epsilon:g} on rows and scores, charged to every party",
                 "answers": f"with each party, beside its ids: answers/{facts.job}.parquet in its state folder",
                 "time": show.duration((facts.ended or 0) - (facts.started or 0)),
             }

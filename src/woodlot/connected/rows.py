@@ -10,6 +10,7 @@ from woodlot.connected.federation import ConnectedFederation
 from woodlot.connected.models import model_of, whole_grown_forest
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
+from woodlot.privacy.accounting import check_epsilon
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.vertical.regrow import check_leaver
@@ -93,11 +94,17 @@ class ConnectedRowFederation(ConnectedFederation):
             model=model.model, leaver=leaver,
         )  # fmt: skip
 
-    def predict_rows_order(self, model: str, label: str | None = None) -> PredictRowsOrder:
+    def predict_rows_order(
+        self, model: str, label: str | None = None, score_epsilon: float | None = None
+    ) -> PredictRowsOrder:
         """An order to have every party predict its rows and keep the answers; with a label it scores them, too."""
         from woodlot.service.orders import PredictRowsOrder
 
-        return PredictRowsOrder(**self._parts(self.parties, label), model=model)
+        if score_epsilon is not None:
+            if label is None:
+                raise DataError("score_epsilon is for a score: name the column of the labels, too")
+            check_epsilon(score_epsilon)
+        return PredictRowsOrder(**self._parts(self.parties, label), model=model, score_epsilon=score_epsilon)
 
     # --- for the estimators ---
 
@@ -137,7 +144,7 @@ class ConnectedRowFederation(ConnectedFederation):
         done = self.client.finish(self.client.submit(self.revoke_rows_order(facts, plan, label, leaver, level)).job)
         return *whole_grown_forest(self.client.model(done.job)), self.client.receipt(done.job)
 
-    def predict_rows(self, model: str, label: str | None = None) -> JobFacts:
+    def predict_rows(self, model: str, label: str | None = None, *, score_epsilon: float | None = None) -> JobFacts:
         """Have every party predict its own rows and keep the answers beside its ids, under ``answers/JOB.parquet``.
 
         Parameters
@@ -146,10 +153,16 @@ class ConnectedRowFederation(ConnectedFederation):
             The model's id at the coordinator, such as ``model.forest_.model``.
         label : str, optional
             A column of every party's, with which it scores the answers.
+        score_epsilon : float, optional
+            Have numbers of rows and scores told with integer Laplace noise of this epsilon, which every party charges
+            to its privacy budget for rows. Parties that require differential privacy tell no other score. For classes
+            only.
 
         Returns
         -------
         JobFacts
-            Among others ``rows`` and ``scores`` by party, and for classes ``score``, the accuracy over all rows.
+            Among others ``rows`` and ``scores`` by party, and for classes ``score``, the accuracy over all rows. A
+            party that requires differential privacy tells its number of rows with a noisy score only.
         """
-        return self.client.finish(self.client.submit(self.predict_rows_order(model, label)).job)
+        order = self.predict_rows_order(model, label, score_epsilon)
+        return self.client.finish(self.client.submit(order).job)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import Any, Literal, get_args
 
 from woodlot.privacy._libraries import pld
 from woodlot.privacy.exact import float_up
@@ -15,6 +15,11 @@ from woodlot.privacy.exact import float_up
 _STEP = 1e-4
 _ROUNDING = 1e-6  # more than the arithmetic of the composition can be wrong by, in parts of the result
 _CERTAIN = 25.0
+
+Unit = Literal["labels", "rows"]
+"""What an epsilon is for: the label of one row, or a whole row. Epsilons of different units are never added."""
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Spend:
     epsilon : float
         Of one of them, without a delta.
     count : int
-        How many of them one row takes part in.
+        How many of them one row takes part in. 0 where none of the rows is in more than was charged before: the parts
+        of one query are told of different rows.
 
     """
 
@@ -35,8 +41,8 @@ class Spend:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ValueError(f"count must be a positive whole number, not {self.count!r}")
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 0:
+            raise ValueError(f"count must be a whole number from 0 on, not {self.count!r}")
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -78,7 +84,7 @@ def total_epsilon(spends: Iterable[Spend], delta: float = 0.0) -> float:
 
     """
     check_delta(delta)
-    spends = list(spends)
+    spends = [spend for spend in spends if spend.count]
     plain = plain_epsilon(spends)
     if delta == 0 or not spends:
         return plain

@@ -1,5 +1,11 @@
 """The record of what each client has spent of its privacy, kept on disk for ever.
 
+There are two accounts for each data set: what was released of the labels of rows, and what was released of whole rows.
+They are different promises, so they are recorded, shown and limited apart; no function here adds them.
+
+Beside the charges stand the *uses*: jobs that learnt from the data set without differential privacy. No epsilon bounds
+what they told, so a statement about the charges must come with them.
+
 A release is charged before it is sent, in the transaction that stores what is sent:
 
 ==============================  =================================================================================
@@ -31,7 +37,7 @@ from typing import Self
 
 from woodlot.exceptions import LocalProtocolError, PolicyError
 from woodlot.foundation.database import Database, Schema
-from woodlot.privacy.accounting import Spend, check_delta, check_epsilon, total_epsilon
+from woodlot.privacy.accounting import UNITS, Spend, Unit, check_delta, check_epsilon, total_epsilon
 from woodlot.privacy.exact import float_up
 
 UNIT = 10**12
@@ -45,20 +51,33 @@ CREATE TABLE IF NOT EXISTS budget_charges (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     client TEXT NOT NULL,
     dataset TEXT NOT NULL,
+    unit TEXT NOT NULL CHECK (unit IN ('labels', 'rows')),
     release TEXT NOT NULL,
     job TEXT NOT NULL,
     mechanism TEXT NOT NULL,
     epsilon INTEGER NOT NULL CHECK (epsilon > 0),
-    count INTEGER NOT NULL CHECK (count > 0),
+    count INTEGER NOT NULL CHECK (count >= 0),
     answer BLOB,
     UNIQUE (client, dataset, release)
+) STRICT
+"""
+
+_USES_TABLE = """
+CREATE TABLE IF NOT EXISTS budget_uses (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    client TEXT NOT NULL,
+    dataset TEXT NOT NULL,
+    job TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    units TEXT NOT NULL,
+    UNIQUE (client, dataset, job)
 ) STRICT
 """
 
 LEDGER = Schema(
     name="the privacy ledger",
     application=b"WBUD",
-    tables=(_TABLE,),
+    tables=(_TABLE, _USES_TABLE),
     damaged="Do not begin a new one for the same data: what was spent would be forgotten.",
     unusable="nothing may be released",
 )
@@ -67,7 +86,7 @@ LEDGER = Schema(
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a client lets be spent on one data set, in all.
+    """How much a client lets be spent on one account of a data set, in all.
 
     Attributes
     ----------
@@ -88,11 +107,52 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Budgets:
+    """A budget for each of the two accounts of a data set; None: any amount, which is recorded all the same.
+
+    Attributes
+    ----------
+    labels, rows : Budget or None
+        What may be spent on the labels of rows, and on whole rows.
+
+    """
+
+    labels: Budget | None = None
+    rows: Budget | None = None
+
+    def of(self, unit: Unit) -> Budget | None:
+        """Return the budget of one account."""
+        return self.labels if unit == "labels" else self.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """A job that learnt from a data set without differential privacy, in whole or in part.
+
+    Attributes
+    ----------
+    job : str
+        The job.
+    kind : str
+        What was ordered, such as "train".
+    units : tuple of {"labels", "rows"}
+        Of what no epsilon bounds what it told.
+
+    """
+
+    job: str
+    kind: str
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Charge:
     """One release.
 
     Attributes
     ----------
+    unit : {"labels", "rows"}
+        The account: what the epsilon is for.
     release : str
         Names what is released: the same question has the same name, another question another.
     mechanism : str
@@ -106,6 +166,7 @@ class Charge:
 
     """
 
+    unit: Unit
     release: str
     mechanism: str
     spend: Spend
@@ -126,15 +187,16 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def charge(self, client: str, dataset: str, budget: Budget | None, charge: Charge) -> Charge:
+    def charge(self, client: str, dataset: str, budget: Budget | Budgets | None, charge: Charge) -> Charge:
         """Charge a release, or refuse it and change nothing. Nothing may be sent before the transaction has ended.
 
         Parameters
         ----------
         client, dataset : str
             Whose budget it is, and for which data.
-        budget : Budget or None
-            What may be spent in all; None: any amount, which is recorded all the same.
+        budget : Budget, Budgets or None
+            What may be spent in all; one `Budget` is that of each account. None: any amount, which is recorded all the
+            same.
         charge : Charge
             The release.
 
@@ -157,15 +219,37 @@ class Ledger:
         before = self.earlier(client, dataset, charge)
         if before is not None:
             return before
-        self.check(client, dataset, budget, charge.spend)
+        self.check(client, dataset, budget, charge)
         epsilon, count = _units(charge.spend), charge.spend.count
         self._db.execute(_TABLE)
         self._db.execute(
-            "INSERT INTO budget_charges (client, dataset, release, job, mechanism, epsilon, count, answer) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (client, dataset, charge.release, charge.job, charge.mechanism, epsilon, count, charge.answer),
+            "INSERT INTO budget_charges (client, dataset, unit, release, job, mechanism, epsilon, count, answer) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (client, dataset, charge.unit, charge.release, charge.job, charge.mechanism, epsilon, count, charge.answer),
         )
         return charge
+
+    def note_use(self, client: str, dataset: str, use: Use) -> None:
+        """Record that a job learns from a data set without differential privacy; again, it changes nothing."""
+        if not self._db.in_transaction:
+            raise LocalProtocolError("a use belongs in the transaction that stores what is told: begin it first")
+        self._db.execute(_USES_TABLE)
+        self._db.execute(
+            "INSERT OR IGNORE INTO budget_uses (client, dataset, job, kind, units) VALUES (?, ?, ?, ?, ?)",
+            (client, dataset, use.job, use.kind, " ".join(use.units)),
+        )
+
+    def uses(self, client: str, dataset: str) -> list[Use]:
+        """Return the jobs that learnt from a data set without differential privacy, in order."""
+        if not self._exists("budget_uses"):
+            return []
+        rows = self._db.execute(
+            "SELECT job, kind, units FROM budget_uses WHERE client = ? AND dataset = ? ORDER BY position",
+            (client, dataset),
+        )
+        return [
+            Use(job=job, kind=kind, units=tuple(u for u in UNITS if u in units.split())) for job, kind, units in rows
+        ]
 
     def earlier(self, client: str, dataset: str, charge: Charge) -> Charge | None:
         """Return the record of the same release, if there is one; with other terms it is refused."""
@@ -173,7 +257,8 @@ class Ledger:
         if epsilon * count > _LARGEST:
             raise PolicyError(f"an epsilon of {charge.spend.epsilon:g} is too large to be charged: it protects nobody")
         before = self.find(client, dataset, charge.release)
-        if before is not None and (before.mechanism, before.spend) != (charge.mechanism, _recorded(epsilon, count)):
+        terms = (charge.unit, charge.mechanism, _recorded(epsilon, count))
+        if before is not None and (before.unit, before.mechanism, before.spend) != terms:
             raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
         return before
 
@@ -183,18 +268,25 @@ class Ledger:
             self._db.execute("UPDATE budget_charges SET answer = NULL WHERE instr(release, ?) = 1", (job,))
 
     def check(
-        self, client: str, dataset: str, budget: Budget | None, *spends: Spend, without_job: str | None = None
+        self,
+        client: str,
+        dataset: str,
+        budget: Budget | Budgets | None,
+        *charges: Charge,
+        without_job: str | None = None,
     ) -> None:
-        """Refuse what would exceed the budget, and record nothing: for a job that knows its costs beforehand.
+        """Refuse what would exceed the budget of an account, and record nothing.
+
+        For a job that knows its costs beforehand.
 
         Parameters
         ----------
         client, dataset, budget
             As for `charge`.
-        *spends : Spend
+        *charges : Charge
             What is to be released.
         without_job : str, optional
-            Do not count what this job was charged: it is among the spends.
+            Do not count what this job was charged: it is among the charges.
 
         Raises
         ------
@@ -202,9 +294,16 @@ class Ledger:
             The message says what is spent and what would be.
 
         """
-        if budget is None:
-            return
-        spent = self._units(client, dataset, without_job)
+        for unit in UNITS:
+            due = [charge.spend for charge in charges if charge.unit == unit]
+            limit = budget.of(unit) if isinstance(budget, Budgets) else budget
+            if due and limit is not None:
+                self._check_account(client, dataset, unit, limit, due, without_job)
+
+    def _check_account(
+        self, client: str, dataset: str, unit: Unit, budget: Budget, spends: list[Spend], without_job: str | None
+    ) -> None:
+        spent = self._units(client, dataset, unit, without_job)
         after = [*spent, *((_units(spend), spend.count) for spend in spends)]
         limit = Fraction(budget.epsilon) * (1 + _SLACK)
         plain = Fraction(sum(epsilon * count for epsilon, count in after), UNIT)
@@ -214,8 +313,8 @@ class Ledger:
         if budget.delta == 0 or Fraction(total) > limit:
             have = total_epsilon([_recorded(*one) for one in spent], budget.delta)
             raise PolicyError(
-                f"the privacy budget does not allow it: of epsilon {budget.epsilon:g} for this data set "
-                f"{have:.6g} is spent, and it would become {total:.6g}; nothing was released. "
+                f"the privacy budget does not allow it: of epsilon {budget.epsilon:g} for the {unit} of this data set "
+                f"{have:.6g} is spent, and it would become {total:.6g}; the request is refused. "
                 "Ask for less, or let the client's operator raise the budget"
             )
 
@@ -224,7 +323,7 @@ class Ledger:
         if not self._exists():
             return None
         row = self._db.execute(
-            "SELECT release, mechanism, epsilon, count, job, answer FROM budget_charges "
+            "SELECT unit, release, mechanism, epsilon, count, job, answer FROM budget_charges "
             "WHERE client = ? AND dataset = ? AND release = ?",
             (client, dataset, release),
         ).fetchone()
@@ -235,41 +334,40 @@ class Ledger:
         if not self._exists():
             return []
         rows = self._db.execute(
-            "SELECT release, mechanism, epsilon, count, job, answer FROM budget_charges "
+            "SELECT unit, release, mechanism, epsilon, count, job, answer FROM budget_charges "
             "WHERE client = ? AND dataset = ? ORDER BY position",
             (client, dataset),
         )
         return [_charge(*row) for row in rows]
 
-    def spends(self, client: str, dataset: str) -> list[Spend]:
-        """Return all costs, those of equal epsilon together."""
-        return [_recorded(*one) for one in self._units(client, dataset)]
+    def spends(self, client: str, dataset: str, unit: Unit) -> list[Spend]:
+        """Return all costs of one account, those of equal epsilon together."""
+        return [_recorded(*one) for one in self._units(client, dataset, unit)]
 
-    def spent(self, client: str, dataset: str, delta: float = 0.0) -> float:
-        """Return the epsilon that is spent, for a delta."""
-        return total_epsilon(self.spends(client, dataset), delta)
+    def spent(self, client: str, dataset: str, unit: Unit, delta: float = 0.0) -> float:
+        """Return the epsilon that is spent from one account, for a delta."""
+        return total_epsilon(self.spends(client, dataset, unit), delta)
 
     def accounts(self) -> list[tuple[str, str]]:
-        """Return all clients and data sets that have charges."""
-        if not self._exists():
-            return []
-        return self._db.execute(
-            "SELECT DISTINCT client, dataset FROM budget_charges ORDER BY client, dataset"
-        ).fetchall()
+        """Return all clients and data sets that have charges or uses."""
+        tables = [table for table in ("budget_charges", "budget_uses") if self._exists(table)]
+        found: set[tuple[str, str]] = set()
+        for table in tables:
+            found.update(self._db.execute(f"SELECT DISTINCT client, dataset FROM {table}"))  # noqa: S608 - a fixed name
+        return sorted(found)
 
-    def _units(self, client: str, dataset: str, without_job: str | None = None) -> list[tuple[int, int]]:
+    def _units(self, client: str, dataset: str, unit: Unit, without_job: str | None = None) -> list[tuple[int, int]]:
         """Epsilons in units, and how often each was spent."""
         if not self._exists():
             return []
         return self._db.execute(
             "SELECT epsilon, SUM(count) FROM budget_charges "
-            "WHERE client = ? AND dataset = ? AND job IS NOT ? GROUP BY epsilon",
-            (client, dataset, without_job),
+            "WHERE client = ? AND dataset = ? AND unit = ? AND job IS NOT ? GROUP BY epsilon",
+            (client, dataset, unit, without_job),
         ).fetchall()
 
-    def _exists(self) -> bool:
-        found = self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'budget_charges'").fetchone()
-        return found is not None
+    def _exists(self, table: str = "budget_charges") -> bool:
+        return self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is not None
 
 
 class LedgerFile:
@@ -319,8 +417,11 @@ class LedgerFile:
         self.close()
 
 
-def _charge(release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None) -> Charge:
-    return Charge(release=release, mechanism=mechanism, spend=_recorded(epsilon, count), job=job, answer=answer)
+def _charge(
+    unit: Unit, release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None
+) -> Charge:
+    spend = _recorded(epsilon, count)
+    return Charge(unit=unit, release=release, mechanism=mechanism, spend=spend, job=job, answer=answer)
 
 
 def _units(spend: Spend) -> int:

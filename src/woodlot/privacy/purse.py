@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from woodlot.privacy.accounting import Spend
-from woodlot.privacy.budget import Budget, Charge, LedgerFile
+from woodlot.privacy.accounting import Spend, Unit
+from woodlot.privacy.budget import Budget, Budgets, Charge, LedgerFile
 
 
 class Purse(Protocol):
@@ -20,7 +20,9 @@ class Purse(Protocol):
     ``answer``, since it cannot be drawn again; what is derived need not be::
 
         noisy, _ = noise.release(counts)
-        kept = purse.charge(Charge(release=f"{job} counts {round}", ..., spend=Spend(0.1), answer=noisy.tobytes()))
+        kept = purse.charge(
+            Charge(unit="rows", release=f"{job} counts {round}", ..., spend=Spend(0.1), answer=noisy.tobytes())
+        )
         return CountsMessage(np.frombuffer(kept.answer, np.int64))
 
     A release whose name begins with the job's is of that job alone: its answer is dropped when the job has ended.
@@ -54,15 +56,20 @@ class LedgerPurse:
     ----------
     client, dataset : str
         Whose it is, and for which data.
-    budget : Budget, optional
-        What may be spent in all; without it, anything, and it is only added up.
+    budget : Budget or Budgets, optional
+        What may be spent in all on labels, and on rows: one `Budget` is that of each. Without it, anything, and it is
+        only added up.
     file : LedgerFile, optional
         Where it is recorded for ever; without it, in memory, for as long as the purse lives.
 
     """
 
     def __init__(
-        self, client: str, dataset: str = "", budget: Budget | None = None, file: LedgerFile | None = None
+        self,
+        client: str,
+        dataset: str = "",
+        budget: Budget | Budgets | None = None,
+        file: LedgerFile | None = None,
     ) -> None:
         self.client = client
         self.dataset = dataset
@@ -77,7 +84,7 @@ class LedgerPurse:
     def check(self, *charges: Charge) -> None:
         """Refuse what would exceed the budget; see `Purse`."""
         with self._file.transaction() as ledger:
-            due = [charge.spend for charge in charges if ledger.earlier(self.client, self.dataset, charge) is None]
+            due = [charge for charge in charges if ledger.earlier(self.client, self.dataset, charge) is None]
             ledger.check(self.client, self.dataset, self.budget, *due)
 
     def forget_answers(self, job: str) -> None:
@@ -85,7 +92,7 @@ class LedgerPurse:
         with self._file.transaction() as ledger:
             ledger.forget_answers(job)
 
-    def spends(self) -> list[Spend]:
-        """Return all that was paid."""
+    def spends(self, unit: Unit) -> list[Spend]:
+        """Return all that was paid from one account."""
         with self._file.transaction() as ledger:
-            return ledger.spends(self.client, self.dataset)
+            return ledger.spends(self.client, self.dataset, unit)

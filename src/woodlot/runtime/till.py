@@ -1,4 +1,4 @@
-"""What a job at a party pays for privacy: written to the journal in the transaction that records the reply.
+"""What a job at a party pays for privacy, or learns without: written to the journal with the reply.
 
 While a message is handled its charges wait here. Then they are written together with the reply, or not at all: a
 crash before leaves neither, a crash after leaves both. A replayed message finds its charges in the file; it pays
@@ -15,7 +15,8 @@ from sqlite3 import Connection
 from typing import NamedTuple
 
 from woodlot.exceptions import LocalProtocolError, PolicyError
-from woodlot.privacy.budget import Budget, Charge, Ledger
+from woodlot.privacy.accounting import Unit
+from woodlot.privacy.budget import Budget, Budgets, Charge, Ledger, Use
 from woodlot.runtime.journal import JobJournal
 
 
@@ -24,7 +25,7 @@ class Account(NamedTuple):
 
     client: str
     dataset: str
-    budget: Budget | None
+    budget: Budget | Budgets | None
 
 
 class Till:
@@ -46,12 +47,29 @@ class Till:
         self.replays = False
         self._journal = journal
         self._waiting: dict[tuple[Account, str], Charge] = {}
+        self._uses: dict[tuple[str, str], Use] = {}
 
-    def purse(self, client: str, dataset: str, budget: Budget | None) -> TillPurse:
+    def purse(self, client: str, dataset: str, budget: Budget | Budgets | None) -> TillPurse:
         """Return what a client pays with."""
         if self._journal is None:
             raise LocalProtocolError("a party without a journal cannot keep account of its privacy")
         return TillPurse(self, self._journal, Account(client, dataset, budget))
+
+    def note_use(self, client: str, dataset: str, kind: str, units: tuple[Unit, ...]) -> None:
+        """Record, with the reply, that the job learns from a data set without differential privacy.
+
+        Parameters
+        ----------
+        client, dataset : str
+            Whose data, and which.
+        kind : str
+            What was ordered.
+        units : tuple of {"labels", "rows"}
+            Of what no epsilon bounds what is told.
+
+        """
+        if self._journal is not None and units and not self.replays:  # replayed, it is recorded
+            self._uses[client, dataset] = Use(job=self._journal.name, kind=kind, units=units)
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
@@ -65,7 +83,7 @@ class Till:
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits to be written."""
-        return not self._waiting
+        return not self._waiting and not self._uses
 
     def add(self, account: Account, charge: Charge) -> None:
         """Take a charge."""
@@ -80,7 +98,7 @@ class Till:
         return [charge for (whose, _), charge in self._waiting.items() if whose == account]
 
     def write(self, connection: Connection) -> None:
-        """Write all charges, in a transaction of the journal's.
+        """Write all charges and uses, in a transaction of the journal's.
 
         Raises
         ------
@@ -92,6 +110,8 @@ class Till:
         for (account, _), charge in self._waiting.items():
             if ledger.charge(*account, charge).answer != charge.answer:
                 raise PolicyError("another job has just released the same, with other noise; repeat this job")
+        for (client, dataset), use in self._uses.items():
+            ledger.note_use(client, dataset, use)
 
     def forget_answers(self, connection: Connection) -> None:
         """Drop the answers of this job alone, in the transaction that records its end."""
@@ -101,6 +121,7 @@ class Till:
     def clear(self) -> None:
         """Drop what waits: it is written, or its message is not answered."""
         self._waiting.clear()
+        self._uses.clear()
 
 
 class TillPurse:
@@ -117,8 +138,8 @@ class TillPurse:
         before = self._earlier(charge)
         if before is not None:
             return before
-        due = [waiting.spend for waiting in self._till.waiting(self._account)]
-        self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, charge.spend))
+        due = self._till.waiting(self._account)
+        self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, charge))
         self._till.add(self._account, charge)
         return charge
 
@@ -127,7 +148,7 @@ class TillPurse:
         if self._till.replays:
             return
         job = self._journal.name
-        due = [c.spend for c in charges if (known := self._earlier(c)) is None or known.job == job]
+        due = [c for c in charges if (known := self._earlier(c)) is None or known.job == job]
         self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, without_job=job))
 
     def _earlier(self, charge: Charge) -> Charge | None:
@@ -136,6 +157,6 @@ class TillPurse:
         waiting = self._till.find(self._account, charge.release)
         if waiting is None:
             return self._journal.consult(lambda db: Ledger(db).earlier(client, dataset, charge))
-        if (waiting.mechanism, waiting.spend) != (charge.mechanism, charge.spend):
+        if (waiting.unit, waiting.mechanism, waiting.spend) != (charge.unit, charge.mechanism, charge.spend):
             raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
         return waiting

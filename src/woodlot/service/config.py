@@ -13,9 +13,9 @@ import msgspec
 
 from woodlot.data.sources import TableSource, read_private
 from woodlot.exceptions import ConfigError
-from woodlot.privacy.budget import Budget
 from woodlot.service.model_names import check_model_name
 from woodlot.service.policy import Order, Policy
+from woodlot.service.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
     DEFAULT_PORT,
     Address,
@@ -154,30 +154,6 @@ class AlignmentConfig(Section, frozen=True, kw_only=True):
                 f"{_SHORTEST_SECRET} are needed: openssl rand -hex 32 makes a good one"
             )
         return secret
-
-
-class PrivacyConfig(Section, frozen=True, kw_only=True):
-    """The section ``[privacy]`` of a party.
-
-    Attributes
-    ----------
-    epsilon : float or None
-        What may be spent on each table in all, for ever; None: any amount, which is recorded all the same.
-    delta : float
-        With 0 epsilons are added; else they are composed, and the total holds but for a chance of delta.
-    required : bool
-        Whether to refuse trainings over rows that are not differentially private.
-
-    """
-
-    epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    delta: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
-    required: bool = False
-
-    @property
-    def budget(self) -> Budget | None:
-        """What may be spent on one table."""
-        return None if self.epsilon is None else Budget(self.epsilon, self.delta)
 
 
 class PartyConfig(_File, frozen=True, kw_only=True):

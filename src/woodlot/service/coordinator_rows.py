@@ -30,7 +30,7 @@ WholeParts: TypeAlias = tuple[CoordinatorForest, PartyForest]
 
 @dataclass(frozen=True, eq=False)
 class PredictedRows:
-    """How many rows each party has predicted, and how well, where it has said so."""
+    """How many rows each party has predicted, and how well, where it has said so: with noise, if that was ordered."""
 
     rows: dict[str, int]
     scores: dict[str, float]
@@ -51,8 +51,13 @@ def predict_rows_job(
     bring = PredictRows(model=order.model, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()})
     replies = yield Round("predict", dict.fromkeys(order.parties, bring))
     told = {p: reply_of(replies[p], RowsPredicted, p) for p in order.parties}
+    rows = {p: reply.n_rows for p, reply in told.items() if reply.n_rows is not None}
     scores = {p: reply.score for p, reply in told.items() if reply.score is not None}
-    return PredictedRows({p: reply.n_rows for p, reply in told.items()}, scores)
+    for p, reply in told.items():
+        if reply.counts is not None:  # noise can make them negative
+            right, wrong = np.maximum(reply.counts, 0).tolist()
+            rows[p], scores[p] = right + wrong, right / max(1, right + wrong)
+    return PredictedRows(rows, scores)
 
 
 def _open(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], None]:
@@ -97,10 +102,10 @@ def keep_training(kept: Kept, outcome: WholeParts, epoch: int = 0) -> dict[str, 
 
 def keep_prediction(kept: Kept, outcome: PredictedRows) -> dict[str, Any]:
     """The answers are with the parties; what is left to tell is how many, and how good."""
-    n_rows = sum(outcome.rows.values())
+    n_rows = sum(outcome.rows.values()) if outcome.rows else None
     score = None
-    if outcome.scores and kept.store.model_facts(kept.order.model).classes:
-        scored = sum(outcome.rows[p] for p in outcome.scores)
+    scored = sum(outcome.rows[p] for p in outcome.scores)
+    if scored and kept.store.model_facts(kept.order.model).classes:
         score = sum(outcome.rows[p] * accuracy for p, accuracy in outcome.scores.items()) / scored
     return {
         "model": kept.order.model,
@@ -108,6 +113,7 @@ def keep_prediction(kept: Kept, outcome: PredictedRows) -> dict[str, Any]:
         "rows": outcome.rows,
         "score": score,
         "scores": outcome.scores,
+        "score_epsilon": kept.order.score_epsilon,
     }
 
 

@@ -337,10 +337,13 @@ class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
     ----------
     model : str
         The job that has grown it.
+    score_epsilon : float or None
+        The score is told with noise of this epsilon, which every party charges to its account of rows; None: exactly.
 
     """
 
     model: JobId
+    score_epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class ScoreOrder(Order, frozen=True, kw_only=True, tag="score"):

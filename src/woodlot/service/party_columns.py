@@ -17,6 +17,7 @@ from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.align.party import State as AlignState
 from woodlot.protocols.messages import align, vertical
@@ -52,6 +53,8 @@ D = TypeVar("D", bound=AlignedOrder)
 
 class ColumnsWork:
     """What a party does for an order to align, to train or to predict."""
+
+    uncovered = UNITS
 
     def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
         self.home = taken.home

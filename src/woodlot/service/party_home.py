@@ -18,16 +18,17 @@ from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.sources import LoadedTable, Stamp, TableSource
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError, WoodlotError
+from woodlot.privacy.accounting import Unit
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.till import Till
-from woodlot.service.config import PrivacyConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import Order, Part
 from woodlot.service.party_store import PartyStore
 from woodlot.service.policy import Policy
+from woodlot.service.privacy_rules import PrivacyConfig
 from woodlot.trees.room import Room
 
 logger = logging.getLogger(__name__)
@@ -176,6 +177,11 @@ class Work(Protocol):
     @property
     def n_aligned(self) -> int | None:
         """Rows that were aligned before and are used now, where there are such."""
+        ...
+
+    @property
+    def uncovered(self) -> tuple[Unit, ...]:
+        """Of what the job tells something without differential privacy: of labels, of rows, of both or of nothing."""
         ...
 
     def handle(self, message: Message) -> Message:

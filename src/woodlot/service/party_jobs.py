@@ -102,6 +102,7 @@ class PartyJob:
         if order.job != self.job or home.identity.name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this party")
         home.policy.check_order(order.kind, user)
+        home.privacy.check_kind(order.kind)
         if not again:
             check_age(order)
         if isinstance(order, MemberOrder):
@@ -109,6 +110,7 @@ class PartyJob:
             return msg.JobOpened(n_aligned=None, fingerprint="")
         taken = self._take(order, user, message.certificate)
         self._work = WORK[type(order)](taken)
+        home.till(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, self._work.uncovered)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
         key = home.store.secret_for(self.job, "table")
         return msg.JobOpened(

@@ -10,6 +10,7 @@ import numpy as np
 
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import bit_length
@@ -83,6 +84,7 @@ class ProviderWork:
     """What a party does for an order about keys, or to predict encrypted."""
 
     n_aligned = None
+    uncovered = UNITS
 
     def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
         self._home, self._order, self._part = home, order, part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -9,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
+from woodlot.privacy.accounting import UNITS
+from woodlot.privacy.noise import CountNoise
 from woodlot.protocols.blocks import Blocks
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.lossless.block import read_rows
 from woodlot.protocols.horizontal.methods import client_of
+from woodlot.protocols.horizontal.releases import digest_of, release_name, tell_noisy
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import row_jobs as msg
 from woodlot.protocols.messages.base import Message
@@ -31,6 +36,8 @@ from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
 from woodlot.service.party_plan import Once
 from woodlot.trees.predict import Predictor
+
+logger = logging.getLogger(__name__)
 
 
 class TrainRowsWork:
@@ -59,11 +66,11 @@ class TrainRowsWork:
             own = Holdings(
                 name=name,
                 table=_table(taken, columns),
-                target=target_of(natural_type(loaded.values(part.label)), order.plan.task),
+                target=target_of(natural_type(loaded.values(part.label)), order.plan.task, order.plan.public_classes),
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),
                 bootstrap_secret=store.secret_for("rows", "bootstrap"),
-                purse=home.till(taken.job).purse(name, loaded.name, home.privacy.budget),
+                purse=home.till(taken.job).purse(name, loaded.name, home.privacy.budgets),
                 dataset=f"{loaded.name}.{part.label}",  # another label is another release, of the same budget
                 row_ids=row_ids,
                 data_digest=bytes.fromhex(loaded.digest),
@@ -76,6 +83,7 @@ class TrainRowsWork:
             )
             self._client = client_of(order.plan, own)
         self._parties = order.parties
+        self.uncovered = tuple(unit for unit in UNITS if unit not in order.plan.protects)
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
@@ -111,11 +119,7 @@ def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
     policy.check_rows(taken.loaded.n_rows, "rows")
     policy.check_leaf(plan.fewest_rows)
     policy.check_sums(plain=plan.shows_numbers, two=plan.allows_two and len(taken.order.parties) == 2)
-    if taken.home.privacy.required and not plan.is_private:
-        raise PolicyError(
-            "this party takes part in differentially private trainings only (required = true in the section [privacy] "
-            "of its configuration)"
-        )
+    taken.home.privacy.check_training(plan.protects)
 
 
 class PredictRowsWork:
@@ -124,7 +128,12 @@ class PredictRowsWork:
     n_aligned = None
 
     def __init__(self, taken: TakenOrder[PredictRowsOrder]) -> None:
+        privacy, order = taken.home.privacy, taken.order
+        scored = taken.part.label is not None
+        if scored:
+            privacy.check_score(order.score_epsilon)
         taken.home.policy.check_rows(taken.loaded.n_rows, "rows")
+        self.uncovered = privacy.uncovered_by_prediction(scored=scored, score_epsilon=order.score_epsilon)
         self._taken = taken
         self._asked = Once()
 
@@ -142,15 +151,63 @@ class PredictRowsWork:
             columns = match_columns(part.names, part.codings, table.table())
         predictor = Predictor(forest.structure, part.splits, forest.leaves)
         outputs = predictor.predict_outputs(columns, table.n_rows, "soft", home.n_jobs)
-        score = None
+        score, counts = None, None
         if taken.part.label is not None:
-            with private_errors(f"job {taken.job}", "its labels cannot be used"):
-                score = score_of(natural_type(table.values(taken.part.label)), outputs, forest.classes)
+            labels = table.values(taken.part.label)
+            if taken.order.score_epsilon is not None:
+                counts = self._noisy_counts(message, labels, outputs, forest.classes, taken.order.score_epsilon)
+            else:
+                with private_errors(f"job {taken.job}", "its labels cannot be used"):
+                    score = score_of(natural_type(labels), outputs, forest.classes)
         # last of what can refuse: an order that comes to nothing costs nothing
-        home.store.spend_predictions(taken.job, taken.user, table.n_rows, datetime.now(UTC))
+        self._spend(table.n_rows)
         home.store.keep_answers(taken.job, table, np.arange(table.n_rows), outputs, forest.classes)
         self._asked.note(message)
-        return msg.RowsPredicted(n_rows=table.n_rows, score=score)
+        told = table.n_rows if self.uncovered else None
+        return msg.RowsPredicted(n_rows=told, score=score, counts=counts)
+
+    def _spend(self, n_rows: int) -> None:
+        """Take the rows from the budget of the day; how many are left is not told where their number is not."""
+        taken = self._taken
+        try:
+            taken.home.store.spend_predictions(taken.job, taken.user, n_rows, datetime.now(UTC))
+        except PolicyError as error:
+            if self.uncovered:
+                raise
+            logger.warning("job %s: %s", taken.job, error)
+            raise PolicyError(
+                "this party predicts no more rows today (predictions_per_day in its policy); ask again tomorrow"
+            ) from None
+
+    def _noisy_counts(
+        self,
+        message: msg.PredictRows,
+        labels: NDArray[Any],
+        outputs: NDArray[np.float64],
+        classes: Sequence[Any],
+        epsilon: float,
+    ) -> NDArray[np.int64]:
+        """How many answers are right and how many wrong, with noise: drawn once for this job, and paid for.
+
+        A label that is missing or of no class makes its answer wrong: to refuse it would tell of its row.
+        """
+        taken, home = self._taken, self._taken.home
+        if not classes:
+            raise DataError("a score with noise is for classes only: nothing bounds what one row changes in an R2")
+        said = np.array(classes, dtype=object)[outputs.argmax(axis=1)]
+        right = int(sum(a == b for a, b in zip(said.tolist(), natural_type(labels).tolist(), strict=True)))
+        # Another label makes a right answer wrong, which changes both counts by 1.
+        noise = CountNoise(epsilon, neighbours="replace")
+        dataset = f"{taken.loaded.name}.{taken.part.label}"
+        return tell_noisy(
+            np.array([right, len(said) - right], np.int64),
+            noise,
+            home.till(taken.job).purse(home.identity.name, taken.loaded.name, home.privacy.budgets),
+            release=release_name(taken.job, "score", dataset.encode(), digest_of(message)),
+            job=taken.job,
+            queries=1,
+            mechanism="integer Laplace noise on the numbers of right and wrong answers",
+        )
 
 
 def _read_forest(message: msg.PredictRows) -> tuple[CoordinatorForest, PartyForest]:

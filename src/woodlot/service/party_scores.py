@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from woodlot.data.ids import canonical_ids
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
+from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.messages import scores as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.vertical import Decisions
@@ -37,6 +38,7 @@ class ScoreWork:
     """What a party does for an order to score."""
 
     n_aligned = None
+    uncovered = UNITS
 
     def __init__(self, taken: TakenOrder[ScoreOrder]) -> None:
         home = taken.home

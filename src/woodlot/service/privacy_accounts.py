@@ -1,59 +1,104 @@
-"""What a party has spent of its privacy, by table: for its own eyes."""
+"""What a party has spent of its privacy, by table, and what it has told without: for its own eyes.
+
+An epsilon is said of the charged releases only. The jobs that learnt from the table without differential privacy stand
+beside it, since for them no epsilon bounds what was learnt.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from sqlite3 import Connection
 from typing import Any
 
 from woodlot.exceptions import ConfigError
-from woodlot.privacy.accounting import in_plain_words
-from woodlot.privacy.budget import Charge, Ledger
+from woodlot.privacy.accounting import UNITS, Unit, in_plain_words
+from woodlot.privacy.budget import Ledger, Use
 from woodlot.runtime.journal import Journal
 from woodlot.service.agent import JOURNAL
 from woodlot.service.config import PartyConfig
 from woodlot.service.identity import Identity
 
+_ABOUT: dict[Unit, str] = {"labels": "the label of one row", "rows": "one row"}
+
 
 def privacy_accounts(settings: PartyConfig) -> list[dict[str, Any]]:
-    """One entry for each table that is configured or has ever been released from.
+    """One entry for each table that is configured, was ever released from or was ever learnt from.
 
-    The record is only read, also while the party runs.
+    An entry has the two ``accounts`` of the table, and ``uses``: the jobs without differential privacy. The record is
+    only read, also while the party runs.
     """
     party, file = Identity.load(settings.identity).name, settings.state / JOURNAL
     if not file.exists():
         raise ConfigError(f"{settings.state} has no {JOURNAL} yet: the party has never run with this configuration")
-    delta = settings.privacy.delta
 
-    def read(db: Connection) -> tuple[dict[str, list[Charge]], dict[str, float]]:
+    def read(db: Connection) -> list[dict[str, Any]]:
         ledger = Ledger(db)
-        charged = [dataset for client, dataset in ledger.accounts() if client == party]
-        tables = [*settings.tables, *(table for table in charged if table not in settings.tables)]
-        return (
-            {table: ledger.charges(party, table) for table in tables},
-            {table: ledger.spent(party, table, delta) for table in tables},
-        )
+        known = [dataset for client, dataset in ledger.accounts() if client == party]
+        tables = [*settings.tables, *(table for table in known if table not in settings.tables)]
+        return [_entry(settings, ledger, party, table) for table in tables]
 
     with closing(Journal.read(file)) as journal:
-        charges, spent = journal.consult(read)
-    return [
-        {
-            "party": party,
-            "table": table,
-            "epsilon": spent[table],
-            "delta": delta,
-            "budget": settings.privacy.epsilon,
-            "meaning": in_plain_words(spent[table], delta),
-            "releases": [
-                {
-                    "release": charge.release,
-                    "job": charge.job,
-                    "mechanism": charge.mechanism,
-                    "epsilon": charge.spend.epsilon,
-                    "count": charge.spend.count,
-                }
-                for charge in charges[table]
-            ],
-        }
-        for table in charges
+        return journal.consult(read)
+
+
+def _entry(settings: PartyConfig, ledger: Ledger, party: str, table: str) -> dict[str, Any]:
+    uses = ledger.uses(party, table)
+    return {
+        "party": party,
+        "table": table,
+        "accounts": [_account(settings, ledger, party, table, unit, uses) for unit in UNITS],
+        "uses": [{"job": use.job, "kind": use.kind, "units": list(use.units)} for use in uses],
+    }
+
+
+def _account(
+    settings: PartyConfig, ledger: Ledger, party: str, table: str, unit: Unit, uses: Sequence[Use]
+) -> dict[str, Any]:
+    delta, budget = settings.privacy.delta, settings.privacy.budgets.of(unit)
+    epsilon = ledger.spent(party, table, unit, delta)
+    return {
+        "unit": unit,
+        "epsilon": epsilon,
+        "delta": delta,
+        "budget": None if budget is None else budget.epsilon,
+        "meaning": charged_in_words(unit, epsilon, delta),
+        "uncovered": uncovered_in_words(unit, uses),
+        "releases": [
+            {
+                "release": charge.release,
+                "job": charge.job,
+                "mechanism": charge.mechanism,
+                "epsilon": charge.spend.epsilon,
+                "count": charge.spend.count,
+            }
+            for charge in ledger.charges(party, table)
+            if charge.unit == unit
+        ],
+    }
+
+
+def charged_in_words(unit: Unit, epsilon: float, delta: float = 0.0) -> str:
+    """What the charged releases of one account tell at most; nothing is said of other uses."""
+    if epsilon == 0:
+        return "no differentially private release is charged to this account"
+    return f"of {_ABOUT[unit]}, by the charged releases alone: {in_plain_words(epsilon, delta)}"
+
+
+def uncovered_in_words(unit: Unit, uses: Sequence[Use]) -> str:
+    """Which jobs told of labels, or of rows, without differential privacy; empty where none did."""
+    kinds = [use.kind for use in uses if unit in use.units]
+    if not kinds:
+        return ""
+    trainings = sum("train" in kind or "revoke" in kind for kind in kinds)
+    others = len(kinds) - trainings
+    counted = [
+        f"{n} {what if n == 1 else what + 's'}"
+        for n, what in ((trainings, "training"), (others, "other job" if trainings else "job"))
+        if n
     ]
+    has, them = ("has", "it") if len(kinds) == 1 else ("have", "them")
+    return (
+        f"{' and '.join(counted)} {has} used this table without differential privacy of {unit}; for {them} no epsilon "
+        f"bounds what is learnt of {_ABOUT[unit]}"
+    )

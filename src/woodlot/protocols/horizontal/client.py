@@ -17,6 +17,7 @@ import numpy as np
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.privacy.accounting import Unit
 from woodlot.privacy.purse import Purse
 from woodlot.protocols.agreement import Entropy, Signer
 from woodlot.protocols.blocks import Blocks
@@ -28,6 +29,7 @@ from woodlot.protocols.messages.secure_sum import Mode
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.protocols.vertical.labels import TargetCode
+from woodlot.protocols.vertical.model import ClassName
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import Field, Growth
 from woodlot.trees.rules import GrowthRules
@@ -84,9 +86,14 @@ class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return False
 
     @property
-    def is_private(self) -> bool:
-        """Whether all that a client tells of its labels is differentially private."""
-        return False
+    def protects(self) -> tuple[Unit, ...]:
+        """Of what all that a client tells is differentially private: of labels, of rows, of both or of nothing."""
+        return ()
+
+    @property
+    def public_classes(self) -> tuple[ClassName, ...] | None:
+        """The list of classes that clients keep to: a label that is not in it must not be noticed."""
+        return None
 
     def settings(self, n_features: int) -> msg.GrowthSettings:
         """What every client is told."""

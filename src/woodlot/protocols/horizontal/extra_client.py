@@ -8,6 +8,7 @@ repeated when the same is asked again.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Charge
-from woodlot.privacy.derivation import open_stream, pack
+from woodlot.privacy.derivation import derive_key, open_stream, pack
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
 from woodlot.privacy.quantiles import private_quantiles, quantiles_spend
@@ -33,6 +34,7 @@ from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, Stat
 from woodlot.protocols.horizontal.extra_columns import fit_column, kind_by_type, spread
 from woodlot.protocols.horizontal.extra_plan import QUANTILES, ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_tally import Tally, tally_of
+from woodlot.protocols.horizontal.labels import UNLISTED, listed_numbers
 from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charge, release_name, tell_noisy
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, column_kind, map_classes
 from woodlot.protocols.horizontal.whole import trees_of
@@ -40,10 +42,13 @@ from woodlot.protocols.messages import extra_trees as msg
 from woodlot.protocols.messages import horizontal, secure_sum
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.secure_sum import to_fixed
+from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import prediction_column
 from woodlot.trees.extra import SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
 from woodlot.trees.kernels import extra as kernels
 from woodlot.trees.kernels.extra import Questions
+
+logger = logging.getLogger(__name__)
 
 LABELS_PURPOSE = "extra-trees labels"
 _MOST_BITS = 52
@@ -73,6 +78,7 @@ class ExtraTreesClient(HorizontalClient):
     }
 
     def __init__(self, own: Holdings, plan: ExtraTreesPlan) -> None:
+        own = _with_listed_labels(own, plan)
         super().__init__(own.name, own.table, own.target, secret=own.bootstrap_secret, plan=plan, n_jobs=own.n_jobs)
         self._own = own
         self._ordered = plan
@@ -113,7 +119,8 @@ class ExtraTreesClient(HorizontalClient):
             raise RemoteProtocolError("the schema has other columns than this client")
         if self._ordered.classes is not None and message.classes != self._ordered.classes:
             raise RemoteProtocolError("the schema has other classes than were ordered")
-        if self._ordered.classes is not None and not set(self.target.classes) <= set(message.classes):
+        private = self._ordered.privacy is not None  # unlisted labels are taken care of, and must not be noticed
+        if not private and self._ordered.classes is not None and not set(self.target.classes) <= set(message.classes):
             raise DataError(
                 "this client has labels that are not in the public list of classes; add their classes for all "
                 "clients, or drop the rows"
@@ -125,7 +132,8 @@ class ExtraTreesClient(HorizontalClient):
         table = Table(message.names, tuple(column for column, _ in pairs), self.table.n_rows)
         labels: NDArray[Any] = np.zeros(0, np.int64)
         if self._task == "classes":
-            labels = map_classes(self.target, message.classes).astype(np.int32)
+            labels = self.target.numbers if private else map_classes(self.target, message.classes)
+            labels = labels.astype(np.int32)
         self._tally: Tally = tally_of(self._ordered.privacy, message.classes)  # the last that may be refused
         self._outside = np.array([outside for _, outside in pairs], np.int64)
         self._values = value_matrix(table)
@@ -230,7 +238,9 @@ class ExtraTreesClient(HorizontalClient):
         frontier = self._next_frontier(message)
         part = frontier.take(slice(message.first, message.first + nodes))
         counts = self._count_splits(part, questions, width, message.fraction_bits)
-        queries = width * len(np.unique(part.tree))
+        # Nodes of one tree and level have different rows: a tree that an earlier message of the level was about has
+        # been charged for all of them.
+        queries = width * len(np.setdiff1d(part.tree, frontier.tree[: message.first]))
         told = self._told(counts.reshape(-1, counts.shape[-1]), digest_of(message), queries)
         reply = self._sums.answer(message.order, told.ravel(), self.digest_of(message))
         self._commit(message, frontier)
@@ -349,6 +359,7 @@ class ExtraTreesClient(HorizontalClient):
     def _quantiles_charge(self) -> Charge:
         n, one = len(self._numeric()), quantiles_spend(QUANTILES, **self._quantile_terms())
         return Charge(
+            unit="rows",
             release=self._release("quantiles", b""),
             mechanism=f"private quantiles of {n} columns",
             spend=Spend(one.epsilon, one.count * n),
@@ -393,7 +404,13 @@ class ExtraTreesClient(HorizontalClient):
         if self._own.row_ids is None:
             raise DataError("LocalDP needs an id for every row, which stays the same for ever: name the column of ids")
         response, secret = self._response, self._label_secret()
-        bits = response.permanent(secret, self._own.dataset, self._own.row_ids(), self._labels.astype(np.int64))
+        ids, labels = self._own.row_ids(), self._labels.astype(np.int64)
+        for row in np.flatnonzero(labels == UNLISTED).tolist():
+            # Any class will do, as long as it follows from nothing but the row's id: what is told of the row is then
+            # as deniable as for every other, and the same at every training.
+            drawn = derive_key(secret, "unlisted label", self._own.dataset.encode(), ids[row])
+            labels[row] = int.from_bytes(drawn[:8], "big") % len(self.schema.classes)
+        bits = response.permanent(secret, self._own.dataset, ids, labels)
         start = np.concatenate([[0], np.cumsum(bits.sum(axis=1, dtype=np.int64))]).astype(np.int64)
         return start, np.nonzero(bits)[1].astype(np.int32)
 
@@ -401,6 +418,7 @@ class ExtraTreesClient(HorizontalClient):
     def _label_charge(self) -> Charge:
         response = self._response
         return Charge(
+            unit="labels",
             release=response.release(self._label_secret(), self._own.dataset),
             mechanism=f"permanent randomised response, {response.code.kind}",
             spend=Spend(response.epsilon()),
@@ -483,3 +501,32 @@ class ExtraTreesClient(HorizontalClient):
         if order.length != length:
             raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {length}")
         self._sums.check(order, fresh=self._ordered.privacy is not None)
+
+
+def _with_listed_labels(own: Holdings, plan: ExtraTreesPlan) -> Holdings:
+    """What a client brings, with labels as places in the public list of classes, where there is privacy.
+
+    That a label is not in the list is a fact about one row, so it must not stop the job. Under GlobalDP the row takes
+    no part: without it the table is a neighbour of the one with it. Under LocalDP it must be counted, since the number
+    of rows is told, and is given a class by its id (`ExtraTreesClient._draw_tokens`).
+    """
+    public = plan.public_classes
+    if public is None:
+        return own
+    target = own.target
+    place = np.append(listed_numbers(target.classes, public), UNLISTED)  # the last is for what has no number
+    numbers = place[target.numbers]
+    unlisted = int((numbers == UNLISTED).sum())
+    table, row_ids = own.table, own.row_ids
+    if unlisted and isinstance(plan.privacy, GlobalDP):
+        kept = np.flatnonzero(numbers != UNLISTED)
+        table, numbers = table.take(kept), numbers[kept]
+        row_ids = None  # nothing is derived from them here
+    if unlisted:
+        logger.warning(
+            "%d rows of %s have a label that is missing or not in the public list of classes; they %s",
+            unlisted,
+            own.name,
+            "take no part" if isinstance(plan.privacy, GlobalDP) else "are told as a class at random",
+        )
+    return replace(own, table=table, row_ids=row_ids, target=Target(public, numbers, np.empty(0)))

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.horizontal.client import GrowthPlan, PositiveInt
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, PHASE, Schema, unite
@@ -105,8 +106,14 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
         return self.allow_two
 
     @property
-    def is_private(self) -> bool:
-        return self.privacy is not None
+    def protects(self) -> tuple[Unit, ...]:
+        if self.privacy is None:
+            return ()
+        return UNITS if isinstance(self.privacy, GlobalDP) else ("labels",)
+
+    @property
+    def public_classes(self) -> tuple[ClassName, ...] | None:
+        return None if self.privacy is None else self.classes
 
     def width(self, n_features: int) -> int:
         """Candidates at a node."""

@@ -30,10 +30,14 @@ def release_name(job: str, what: str, *question: bytes) -> str:
     return f"{job} {what} {hashlib.sha256(pack(*question)).hexdigest()[:32]}"
 
 
-def noise_charge(release: str, spend: Spend, job: str, answer: bytes | None = None) -> Charge:
+COUNTS_OF_CLASSES = "integer Laplace noise on counts of classes"
+
+
+def noise_charge(
+    release: str, spend: Spend, job: str, answer: bytes | None = None, mechanism: str = COUNTS_OF_CLASSES
+) -> Charge:
     """The charge of counts with noise."""
-    mechanism = "integer Laplace noise on counts of classes"
-    return Charge(release=release, mechanism=mechanism, spend=spend, job=job, answer=answer)
+    return Charge(unit="rows", release=release, mechanism=mechanism, spend=spend, job=job, answer=answer)
 
 
 def needed(purse: Purse | None) -> Purse:
@@ -44,7 +48,14 @@ def needed(purse: Purse | None) -> Purse:
 
 
 def tell_noisy(
-    counts: NDArray[np.int64], noise: CountNoise, purse: Purse, *, release: str, job: str, queries: int
+    counts: NDArray[np.int64],
+    noise: CountNoise,
+    purse: Purse,
+    *,
+    release: str,
+    job: str,
+    queries: int,
+    mechanism: str = COUNTS_OF_CLASSES,
 ) -> NDArray[np.int64]:
     """Counts with noise, paid for; those that were drawn before, where this was asked before.
 
@@ -54,5 +65,5 @@ def tell_noisy(
         The budget would be exceeded: nothing may be told.
     """
     drawn = noise.release(counts).released.astype(_TYPE)
-    kept = purse.charge(noise_charge(release, noise.spend(queries), job, drawn.tobytes()))
+    kept = purse.charge(noise_charge(release, noise.spend(queries), job, drawn.tobytes(), mechanism))
     return np.frombuffer(kept.answer or b"", _TYPE).astype(np.int64).reshape(counts.shape)

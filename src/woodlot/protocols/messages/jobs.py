@@ -236,6 +236,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         How much of its time the network took, since it was last resumed.
     score, scores
         Accuracy or R2, and by party where each has its own rows.
+    score_epsilon : float or None
+        Where numbers of rows and scores have noise: its epsilon.
 
     """
 
@@ -264,6 +266,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rows: dict[str, int] = {}
     score: float | None = None
     scores: dict[str, float] = {}
+    score_epsilon: float | None = None
 
     @property
     def standing(self) -> str:

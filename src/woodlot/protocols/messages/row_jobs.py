@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import U8, Disclosure, Message, Role
+from woodlot.protocols.messages.base import I64, U8, Disclosure, Message, Role
 
 
 class PredictRows(Message):
@@ -26,8 +26,17 @@ class RowsPredicted(Message):
     discloses: ClassVar = Disclosure(
         Role.party,
         Role.coordinator,
-        "the number of its rows; accuracy or R2 of the answers, where it was asked for",
+        "the number of its rows; accuracy or R2 of the answers, where it was asked for. Under differential privacy "
+        "neither: how many answers are right and how many wrong, with noise that is charged, where it was asked for",
         "clear",
     )
-    n_rows: int
+    n_rows: int | None
+    """None where it is not told."""
     score: float | None
+    counts: I64 | None
+    """Right answers and wrong ones, with noise."""
+
+    def check(self) -> None:
+        """Of right and wrong there are two counts."""
+        if self.counts is not None and self.counts.shape != (2,):
+            raise ValueError("a score with noise has two counts")
