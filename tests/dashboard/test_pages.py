@@ -29,9 +29,11 @@ from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.app import Pages
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
+from woodlot.dashboard.stakes import KINDS, stake_of
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import ConfigError
 from woodlot.federation import Labels
+from woodlot.protocols.messages.base import registered
 from woodlot.protocols.vertical.sight import subtree_end
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.receipts import Receipt
@@ -136,6 +138,43 @@ def test_every_page_is_there(stage: Stage) -> None:
     for party in ("bank", "shop"):
         for path in (f"/models/{model}", f"/models/{model}/trees/0", "/disclosure"):
             assert stage.get(path, role=party).status_code == 200
+
+
+def test_what_the_pages_say_of_privacy_is_true(stage: Stage) -> None:
+    """Of a table that ordinary trainings have used, and of roles that can work out more than they keep."""
+    budget = html.unescape(stage.get("/budget").text)
+    assert "no epsilon bounds what is learnt of one row" in budget
+    assert "no epsilon bounds what is learnt of the label of one row" in budget
+    assert "without differential privacy" in budget
+    assert "50% sure" not in budget
+    assert "Nothing was released" not in budget
+    federation = stage.get("/").text
+    assert "and nothing else" not in federation
+    assert "it can work out training labels and the order of values" in federation
+    tree = f"/models/{stage.model}/trees/0"
+    assert "it can work out what the leaves answer" in stage.get(tree, role="bank").text
+    assert "It has the labels" in stage.get(tree, role="bank").text
+    assert "received the labels under a code" in stage.get(tree, role="shop").text
+    assert "it can work out their labels" in stage.get(tree, role="coordinator").text
+    for role in ("bank", "shop"):
+        assert "what the leaves answer, it does not know" not in stage.get(tree, role=role).text
+
+
+def test_messages_are_coloured_by_what_is_at_stake(stage: Stage) -> None:
+    """Labels under a code are labels, and a message in clear may tell nothing."""
+    page = stage.get("/disclosure", role="coordinator").text
+    shown = dict(re.findall(r'<code>(\w+)</code>.*?<span class="stake (\w+)"', page))
+    assert shown["EncodedLabels"] == shown["StartForest"] == shown["LeafTotals"] == shown["Partition"] == "rows"
+    assert shown["Offers"] == "numbers"
+    assert shown["Ready"] == "nothing"
+
+
+def test_every_message_is_judged_and_an_unknown_one_is_at_its_worst() -> None:
+    """A new message needs a line in `woodlot.dashboard.stakes`."""
+    kinds = {kind for kind, message in registered().items() if message.__module__.startswith("woodlot.")}
+    assert sorted(kinds - set(KINDS)) == []
+    assert sorted(set(KINDS) - kinds) == []
+    assert stake_of("NobodyHasJudgedThis") == "rows"
 
 
 def test_jobs_and_their_rounds(stage: Stage) -> None:

@@ -19,6 +19,7 @@ from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.party_view import PartyView
+from woodlot.dashboard.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.protocols.messages.jobs import ModelFacts
@@ -61,6 +62,7 @@ class Pages:
         self._templates.filters |= {
             "bytes": readable_bytes, "seconds": readable_seconds, "when": _when, "ago": _ago, "lasting": _lasting,
             "percent": _percent, "count": lambda n: "" if n is None else f"{n:,}", "short": lambda name: name[:8],
+            "stake": stake_of, "stake_words": IN_WORDS.__getitem__, "sentence": _sentence,
             "moment": lambda written: _when(datetime.fromisoformat(written).timestamp()),
         }  # fmt: skip
         self.app = FastAPI(title="Woodlot", docs_url=None, redoc_url=None, openapi_url=None)
@@ -228,6 +230,7 @@ class Pages:
             "tree", role, model=model, tree=tree, n_trees=n_trees, roles_with=self._roles_with(model),
             tables=sorted(view.tables) if isinstance(view, PartyView) else [],
             whole=isinstance(view, CoordinatorView) and view.model(model).complete,
+            sight=view.sight(model) if isinstance(view, PartyView) else "",
             alignments=alignments if role == COORDINATOR and self._all_here(model) else [],
         )  # fmt: skip
 
@@ -252,8 +255,12 @@ class Pages:
     def disclosure(self, role: str = "") -> HTMLResponse:
         """Who saw what, by a role's own record."""
         role = role or self.roles[0]
-        rows = self.view(role).all_disclosures()
-        return self._page("disclosure", role, rows=sorted(rows, key=lambda row: -row.bytes))
+        rows = sorted(self.view(role).all_disclosures(), key=lambda row: (STAKES.index(stake_of(row.kind)), -row.bytes))
+        sizes = [
+            {"sender": row.sender, "receiver": row.receiver, "bytes": row.bytes, "stake": stake_of(row.kind)}
+            for row in rows
+        ]
+        return self._page("disclosure", role, rows=rows, sizes=sizes, stakes=STAKES)
 
     def receipts(self) -> HTMLResponse:
         """All revocations."""
@@ -272,7 +279,8 @@ class Pages:
 
     def budget(self) -> HTMLResponse:
         """What the parties on this machine have spent of their privacy."""
-        return self._page("budget", accounts=[one for view in self.parties.values() for one in view.accounts()])
+        tables = [one for view in self.parties.values() for one in view.accounts()]
+        return self._page("budget", tables=tables, titles={"labels": "Labels of rows", "rows": "Whole rows"})
 
     def answers(self, role: str = "", job: str = "", table: str = "", label: str = "") -> HTMLResponse:
         """Answers that were delivered to a party, against its own labels."""
@@ -387,6 +395,10 @@ def _withheld(facts: ModelFacts) -> str:
     """Why a model that was to be scored out of bag has no score; empty where it has one, or none was asked for."""
     asked = facts.layout == "columns" and _settings(facts.settings)["params"].get("oob_score") is True
     return WITHHELD if asked and facts.oob_score is None else ""
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + "."
 
 
 def _when(seconds: float | None) -> str:

@@ -27,6 +27,10 @@ from woodlot.service.identity import Identity
 from woodlot.service.party_store import read_alignment
 from woodlot.service.privacy_accounts import privacy_accounts
 
+_LABELS_GIVEN = {"EncodedLabels", "EncryptedLabels", "LabelsSent"}
+_LABELS_RECEIVED = {"StartForest"}
+_SIDES_RECEIVED = {"GrowLevel", "RegrowLevel", "GrowBlind", "ExpandLeaves"}
+
 
 class PartyView(StateView):
     """What a party knows.
@@ -65,6 +69,23 @@ class PartyView(StateView):
     def accounts(self) -> list[dict[str, Any]]:
         """What it has spent of its privacy, by table."""
         return [] if self.journal() is None else privacy_accounts(self.config)
+
+    def sight(self, model: str) -> str:
+        """What the party was told of the training rows while a model grew, by its own record.
+
+        Returns
+        -------
+        {"holder", "labels", "sides", ""}
+            It has the labels itself; it received them under a code; it received the sides of rows only; or nothing of
+            that is recorded.
+        """
+        messages = list(self.disclosures(model))
+        if any(row.sender == self.name and row.kind in _LABELS_GIVEN for row in messages):
+            return "holder"
+        kinds = {row.kind for row in messages if row.receiver == self.name}
+        if kinds & _LABELS_RECEIVED:
+            return "labels"
+        return "sides" if kinds & _SIDES_RECEIVED else ""
 
     def models(self) -> list[str]:
         """The models that the party has a part of."""

@@ -17,7 +17,7 @@ from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.privacy.accounting import UNITS
+from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.align.party import State as AlignState
 from woodlot.protocols.messages import align, vertical
@@ -37,6 +37,7 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.service.orders import (
     AlignedOrder,
+    AlignOrder,
     EveryRow,
     PredictLinearOrder,
     PredictOrder,
@@ -53,8 +54,6 @@ D = TypeVar("D", bound=AlignedOrder)
 
 class ColumnsWork:
     """What a party does for an order to align, to train or to predict."""
-
-    uncovered = UNITS
 
     def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
         self.home = taken.home
@@ -83,6 +82,11 @@ class ColumnsWork:
     def n_aligned(self) -> int | None:
         """Rows that were aligned before, or need no alignment."""
         return None if self._rows is None else len(self._rows)
+
+    @property
+    def uncovered(self) -> tuple[Unit, ...]:
+        """Of what the job tells something without differential privacy; an alignment knows no labels."""
+        return ("rows",) if isinstance(self._order, AlignOrder) else UNITS
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""

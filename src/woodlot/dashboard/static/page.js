@@ -85,12 +85,12 @@ const DRAW = {
   },
   forms(element) {
     const rows = dataOf(element), pairs = [...new Set(rows.map((r) => `${r.sender} → ${r.receiver}`))];
-    const sum = (pair, form) => rows.filter((r) => `${r.sender} → ${r.receiver}` === pair && r.form === form).reduce((n, r) => n + r.bytes, 0);
-    const colours = { clear: "#b5693b", encoded: "#a3883b", encrypted: "#2f7d4f" };
+    const sum = (pair, stake) => rows.filter((r) => `${r.sender} → ${r.receiver}` === pair && r.stake === stake).reduce((n, r) => n + r.bytes, 0);
+    const colours = { rows: "#b5492b", numbers: "#b08f2e", nothing: "#8b988f" };
     chart(element, {
       tooltip: { renderMode: "richText", trigger: "axis", valueFormatter: bytes },
       xAxis: { type: "value", axisLabel: { formatter: bytes } }, yAxis: { type: "category", data: pairs },
-      series: Object.keys(colours).map((form) => ({ name: form, type: "bar", stack: "all", itemStyle: { color: colours[form] }, data: pairs.map((p) => sum(p, form)) })),
+      series: Object.keys(colours).map((stake) => ({ name: stake, type: "bar", stack: "all", itemStyle: { color: colours[stake] }, data: pairs.map((p) => sum(p, stake)) })),
     });
   },
   residuals(element) {

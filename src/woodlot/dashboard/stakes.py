@@ -1,0 +1,79 @@
+"""What is at stake in each kind of message: what its receiver can work out of the sender's or another party's data.
+
+The form of a message says how it travels, not what it costs. Labels under a code are as good as labels, and a message
+in clear may tell nothing. So pages are coloured by this table. It is the judgement of the attacks of ``woodlot
+leak-test`` and of the documents: a message is "rows" where these get at labels, values or ids of single rows from it,
+alone or with the other messages of its job.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Stake = Literal["rows", "numbers", "nothing"]
+
+STAKES: tuple[Stake, ...] = get_args(Stake)
+
+IN_WORDS: dict[Stake, str] = {
+    "rows": "labels, values or ids of single rows can be worked out from it, alone or with others of the same job",
+    "numbers": "numbers and names that are not of single rows: counts, scores, sums, columns, settings",
+    "nothing": "nothing of anybody's data",
+}
+
+_ROWS = """
+    CommonRows FindCommon IdTokens TakeIntersection
+    BlindSums GrowBlind ScoreSums
+    FillLeaves GrowOn GrownTrees LocalTrees ThresholdsProposed
+    OutOfBagAnswers Predictions TakeAnswers
+    Advance Descend LinearStarted PartialScores Residuals Scores
+    CountValues DrawRows
+    ExpandLeaves FinishConstruction LabelsSent SplitVectors
+    AnswersOpened RowsTested TestRows
+    PredictRows Score SealedLeaves PlainVector
+    AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
+    SplitTable StartForest
+"""
+
+_NUMBERS = """
+    AnswerRequest DrawSecret Introduced RowsTaken SealedAnswer SealedCommon SealedRequests TakeSecret
+    Refusal
+    EncryptLabels EncryptedLabels PlantBlind ResolveTies ResolvedTies StartBlind SumScores TakeLabels
+    ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
+    RowsDescribed UseSchema
+    AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
+    LinearFit LinearSummary
+    DescendMasked EncryptedStart OpenDescent StartEncrypted
+    CountCells ParticipantSummary
+    DealComparisons FinishComparisons ForestInUse OpenAnswers OpenDifferences
+    RowsPredicted AskScore ScoreBatch MaskedVector
+    ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
+"""
+
+_NOTHING = """
+    OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
+    Away Unanswered
+    CountOutside DescribeColumns TellQuantiles
+    DescribeRows GrowAlone SchemaInUse
+    AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
+    DropModel FindModel ForgetJob JobForgotten KeepAlignment KeepModel LeaveNoted LeaveNotice ListJobs ListModels
+    ModelDropped ModelKept ModelReady ResumeJob
+    AskScores FinishLinear LinearFinished OpenLinear StartLinear
+    AskSlopes DescentReady EncryptedResiduals MaskedSlopes OpenSlopes OpenedSlopes
+    ConstructionDone OpenConstruction SendLabels
+    AskKeys CommitEpoch ComparisonsDealt ComparisonsFinished EncryptSplits EpochCommitted GroupMade KeyDrawn KeysKnown
+    KeysOfModel KnowKeys MakeGroup MeetMembers MemberIntroduced MembersMet OpenEpoch RevokeAtHelper RevokeAtService
+    RevokedAtHelper RevokedAtService ShareTaken SplitsEncrypted TablesMade TakeGroup TakeShare UseForest
+    CloseScoring OpenScoring ScoringReady AskSealed
+    OpenSums StartSums SumsIntroduced SumsStarted
+    AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone
+"""
+
+_LISTS: dict[Stake, str] = {"rows": _ROWS, "numbers": _NUMBERS, "nothing": _NOTHING}
+
+KINDS: dict[str, Stake] = {kind: stake for stake, kinds in _LISTS.items() for kind in kinds.split()}
+"""The stake of each kind of message."""
+
+
+def stake_of(kind: str) -> Stake:
+    """What is at stake in a kind of message; the worst where nobody has judged it."""
+    return KINDS.get(kind, "rows")
