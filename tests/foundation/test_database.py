@@ -51,7 +51,9 @@ def use_journal(journal: Journal, number: int) -> None:
 
 def use_ledger(file: LedgerFile, number: int) -> None:
     with file.transaction() as ledger:
-        ledger.charge("bank", "loans", None, Charge(release=str(number), mechanism="laplace", spend=Spend(0.1)))
+        ledger.charge(
+            "bank", "loans", None, Charge(unit="rows", release=str(number), mechanism="laplace", spend=Spend(0.1))
+        )
 
 
 KINDS = [
@@ -294,4 +296,4 @@ def test_many_processes_may_make_one_database_at_once(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    assert [process.communicate()[1] for process in processes] == [""] * 3
+    assert [(process.communicate()[1], process.returncode) for process in processes] == [("", 0)] * 3

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,6 +32,7 @@ from .samples import Answer, Question
 
 SCRIPT = Path(__file__).with_name("journal_process.py")
 PATIENCE = 20.0
+INSERT = "INSERT INTO bodies (job, position, part, data) VALUES"
 OPENINGS: list[Callable[[Path], Journal]] = [functools.partial(Journal, durable=False), Journal.read]
 
 
@@ -179,8 +181,108 @@ def test_the_end_of_a_job_takes_the_bytes_and_leaves_the_digests(journal: Journa
         job.append(entries(2))
     assert other.body(other.records()[0]) == entries(1)[0].body
     journal.verify()
-    journal.close()  # folds the write-ahead log into the file
-    assert b"93517" not in path.read_bytes()
+    assert b"93517" not in on_disk(path)
+
+
+def on_disk(path: Path) -> bytes:
+    """Every byte of a journal, of its log and of the index of its log."""
+    files = list(path.parent.glob(f"{path.name}*"))
+    assert path in files
+    return b"".join(file.read_bytes() for file in files)
+
+
+def needle(number: int) -> bytes:
+    """Sixteen bytes that nothing else contains, at the start, in the middle and at the end of a body."""
+    return hashlib.md5(b"needle %d" % number, usedforsecurity=False).digest()
+
+
+def haystack(number: int, size: int) -> bytes:
+    filling = b"hay." * (size // 8)
+    return needle(number) + filling + needle(number) + filling + needle(number)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("size", [0, 1_000, 3_000_000])
+def test_nothing_is_left_on_disk_of_a_job_that_has_ended(path: Path, size: int, durable: bool) -> None:
+    with Journal(path, durable=durable) as journal:
+        for number in (1, 2):
+            journal.job(f"job {number}").append([Entry.of("a", "coordinator", 1, "Answer", haystack(number, size))])
+        assert needle(1) in on_disk(path)
+        journal.job("job 1").drop_bodies()
+        assert needle(1) not in on_disk(path)
+        assert needle(2) in on_disk(path)
+        assert journal.job("job 2").body(journal.job("job 2").records()[0]) == haystack(2, size)
+
+
+@pytest.mark.parametrize("seed", [31, 32])
+def test_nothing_is_left_of_rows_that_sqlite_has_moved(path: Path, seed: int) -> None:
+    """With 31, SQLite moves a row from one page to another between its writing and its removal, and leaves a copy."""
+    draw = random.Random(seed)
+    bodies: dict[str, list[int]] = {}
+    ended: set[str] = set()
+    with Journal(path, durable=False) as journal:
+        for step in range(150):
+            name = f"job{draw.randrange(5)}-{step // 40}"
+            if name in ended:
+                continue
+            if draw.random() < 0.04 and name in bodies:
+                journal.job(name).drop_bodies()
+                ended.add(name)
+                continue
+            bodies.setdefault(name, []).append(step)
+            size = draw.choice([16, 40, 100, 300, 900, 2000, 4000, 5000, 20000])
+            journal.job(name).append([Entry.of("a", "c", step + 1, "Answer", haystack(step, size))])
+        for name in bodies:
+            if name not in ended and draw.random() < 0.7:
+                journal.job(name).drop_bodies()
+                ended.add(name)
+        found = on_disk(path)
+    assert 0 < len(ended) < len(bodies)
+    for name, numbers in bodies.items():
+        assert {needle(number) in found for number in numbers} == {name not in ended}, name
+
+
+def test_a_reader_only_delays_the_erasure(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Journal(path, durable=False) as journal:
+        journal.job("x").append([Entry.of("a", "coordinator", 1, "Answer", haystack(1, 1_000))])
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM bodies").fetchone()
+            journal.job("x").drop_bodies()
+            assert needle(1) in on_disk(path)  # the reader still needs it
+            assert (
+                f"deleted data stays in {path.name}-wal for now, because another program is reading it" in caplog.text
+            )
+            journal.job("y").append(entries(1))
+            reader.execute("ROLLBACK")
+        journal.job("y").append(entries(2))  # the next chance
+        assert needle(1) not in on_disk(path)
+
+
+def test_a_reader_of_the_same_process_only_delays_the_erasure_until_it_has_finished(path: Path) -> None:
+    with Journal(path, durable=False) as journal:
+        journal.job("x").append([Entry.of("a", "coordinator", 1, "Answer", haystack(1, 1_000))])
+        with journal._reading() as reader:
+            reader.execute("SELECT COUNT(*) FROM bodies").fetchone()
+            journal.job("x").drop_bodies()
+            assert needle(1) in on_disk(path)
+        assert needle(1) not in on_disk(path)
+
+
+def test_what_a_killed_process_could_not_erase_is_erased_at_the_next_start(path: Path) -> None:
+    with Journal(path, durable=False) as journal, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        journal.job("x").append([Entry.of("a", "coordinator", 1, "Answer", haystack(1, 1_000))])
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM bodies").fetchone()
+        journal.job("x").drop_bodies()
+        left = path.with_name("left")  # as a kill leaves it
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
+            Path(f"{left}{suffix}").chmod(0o600)
+        assert needle(1) in on_disk(left)
+    with Journal(left, durable=False) as journal:
+        assert needle(1) not in on_disk(left)
+        journal.verify()
 
 
 def test_a_removal_that_was_cut_short_is_ended_later(path: Path) -> None:
@@ -189,7 +291,9 @@ def test_a_removal_that_was_cut_short_is_ended_later(path: Path) -> None:
         copy = [r for (r,) in _rows(path, "SELECT data FROM bodies")]
         journal.job("x").drop_bodies()
     connection = sqlite3.connect(path)
-    connection.executemany("INSERT INTO bodies VALUES ('x', 1, ?, ?)", list(enumerate(copy)))
+    connection.executemany(
+        "INSERT INTO bodies (job, position, part, data) VALUES ('x', 1, ?, ?)", list(enumerate(copy))
+    )
     connection.commit()
     connection.close()
     with Journal(path, durable=False) as journal:
@@ -323,9 +427,18 @@ def _everything(journal: Journal) -> list[object]:
         ("DELETE FROM jobs WHERE job = 'x'", "record 1 of job x should not be there"),
         ("DELETE FROM bodies WHERE job = 'x' AND position = 3", "record 3 of job x has bytes that are not what was"),
         ("DELETE FROM bodies WHERE job = 'x' AND part = 2", "record 8 of job x has bytes that are not"),
-        ("INSERT INTO bodies VALUES ('x', 7, 0, x'00')", "record 7 of job x has bytes that were never written"),
-        ("INSERT INTO bodies VALUES ('x', 70, 0, x'00')", "record 70 of job x has bytes that were never written"),
-        ("INSERT INTO bodies VALUES ('x', 9, 0, x'00')", "record 9 of job x has bytes that are not"),
+        (
+            "INSERT INTO bodies (job, position, part, data) VALUES ('x', 7, 0, x'00')",
+            "record 7 of job x has bytes that were never written",
+        ),
+        (
+            "INSERT INTO bodies (job, position, part, data) VALUES ('x', 70, 0, x'00')",
+            "record 70 of job x has bytes that were never written",
+        ),
+        (
+            "INSERT INTO bodies (job, position, part, data) VALUES ('x', 9, 0, x'00')",
+            "record 9 of job x has bytes that are not",
+        ),
         ("UPDATE jobs SET count = 4 WHERE job = 'x'", "record 5 of job x should not be there"),
         (
             "INSERT INTO records SELECT job, 10, sender, receiver, 99, kind, n_bytes, digest, 0, time, chain "

@@ -101,7 +101,8 @@ def test_a_job_that_cannot_be_read_keeps_the_coordinator_from_starting(tmp_path:
         made.store.add(
             b"", b"", b"", JobFacts(job=job, kind="align", user="alice", state="queued", version=1, created=0)
         )
-        made.store._db.execute("UPDATE jobs SET facts = ?", (b'{"of":"a newer version"}',))
+        with made.store._db.connection() as db:
+            db.execute("UPDATE jobs SET facts = ?", (b'{"of":"a newer version"}',))
         with pytest.raises(JournalError, match=f"record of job {job} cannot be read"):
             made.start()
 

@@ -83,7 +83,8 @@ def job_facts(number: int, **changes: Any) -> msg.JobFacts:
     ],
 )  # fmt: skip
 def test_an_order_is_kept_only_as_long_as_it_is_needed(store: JobStore, kind: str, state: str, is_kept: bool) -> None:
-    order = b"{" + b" " * 100_000 + b"}"
+    needle = hashlib.sha256(b"of this order").hexdigest().encode()
+    order = b"{" + needle + b" " * 100_000 + needle + b"}"
     store.add(order, b"s", b"c", job_facts(1, kind=kind))
     for _ in range(2):
         store.update(job_facts(1, kind=kind, state=state))
@@ -93,6 +94,8 @@ def test_an_order_is_kept_only_as_long_as_it_is_needed(store: JobStore, kind: st
     assert stored.is_of(order)
     assert not stored.is_of(order + b" ")
     assert (store.bytes_of_user("alice", 0.0) > 100_000) == is_kept
+    on_disk = b"".join(path.read_bytes() for path in store.folder.glob("jobs.sqlite*"))
+    assert (needle in on_disk) == is_kept
 
 
 def test_refused_orders_do_not_fill_the_disk(store: JobStore) -> None:

@@ -124,12 +124,14 @@ def test_a_start_and_a_list_do_not_look_at_finished_jobs(tmp_path: Path) -> None
     store.add(b"", b"", b"", facts)
     store.add(b"", b"", b"", msgspec.structs.replace(facts, job="b", state="queued"))
     statements: list[str] = []
-    store._db.set_trace_callback(statements.append)
+    with store._db.connection() as db:
+        db.set_trace_callback(statements.append)
     assert store.unfinished() == ["b"]
     assert store.ended_untold() == [("a", ("p",))]
     assert len(store.latest(10)) == len(store.of_user("alice", 10)) == 2
-    store._db.set_trace_callback(None)
-    plans = [row[3] for text in statements for row in store._db.execute(f"EXPLAIN QUERY PLAN {text}")]
+    with store._db.connection() as db:
+        db.set_trace_callback(None)
+        plans = [row[3] for text in statements for row in db.execute(f"EXPLAIN QUERY PLAN {text}")]
     assert len(statements) == 4
     assert all("USING" in plan and "INDEX" in plan for plan in plans if "jobs" in plan), plans
     store.close()

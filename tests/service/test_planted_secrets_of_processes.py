@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,12 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import WoodlotError
 from woodlot.federation import Labels
 from woodlot.federation.revocable import Encryption
+from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.runtime.journal import Journal
+from woodlot.service.client import Client
 from woodlot.service.coordinator_keys import _Stored
 from woodlot.service.key_store import KeyStore
+from woodlot.service.orders import AnyOrder
 from woodlot.trees import kernels
 
 HERE = Path(__file__).resolve().parent
@@ -79,6 +85,8 @@ class Rooms:
     command: dict[str, bytes] = field(default_factory=dict)
     epoch_keys: dict[str, bytes] = field(default_factory=dict)
     """Of helper, key service, coordinator and providers: what each must have alone."""
+    orders: list[AnyOrder] = field(default_factory=list)
+    """What was ordered, and has ended."""
 
     @property
     def root(self) -> Path:
@@ -108,6 +116,14 @@ class Rooms:
             self.environment[name] = told.read_bytes()
             if os.access(process / "environ", os.R_OK):  # for root only, since services cannot be traced
                 self.environment[name] += (process / "environ").read_bytes()
+
+    def have_ended(self) -> bool:
+        """Whether every member of every job that was ordered has noted its end."""
+        for name in (*PARTIES, *MEMBERS):
+            with closing(Journal.read(self.running.journal(name))) as journal:
+                if not all(journal.job(order.job).ended for order in self.orders if name in order.parties):
+                    return False
+        return True
 
     # --- what is there ---
 
@@ -199,16 +215,31 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
         made.running.start()
         made.running.wait_connected()
         with user_of(world, parties=PARTIES, helper="helper", key_service="keys") as user:
+            note_orders(user.client, made.orders)
             everything(user, made)
+            wait_until(made.have_ended, "everybody to have noted the end of every job")
+            ended = list(made.orders)
             made.look_at_the_living()
             job = user.client.submit(user.train_order(PLAN, Labels("bank", ILLNESS, None), {})).job
             journal = made.running.journal("shop")
             wait_until(lambda: records_in(journal, job) > 6, "a training to be in the middle", pause=0.001)
             for name in EVERYBODY:
                 made.running.kill(name)
+        made.orders = ended
         yield made
     finally:
         made.running.close()
+
+
+def note_orders(client: Client, orders: list[AnyOrder]) -> None:
+    """Keep a copy of everything that a user orders from now on."""
+    submit = client.submit
+
+    def noted(order: AnyOrder) -> JobFacts:
+        orders.append(order)
+        return submit(order)
+
+    client.submit = noted  # type: ignore[method-assign]
 
 
 def everything(user: ConnectedFederation, rooms: Rooms) -> None:
@@ -261,6 +292,19 @@ def test_what_a_killed_service_leaves_on_disk_is_its_own(rooms: Rooms) -> None:
         if name == COORDINATOR:  # which gets them in clear for revocable forests, and has them in the answers of leaves
             del secrets["labels"], secrets["classes"]
         assert search(secrets, files, short_hits=HITS) == {}, name
+
+
+def test_nothing_is_left_of_the_messages_of_jobs_that_have_ended(rooms: Rooms) -> None:
+    """Not in a database, nor in its log: each order has a sealed part for each member, like no other bytes."""
+    kinds = {"train", "predict", "train-revocable", "predict-encrypted"}
+    assert {order.kind for order in rooms.orders} >= kinds
+    for name in (*PARTIES, *MEMBERS):
+        needles = {o.job: [base64.b64encode(o.sealed[name])] for o in rooms.orders if name in o.parties}
+        assert needles
+        assert search(needles, rooms.files(name, "state")) == {}, name
+    forgotten = [order for order in rooms.orders if order.kind == "predict-encrypted"]
+    needles = {o.job: [base64.b64encode(part) for part in o.sealed.values()] for o in forgotten}
+    assert search(needles, rooms.files(COORDINATOR, "state")) == {}
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ All three are readable and writable by their owner only. Files that others own o
 written, or that a newer Woodlot has written are refused and left as they are. An older schema is brought up to date in
 one transaction.
 
-What is deleted is overwritten with zeros (``secure_delete``), but earlier copies of its pages stay in the log. Only
-`Database.erase` removes those. The blocks that the file system frees then are out of reach of any program; encrypt the
-disk against whoever can read it as a device.
+What is deleted is overwritten with zeros (``secure_delete``), but two kinds of copies stay: earlier versions of pages
+in the log, which `Database.erase` removes, and what is left where a row was moved, which `ERASABLE` prevents. The
+blocks that the file system frees then are out of reach of any program; encrypt the disk against whoever can read it as
+a device.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ from woodlot.exceptions import JournalError
 from woodlot.foundation.disk import sync
 
 logger = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+
+ERASABLE = f"BLOB NOT NULL DEFAULT (zeroblob({PAGE_BYTES}))"
+"""The type of a column to put before the last column of a table, so that nothing is left of the last one when erased.
+
+SQLite moves rows between pages as a table grows and shrinks. It does not zero the places that rows have left so, only
+those of rows that are deleted. The start of a row, up to a page, is moved; the rest lies on overflow pages, which are
+never moved and are zeroed as a whole when they are freed. A page of padding makes the last column part of the rest.
+"""
 
 _WAIT_SECONDS = 10.0
 _WAL_BYTES = 1 << 26  # a log that one large message has made longer than this is shortened again
@@ -172,6 +183,7 @@ class Database:
     def _set_up(self, connection: Connection, *, durable: bool) -> None:
         # First, as nothing else may be done to a file that is not ours.
         version = _identity(self.path, self.schema, connection)
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise _unusable(self.path, self.schema, "SQLite cannot share memory on this disk; use a local disk")
@@ -214,41 +226,45 @@ class Database:
     def erase(self) -> None:
         """Remove what has been deleted from the log too, where earlier copies of it are.
 
-        A process that is reading the database needs the log until it has finished. Then a warning is logged, and the
-        log is emptied after the next transaction that finds no reader, at the latest when the database is next opened.
+        This never fails. While another process is reading the database, which needs the log, or the disk is full, a
+        warning is logged. Then the log is emptied after the next transaction that can do it, at the latest when the
+        database is next opened.
         """
         with self.connection() as connection:
-            asked, self._erasing = self._erasing, True
-            self._go_on_erasing(connection)
-            if self._erasing and not asked:
-                logger.warning(
-                    "%s %s is being read by another program: what was deleted stays in %s-wal until it has finished",
-                    self.schema.name, self.path, self.path.name,
-                )  # fmt: skip
+            self._erase(connection)
 
     def go_on_erasing(self) -> None:
         """Try again what `erase` could not do, unless another thread is writing, which will try it next."""
         if self._erasing and self._lock.acquire(blocking=False):
             try:
                 if self._connection is not None:
-                    with explained(self.path, self.schema):
-                        self._go_on_erasing(self._connection)
+                    self._go_on_erasing(self._connection)
             finally:
                 self._lock.release()
 
-    def _go_on_erasing(self, connection: Connection) -> None:
+    def _erase(self, connection: Connection) -> None:
+        asked, self._erasing = self._erasing, True
+        reason = self._go_on_erasing(connection)
+        if self._erasing and not asked:
+            logger.warning(
+                "%s %s: deleted data stays in %s-wal for now, because %s; it is erased as soon as possible",
+                self.schema.name, self.path, self.path.name, reason,
+            )  # fmt: skip
+
+    def _go_on_erasing(self, connection: Connection) -> str:
+        """Empty the log if that is due; if it cannot be done now, say why."""
         if not self._erasing:
-            return
-        connection.execute("PRAGMA busy_timeout = 0")  # nothing may wait for a reader
+            return ""
         try:
+            connection.execute("PRAGMA busy_timeout = 0")  # nothing may wait for a reader
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise
-            busy = 1
+            self._erasing = bool(busy)
+            return "another program is reading it"
+        except sqlite3.Error as error:  # what was committed stays committed
+            return str(error)
         finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT_SECONDS)}")
-        self._erasing = bool(busy)
+            with suppress(sqlite3.Error):
+                connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT_SECONDS)}")
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""

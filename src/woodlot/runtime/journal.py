@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from woodlot.exceptions import JournalError
-from woodlot.foundation.database import Database, explained, open_reader
+from woodlot.foundation.database import PAGE_BYTES, Database, explained, open_reader
 from woodlot.runtime.audit import Disclosures
 from woodlot.runtime.journal_file import JOURNAL_SCHEMA, FileLock
 from woodlot.runtime.journal_records import COLUMNS, END, START, Entry, Record, disclosure, link
@@ -169,6 +169,8 @@ class Journal:
                         connection.close()
                     else:
                         self._idle.append(connection)
+                if self._database is not None:
+                    self._database.go_on_erasing()
 
     @contextmanager
     def _writing(self, *, lasting: bool = False) -> Iterator[Connection]:
@@ -177,6 +179,12 @@ class Journal:
             raise JournalError(f"journal {self.path} is open for reading only")
         with self._database.transaction(lasting=lasting) as connection:
             yield connection
+
+    def _erase(self) -> None:
+        """Have nothing left of what was removed, in the file or its log."""
+        if self._database is None:
+            raise JournalError(f"journal {self.path} is open for reading only")
+        self._database.erase()
 
 
 class JobJournal:
@@ -229,7 +237,10 @@ class JobJournal:
                     ) from error
                 for part, start in enumerate(range(0, len(entry.body or b""), _PART)):
                     piece = memoryview(entry.body or b"")[start : start + _PART]
-                    connection.execute("INSERT INTO bodies VALUES (?, ?, ?, ?)", (self.name, count, part, piece))
+                    connection.execute(
+                        "INSERT INTO bodies (job, position, part, data) VALUES (?, ?, ?, ?)",
+                        (self.name, count, part, piece),
+                    )
             connection.execute(
                 "INSERT INTO jobs VALUES (?, ?, ?) "
                 "ON CONFLICT (job) DO UPDATE SET count = excluded.count, head = excluded.head",
@@ -267,6 +278,7 @@ class JobJournal:
             if removed:
                 with self._journal._writing() as connection:
                     connection.executemany("DELETE FROM bodies WHERE rowid = ?", parts)
+        self._journal._erase()
 
     # --- reading ---
 
@@ -368,8 +380,8 @@ class JobJournal:
                 )
             stray = connection.execute(
                 "SELECT MIN(b.position) FROM bodies b LEFT JOIN records r USING (job, position) "
-                "WHERE b.job = ? AND r.kept IS NOT 1",
-                (self.name,),
+                "WHERE b.job = ? AND (r.kept IS NOT 1 OR b.padding != zeroblob(?))",
+                (self.name, PAGE_BYTES),
             ).fetchone()
             if stray[0] is not None:
                 raise self._wrong(stray[0], "has bytes that were never written")

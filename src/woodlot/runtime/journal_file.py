@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from woodlot.exceptions import JournalError
-from woodlot.foundation.database import Schema
+from woodlot.foundation.database import ERASABLE, Schema
 
 JOURNAL_SCHEMA = Schema(
     name="journal",
@@ -37,11 +37,12 @@ JOURNAL_SCHEMA = Schema(
             UNIQUE (job, sender, receiver, number)
         ) STRICT, WITHOUT ROWID
         """,
-        """
+        f"""
         CREATE TABLE bodies (
             job TEXT NOT NULL,
             position INTEGER NOT NULL,
             part INTEGER NOT NULL,
+            padding {ERASABLE},
             data BLOB NOT NULL,
             UNIQUE (job, position, part)
         ) STRICT

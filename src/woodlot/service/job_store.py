@@ -21,7 +21,7 @@ from woodlot.data.archives import read_arrays
 from woodlot.data.decoding import from_json
 from woodlot.data.whole_files import replace_folder, state_folder
 from woodlot.exceptions import DataError, JournalError
-from woodlot.foundation.database import Database, Schema
+from woodlot.foundation.database import ERASABLE, Database, Schema
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
 from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
@@ -49,11 +49,11 @@ SCHEMA = Schema(
     name="the record of jobs",
     application=b"WJOB",
     tables=(
-        """
+        f"""
         CREATE TABLE jobs (
             job TEXT PRIMARY KEY, user TEXT NOT NULL, state TEXT NOT NULL, created REAL NOT NULL,
-            order_data BLOB NOT NULL, signature BLOB NOT NULL, certificate BLOB NOT NULL,
-            facts BLOB NOT NULL, untold TEXT NOT NULL) STRICT
+            signature BLOB NOT NULL, certificate BLOB NOT NULL, facts BLOB NOT NULL, untold TEXT NOT NULL,
+            padding {ERASABLE}, order_data BLOB NOT NULL) STRICT
         """,
         "CREATE INDEX jobs_by_user ON jobs (user, created)",
         f"CREATE INDEX sizes_by_user ON jobs (user, created, {_SIZE})",
@@ -124,15 +124,17 @@ class JobStore:
         """Record a new job."""
         with self._db.connection() as db:
             db.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO jobs (job, user, state, created, signature, certificate, facts, untold, order_data) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    facts.job, facts.user, facts.state, facts.created, order, signature, certificate,
-                    msgspec.json.encode(facts), json.dumps(facts.parties),
+                    facts.job, facts.user, facts.state, facts.created, signature, certificate,
+                    msgspec.json.encode(facts), json.dumps(facts.parties), order,
                 ),
             )  # fmt: skip
 
     def update(self, facts: JobFacts) -> None:
         """Record how a job stands; if it has ended and its order is needed no more, a digest takes its place."""
+        dropped = False
         with self._db.transaction() as db:
             db.execute(
                 "UPDATE jobs SET state = ?, facts = ? WHERE job = ?",
@@ -141,7 +143,12 @@ class JobStore:
             if facts.state in ENDED and not _needs_order(facts):
                 row = db.execute("SELECT order_data FROM jobs WHERE job = ?", (facts.job,)).fetchone()
                 if row is not None and not row[0].startswith(_DROPPED):
-                    db.execute("UPDATE jobs SET order_data = ? WHERE job = ?", (_digest(row[0]), facts.job))
+                    db.execute(
+                        "UPDATE jobs SET order_data = ?, padding = x'' WHERE job = ?", (_digest(row[0]), facts.job)
+                    )
+                    dropped = True
+        if dropped:
+            self._db.erase()
 
     def job(self, job: str) -> StoredJob | None:
         """A job, None if it is unknown."""
