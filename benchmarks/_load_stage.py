@@ -80,6 +80,7 @@ def stage(n_rows: int) -> Iterator[tuple[LocalFederation, ConnectedFederation]]:
             {party: {TABLE: "customers.parquet"} for party in PARTIES},
             "id",
             1,
+            labels={PARTIES[0]: [LABEL]},
             protocols=["align", "train", "predict", "revoke", "score"],
         )
         services.wait_connected()

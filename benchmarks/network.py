@@ -37,6 +37,19 @@ from woodlot.service.identity import Identity, Trust, install, request
 
 MOST_TIME, MOST_BYTES, MOST_MILLISECONDS = 1.5, 1.3, 3.0
 PARTIES = ("bank", "shop")
+LABELS = {"bank": 'labels = ["y"]', "shop": "labels = []"}
+POLICY = """
+[policy]
+train = ["alice"]
+predict = ["alice"]
+labels = "shared"
+min_samples_leaf = 1
+min_rows = 1
+sealed_predictions = false
+predictions_per_day = "unlimited"
+trainings_per_day = "unlimited"
+receive = ["alice"]
+"""
 WOODLOT = [str(Path(sys.executable).with_name("woodlot"))]
 
 
@@ -82,7 +95,7 @@ def processes(root: Path, tables: dict[str, pa.Table]) -> Iterator[str]:
             (root / party / "party.toml").write_text(
                 f'coordinator = "localhost:{port}"\nn_jobs = 1\n'
                 '[tables.rows]\npath = "rows.parquet"\nid = "id"\ncolumns = "*"\n'
-                '[policy]\ntrain = ["alice"]\npredict = ["alice"]\n'
+                f"{LABELS[party]}\n{POLICY}"
             )
             start("party", root / party / "party.toml")
         yield f"localhost:{port}"

@@ -54,7 +54,7 @@ def stage(rows: int = 1500) -> Iterator[Stage]:
     with local_federation(("bank", "shop")) as federation:
         companies = make_companies(rows, 0)
         files = write_companies(companies, federation.root / "bank", federation.root / "shop")
-        federation.start(files, ID, n_jobs=1)
+        federation.start(files, ID, n_jobs=1, labels={"bank": [LABEL]})
         federation.wait_connected()
         configs = [federation.root / "coordinator" / "coordinator.toml"]
         configs += [federation.root / party / "party.toml" for party in federation.parties]

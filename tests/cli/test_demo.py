@@ -312,7 +312,7 @@ def demo_at(scratch: Path, step: int) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_service_that_does_not_start_is_told_with_its_reason() -> None:
     with local_federation(["bank"]) as federation:
-        federation.start({"bank": {"customers": "customers.docx"}}, ID, n_jobs=1)
+        federation.start({"bank": {"customers": "customers.docx"}}, ID, n_jobs=1, labels={})
         with pytest.raises(WoodlotError, match=r"process of bank has ended with 1; .*'customers\.docx'"):
             federation.wait_connected()
     assert not federation.root.exists()

@@ -64,6 +64,7 @@ def make_world(root: Path) -> World:
     world = World(root, {"bank": {"customers": BANK}, "shop": {"visits": SHOP}})
     for settings in world.settings.values():
         settings["policy"]["protocols"] = ["align", "train", "predict", "revoke", "score"]
+    world.settings["bank"]["tables"]["customers"] |= {"labels": ["default", "income"], "features": ["age", "income"]}
     return world
 
 

@@ -39,6 +39,7 @@ random_state = 0
 path = "bank.parquet"
 id = "id"
 columns = "*"
+labels = ["default"]
 
 [mpi.shop]
 path = "shop.csv"

@@ -25,7 +25,7 @@ def make_world(root: Path) -> World:
     """Bank and shop, alice, and a coordinator's identity; nothing runs."""
     world = World(root, small_tables())
     for party in PARTIES:  # the secret that forests depend on is there from the start
-        PartyStore(root / party / "state", party, None).close()
+        PartyStore(root / party / "state", party).close()
     return world
 
 

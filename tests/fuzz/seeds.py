@@ -230,7 +230,9 @@ def settings_files() -> list[bytes]:
         b'listen = "0.0.0.0:7443"\nstate = "s"\nmessage_limit = "1 GiB"\nwait_for_parties = "1 h"\n',
         b'coordinator = "host:7443"\nmemory = "2 GB"\ncluster = "tcp://host:8786"\n[alignment]\nsecret_file = "s"\n'
         b'[tables.t]\npath = "t.csv"\nid = "id"\ncolumns = ["a", "b"]\n[tables.q]\nsql = "SELECT 1"\n'
-        b'url = "sqlite:///d"\nid = "id"\ncolumns = "*"\n[policy]\ntrain = ["alice"]\npredictions_per_day = 5\n'
+        b'url = "sqlite:///d"\nid = "id"\ncolumns = "*"\nlabels = ["late"]\nweights = ["w"]\nfeatures = ["a"]\n'
+        b'[policy]\ntrain = ["alice"]\nlabels = "encrypted"\nmin_samples_leaf = 5\nmin_rows = 10\nreceive = ["alice"]\n'
+        b'sealed_predictions = true\npredictions_per_day = 5\ntrainings_per_day = "unlimited"\n'
         b"[privacy]\nepsilon = 1.5\ndelta = 1e-6\n",
         b'coordinator = "host:7443"\nallow_same_host = true\n[policy]\ntrain = ["*"]\n',
         b'coordinator = "host:7443"\n[job]\ny = "bank.late"\ntask = "classification"\n'

@@ -75,7 +75,7 @@ def read_coordinator(root: Path, names: list[str]) -> None:
 
 
 def read_party(root: Path, names: list[str]) -> None:
-    table = LoadedTable("customers", "id", None, "0" * 64, None)
+    table = LoadedTable("customers", "id", None, "0" * 64, None, ())
     with suppress(WoodlotError), closing(PartyStore(root, root.parent.name, 5)) as store:
         for name in names:
             for about in (

@@ -34,10 +34,10 @@ def patients(seed: int, n: int = 60) -> pa.Table:
     return pa.table({"id": np.arange(n) + 1000 * seed, "age": age, "dose": dose, "ward": ward, LABEL: ill})
 
 
-def hospitals(root: Path, tables: dict[str, pa.Table] | None = None, **settings: Any) -> World:
+def hospitals(root: Path, tables: dict[str, pa.Table] | None = None, label: str = LABEL, **settings: Any) -> World:
     """The world of the hospitals, who all let Alice train; further settings are everybody's."""
     tables = {name: patients(k + 1) for k, name in enumerate(HOSPITALS)} if tables is None else tables
-    world = World(root, {name: {TABLE: table} for name, table in tables.items()})
+    world = World(root, {name: {TABLE: table} for name, table in tables.items()}, labels=[label])
     for own in world.settings.values():
         own |= {"policy": ROW_POLICY} | settings
     return world

@@ -86,7 +86,7 @@ class Bench:
             trust=Trust(identity.authority, None),
             tables=config.tables,
             policy=config.policy,
-            store=PartyStore(config.state, party, config.policy.predictions_per_day),
+            store=_store(config.state, party, config.policy),
             shared_secret=None,
             end_job=self.ended.append,
             till=lambda job: Till(None),
@@ -102,7 +102,7 @@ class Bench:
     def change_policy(self, party: str, **changes: Any) -> None:
         changed = msgspec.structs.replace(self.homes[party].policy, **changes)
         self.homes[party].store.close()
-        store = PartyStore(self.homes[party].store.folder, party, changed.predictions_per_day)
+        store = _store(self.homes[party].store.folder, party, changed)
         self.homes[party] = replace(self.homes[party], policy=changed, store=store)
 
     def fields(self, **parts: Part) -> dict[str, Any]:
@@ -119,6 +119,10 @@ class Bench:
 
     def job(self, party: str, name: str) -> PartyJob:
         return PartyJob(self.homes[party], name)
+
+
+def _store(folder: Path, party: str, own: policy.Policy) -> PartyStore:
+    return PartyStore(folder, party, own.predictions_per_day, own.trainings_per_day)
 
 
 @dataclass

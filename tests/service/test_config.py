@@ -16,17 +16,19 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import PROTECTS
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import ConfigError
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, MemberConfig, PartyConfig, PrivacyConfig
-from woodlot.service.policy import Policy
+from woodlot.service.policy import WRITTEN, Policy
 from woodlot.service.settings import Address, Duration, Size
 
 HERE = Path("/etc/woodlot")
 TABLE = {"path": "customers.csv", "id": "customer_id", "columns": ["age", "income"]}
-PARTY: dict[str, Any] = {"coordinator": "hub.example:7443", "tables": {"customers": TABLE}}
+LABELLED = TABLE | {"columns": ["age", "default"], "labels": ["default"]}
+PARTY: dict[str, Any] = {"coordinator": "hub.example:7443", "tables": {"customers": TABLE}, "policy": PROTECTS}
 JOB: dict[str, Any] = {"y": "bank.default", "task": "classification", "tables": "customers"}
 TRAIN: dict[str, Any] = {"coordinator": "hub.example:7443", "job": JOB}
 
@@ -43,6 +45,7 @@ secret_file = "/run/secrets/alignment"
 path = "data/customers.parquet"
 id = "customer_id"
 columns = ["age", "income", "default"]
+labels = ["default"]
 
 [tables.orders]
 sql = "SELECT * FROM orders"
@@ -50,6 +53,8 @@ url = "postgresql+psycopg://reader@db/shop"
 password_env = "SHOP_PASSWORD"
 id = "customer_id"
 columns = "*"
+weights = ["amount"]
+features = ["visits", "amount"]
 
 [policy]
 protocols = ["align", "train"]
@@ -58,6 +63,10 @@ min_rows = 100
 min_samples_leaf = 5
 share_model = true
 predictions_per_day = 1000
+labels = "encrypted"
+sealed_predictions = true
+trainings_per_day = "unlimited"
+receive = ["bank"]
 """
 
 JOB_TOML = """
@@ -148,10 +157,21 @@ class TestFiles:
         customers, orders = config.tables["customers"], config.tables["orders"]
         columns = ("age", "income", "default")
         path = Path("data/customers.parquet")
-        assert customers == TableSource("customers", id="customer_id", columns=columns, path=path, folder=tmp_path)
+        assert customers == TableSource(
+            "customers",
+            id="customer_id",
+            columns=columns,
+            labels=("default",),
+            weights=(),
+            path=path,
+            folder=tmp_path,
+        )
         assert orders == TableSource(
             "orders",
             id="customer_id",
+            labels=(),
+            weights=("amount",),
+            features=("visits", "amount"),
             sql="SELECT * FROM orders",
             url="postgresql+psycopg://reader@db/shop",
             password_env="SHOP_PASSWORD",  # noqa: S106
@@ -165,6 +185,10 @@ class TestFiles:
             min_samples_leaf=5,
             share_model=True,
             predictions_per_day=1000,
+            labels="encrypted",
+            sealed_predictions=True,
+            trainings_per_day="unlimited",
+            receive=("bank",),
         )
 
     def test_the_tables_of_a_loaded_configuration_can_be_read(
@@ -204,7 +228,7 @@ class TestFiles:
         assert JobConfig.parse(raw, folder=HERE, origin="job.toml").job.parties == ("shop", "bank")
 
     def test_a_job_for_mpi_needs_no_coordinator(self) -> None:
-        raw = {"job": {"y": "bank.default", "task": "regression"}, "mpi": {"bank": TABLE, "shop": TABLE}}
+        raw = {"job": {"y": "bank.default", "task": "regression"}, "mpi": {"bank": LABELLED, "shop": TABLE}}
         config = JobConfig.parse(raw, folder=HERE, origin="job.toml")
         assert list(config.mpi) == ["bank", "shop"]
         assert config.mpi["shop"].folder == HERE
@@ -336,6 +360,14 @@ class TestRefusals:
             ("policy.min_samples_leaf", 0.1, "policy.min_samples_leaf: expected a whole number, got a number"),
             ("policy.share_model", "yes", "policy.share_model: expected true or false, got text"),
             ("policy.predictions_per_day", -1, "policy.predictions_per_day: expected a whole number >= 0"),
+            ("policy.predictions_per_day", "lots", "policy.predictions_per_day: 'lots' is not one of 'unlimited'"),
+            ("policy.trainings_per_day", 0.5, "policy.trainings_per_day: expected a whole number or text, got a num"),
+            ("policy.receive", "alice", "policy.receive: expected a list, got text"),
+            ("tables.customers.labels", "age", "tables.customers.labels: expected a list, got text"),
+            ("tables.customers.labels", ["late"], "'late' among its labels but not among its columns; add it"),
+            ("tables.customers.weights", ["customer_id"], "has its id 'customer_id' among its weights"),
+            ("tables.customers.features", ["age", "age"], "has 'age' more than once among its features"),
+            ("tables.customers.features", [], "has an empty list of features"),
             ("alignment.secret", "x", "there is no setting alignment.secret; did you mean 'secret_file'?"),
         ],
     )
@@ -376,6 +408,7 @@ class TestRefusals:
             ("forrest", {}, "there is no setting forrest; did you mean 'forest'?"),
             ("mpi", {"shop": TABLE}, "job.y is at 'bank', but there is no section [mpi.bank]; add it"),
             ("mpi", {"bank": {"id": "i"}}, "the setting mpi.bank.columns is missing"),
+            ("mpi", {"bank": TABLE}, 'add labels = ["default"] to the section [mpi.bank]'),
         ],
     )
     def test_job(self, place: str, value: Any, words: str) -> None:
@@ -410,6 +443,40 @@ class TestRefusals:
         name = place.rpartition(".")[2]
         example = "[job] with y" if name == "job" else f"{name} = "
         assert f"x.toml: the setting {place} is missing; add {example}" in str(caught.value)
+
+
+class TestWhatProtects:
+    @pytest.mark.parametrize("name", WRITTEN)
+    def test_a_party_without_one_of_the_lines_is_told_which(self, name: str) -> None:
+        raw = changed(PARTY, "policy", {key: value for key, value in PROTECTS.items() if key != name})
+        with pytest.raises(ConfigError) as caught:
+            PartyConfig.parse(raw, folder=HERE, origin="party.toml")
+        first, *lines = str(caught.value).splitlines()
+        assert first.startswith(f"party.toml: the section [policy] does not say {name};")
+        assert [line.split(" = ")[0].strip() for line in lines] == [name]
+
+    @pytest.mark.parametrize("raw", [{}, {"train": ["alice"]}, {"min_rows": 5}])
+    def test_the_lines_that_it_is_told_to_add_are_enough(self, raw: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError) as caught:
+            PartyConfig.parse(changed(PARTY, "policy", raw), folder=HERE, origin="party.toml")
+        added = tomllib.loads("\n".join(str(caught.value).splitlines()[1:]))
+        assert set(added) == set(WRITTEN) - set(raw)
+        whole = PartyConfig.parse(changed(PARTY, "policy", raw | added), folder=HERE, origin="party.toml")
+        assert whole.policy.receive == ()
+        assert whole.policy.min_samples_leaf > 1
+
+    def test_without_the_section_all_of_them_are_missing(self) -> None:
+        with pytest.raises(ConfigError, match=", ".join(WRITTEN)):
+            PartyConfig.parse(without(PARTY, "policy"), folder=HERE, origin="party.toml")
+
+    def test_helpers_and_key_services_have_no_tables_to_protect(self) -> None:
+        MemberConfig.parse({"coordinator": "hub:1"}, folder=HERE, origin="keys.toml")
+
+    def test_labels_and_weights_are_nothing_unless_they_are_named(self) -> None:
+        table = PartyConfig.parse(PARTY, folder=HERE, origin="party.toml").tables["customers"]
+        assert (table.labels, table.weights) == ((), ())
+        assert not table.may_label("age")
+        assert not table.may_weigh("age")
 
 
 class TestSecret:
@@ -497,18 +564,22 @@ WORDS = st.text(
     st.characters(codec="utf-8", exclude_characters="\x7f", exclude_categories=["Cs"]), min_size=1, max_size=8
 )
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,7}", fullmatch=True)
+LIMITS = st.one_of(st.integers(0, 2**62), st.just("unlimited"))
 POLICIES = st.fixed_dictionaries(
-    {},
+    {
+        "min_rows": st.integers(1, 2**62),
+        "min_samples_leaf": st.integers(1, 2**62),
+        "sealed_predictions": st.booleans(),
+        "labels": st.sampled_from(["shared", "encrypted"]),
+        "predictions_per_day": LIMITS,
+        "trainings_per_day": LIMITS,
+        "receive": st.lists(WORDS, max_size=3),
+    },
     optional={
         "protocols": st.lists(st.sampled_from(["align", "train", "predict"]), unique=True),
         "train": st.lists(WORDS, max_size=3),
         "predict": st.lists(WORDS, max_size=3),
-        "min_rows": st.integers(1, 2**62),
-        "min_samples_leaf": st.integers(1, 2**62),
         "share_model": st.booleans(),
-        "sealed_predictions": st.booleans(),
-        "labels": st.sampled_from(["shared", "encrypted"]),
-        "predictions_per_day": st.integers(0, 2**62),
     },
 )
 TABLES = st.fixed_dictionaries(
@@ -585,13 +656,20 @@ class TestDocumentation:
         [(Policy(), ""), (PrivacyConfig(), r"privacy\."), (JobSettings(y="a.b", task="regression"), r"job\.")],
     )
     def test_defaults_are_those_on_the_page(self, settings: msgspec.Struct, prefix: str) -> None:
-        told = dict(re.findall(rf"^\| `{prefix}(\w+)` \| (none|`[^|]*`) \|", self.PAGE, re.MULTILINE))
+        _, heading, policy = self.PAGE.partition("### Policy")
+        told = dict(re.findall(rf"^\| `{prefix}(\w+)` \| (none|`[^|]*`) \|", heading + policy, re.MULTILINE))
         named = {name: getattr(settings, name) for name in settings.__struct_fields__ if name in told}
         written = {name: "none" if value is None else f"`{json.dumps(value)}`" for name, value in named.items()}
         assert {name: told[name] for name in named} == {
             name: text.replace("0.0", "0") for name, text in written.items()
         }
         assert len(named) >= 3
+
+    def test_what_protects_is_required_on_the_page(self) -> None:
+        _, _, policy = self.PAGE.partition("### Policy")
+        assert set(
+            re.findall(r"^\| `(\w+)` \| \*required\* \|", policy.partition("### Privacy")[0], re.MULTILINE)
+        ) == set(WRITTEN)
 
     def test_the_examples_are_right(self) -> None:
         kinds = {

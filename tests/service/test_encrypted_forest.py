@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from processes import wait_until, write_toml
-from world import World, running
+from world import PROTECTS, World, running
 
 import woodlot as wl
 from woodlot.exceptions import ConfigError, DataError, PolicyError
@@ -24,7 +24,7 @@ from woodlot.service.member import MemberService, is_this_host
 
 MEMBERS = {"helper": ("party", "--role", "helper"), "keys": ("identity", "keys")}
 KEYS: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
-POLICY = {"train": ["alice"], "predict": ["alice"], "weak_keys": True}
+POLICY = PROTECTS | {"train": ["alice"], "predict": ["alice"], "weak_keys": True}
 
 
 class Federation:

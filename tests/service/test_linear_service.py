@@ -38,6 +38,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("linear"), small_tables())
     for settings in made.settings.values():
         settings["policy"]["protocols"] = list(EVERYTHING)
+    made.settings["bank"]["tables"]["customers"] |= {
+        "labels": ["late", "income"],
+        "features": ["age", "income", "late"],
+    }
     with running(made):
         yield made
 
@@ -74,7 +78,7 @@ def test_fitted_and_used_over_the_services(world: World, tmp_path: Path) -> None
         assert wl.load(tmp_path / "model").score(federation) == model.score(federation)
         with pytest.raises(DataError, match="without sample_weight"):
             model.score(federation, sample_weight="bank.income")
-        with pytest.raises(JobFailed, match="its own log says why"):
+        with pytest.raises(JobFailed, match="the setting labels of that table"):
             wl.FederatedLogisticRegression().fit(federation, y="bank.nothing")
         forest = wl.FederatedForestClassifier(2, random_state=0).fit(federation, y="bank.late")
         with pytest.raises(DataError, match="linear model, not a forest"):

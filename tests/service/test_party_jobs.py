@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -126,20 +127,19 @@ def test_an_order_must_be_the_users_own(bench: Bench) -> None:
     assert "no part that this party can open" in refused(bench, swapped)
 
 
-NAMED = "its table, or a column that the order names (y, sample_weight),"
-
-
 def test_what_only_the_party_may_know_is_in_its_log_only(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     table = bench.world.root / "bank" / "customers.parquet"
     wrong_label = train_order(bench, **bench.fields(bank=Part(table="customers", label="incom")))
     wrong_weight = train_order(bench, **bench.fields(bank=Part(table="customers", label="late", weight="wealth")))
-    for order, words in ((wrong_label, "'incom'"), (wrong_weight, "'wealth'")):
-        assert refused(bench, order) == f"{NAMED} cannot be used; its own log says why"
-        assert f"there is no column {words} in table 'customers'" in caplog.text
+    for order, words, setting in ((wrong_label, "'incom'", "labels"), (wrong_weight, "'wealth'", "weights")):
+        told = refused(bench, order)
+        assert f"the setting {setting} of that table" in told
+        assert words not in told
+        assert re.search(rf"it names {words} .* does not list among its {setting}", caplog.text)
     assert "no table of the name" in refused(bench, train_order(bench, **bench.fields(bank=Part(table="income"))))
     caplog.clear()
     table.rename(table.with_suffix(".old"))
-    assert refused(bench, train_order(bench)) == f"{NAMED} cannot be used; its own log says why"
+    assert refused(bench, train_order(bench)) == "its table cannot be used; its own log says why"
     assert "customers.parquet) is not there" in caplog.text
 
 

@@ -55,7 +55,7 @@ def models(store: PartyStore) -> list[str]:
 def test_a_model_that_was_dropped_is_erased_whenever_the_party_dies_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(PartyStore(tmp_path, "bank", None)) as store:
+    with closing(PartyStore(tmp_path, "bank")) as store:
         number, ended = 0, False
         while not ended:
             number += 1
@@ -81,7 +81,7 @@ def test_a_model_that_was_dropped_is_erased_whenever_the_party_dies_of_it(
 
 
 def test_what_another_job_has_replaced_stays(tmp_path: Path) -> None:
-    with closing(PartyStore(tmp_path, "bank", None)) as store:
+    with closing(PartyStore(tmp_path, "bank")) as store:
         for model, job in ((MODEL, JOB), (OTHER, JOB[::-1].replace("b", "c"))):
             (tmp_path / "models" / model).mkdir(parents=True)
             store.drop_model(model, job)

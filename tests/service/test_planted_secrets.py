@@ -79,7 +79,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
     level = logging.getLogger().level
     logging.getLogger().setLevel(logging.DEBUG)
     try:
-        world = World(root, planted_tables())
+        world = World(root, planted_tables(), labels=[TARGET])
         for party in COLUMNS:
             secret = root / party / "alignment.secret"
             secret.touch(0o600)

@@ -18,7 +18,7 @@ import pytest
 from planted import ALIGNMENT_SECRET, IDS, TARGET, amounts, key_forms
 from processes import Processes, records_in, wait_until
 from small_jobs import COORDINATOR, PLAN, user_of
-from world import World
+from world import PROTECTS, World
 
 import woodlot as wl
 from wire_search import disguised, floats, search, texts
@@ -47,7 +47,7 @@ COLUMNS = {
 ILLNESS, ILLNESSES = "what_the_doctor_said", ("leprosy-of-the-nose", "scurvy-of-the-toes")
 MEALS = ("grams_of_haggis", "pints_of_stout")
 """Columns of the table that all have, for forests over rows; everybody knows their names, and nobody others' values."""
-POLICY = {
+POLICY = PROTECTS | {
     "train": ["alice"], "predict": ["alice"], "weak_keys": True, "labels": "coordinator",
     "protocols": [
         "align", "train", "predict", "train-linear", "train-rows", "train-revocable", "keys", "predict-encrypted",
@@ -194,7 +194,7 @@ class Rooms:
 
 
 def planted_world(root: Path, tables: dict[str, dict[str, pa.Table]]) -> World:
-    world = World(root, tables)
+    world = World(root, tables, labels=[TARGET, ILLNESS, "full"])
     for party in tables:
         secret = root / party / "alignment.secret"
         secret.touch(0o600)

@@ -99,7 +99,8 @@ class TestLimits:
         policy = Policy()
         assert policy.protocols == ("align", "train", "predict", "revoke")
         assert not policy.share_model
-        assert policy.predictions_per_day is None
+        assert (policy.predictions_per_day, policy.trainings_per_day) == ("unlimited", "unlimited")
+        assert policy.receive == ()
         policy.check_rows(1)
         policy.check_leaf(1)
 
@@ -164,7 +165,7 @@ class TestBudget:
                 budget.spend("b", "alice", 41, NOON)
 
     def test_predictions_count_before_there_is_a_limit(self, tmp_path: Path) -> None:
-        with PredictionBudget(tmp_path, None) as budget:
+        with PredictionBudget(tmp_path, "unlimited") as budget:
             budget.spend("a", "alice", 10**12, NOON)
         with PredictionBudget(tmp_path, 100) as budget, pytest.raises(PolicyError, match="; 0 are left"):
             budget.spend("b", "alice", 1, NOON)

@@ -17,7 +17,7 @@ from kill_stage import Stage, kill_through
 from processes import Processes, processes, three_companies, wait_until
 from small_jobs import COORDINATOR, user_of
 from typer.testing import CliRunner
-from world import World
+from world import PROTECTS, World
 
 import woodlot as wl
 from woodlot.cli import app
@@ -30,7 +30,7 @@ from woodlot.service.encrypted import encrypted_order, predict_encrypted
 from woodlot.service.key_store import KeyStore
 
 TRIO = ("bank", "shop", "club")
-POLICY = {
+POLICY = PROTECTS | {
     "train": ["alice"],
     "predict": ["alice"],
     "weak_keys": True,
@@ -46,6 +46,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     world = World(tmp_path_factory.mktemp("revocable"), three_companies())
     for party in TRIO:
         world.settings[party]["policy"] = POLICY | ({"labels": "coordinator"} if party == "bank" else {})
+    world.settings["shop"]["tables"]["customers"] |= {"labels": ["visits"], "features": ["visits", "basket"]}
     world.key_members({name: POLICY[name] for name in ("train", "predict", "weak_keys")})
     with processes(world) as started:
         started.wait_connected()

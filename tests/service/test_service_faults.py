@@ -167,8 +167,8 @@ def test_predictions_per_day(stage: Stage) -> None:
 def test_tables_that_cannot_be_used(stage: Stage) -> None:
     """The user is told whose log to read; only the party's log has the words."""
     words = stage.failure(train_order(stage.alice, column="latest"))
-    assert words.endswith("a column that the order names (y, sample_weight), cannot be used; its own log says why")
-    assert "there is no column 'latest' in table 'customers'" in stage.running.log("bank")
+    assert words.endswith("does not list it")
+    assert "names 'latest' as its label (y), which [tables.customers] does not list" in stage.running.log("bank")
     with user_of(stage.world, tables={"bank": "customers", "shop": "clients"}) as alice:
         words = stage.failure(train_order(alice), alice)
         assert "party 'shop': it has no table of the name that the order gives" in words

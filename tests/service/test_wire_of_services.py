@@ -83,10 +83,16 @@ class Traffic:
         return {name for name, _ in self.messages}
 
 
+def world_of(folder: Path, held: dict[str, pa.Table]) -> World:
+    """A federation of these tables."""
+    tables = {party: {TABLES[party]: table} for party, table in held.items()}
+    return World(folder, tables, id=ID, labels=[LABEL], weights=["case weight"])
+
+
 def run_everything(folder: Path, task: Task) -> Traffic:
     """Align in both ways, train, predict in all forms, score, deliver, fail, look at everything, have a party leave."""
     held = tables(task)
-    world = World(folder, {party: {TABLES[party]: table} for party, table in held.items()}, id=ID)
+    world = world_of(folder, held)
     identity = folder / "alice" / "identity"
     kind = wl.FederatedForestClassifier if task == "classes" else wl.FederatedForestRegressor
     with captured() as messages, running(world):
@@ -261,7 +267,7 @@ def test_the_search_finds_what_is_planted_in_real_traffic(traffic: Traffic) -> N
 
 def test_consent_shows_that_the_search_finds_names_and_thresholds(tmp_path: Path) -> None:
     held = tables("classes")
-    world = World(tmp_path, {party: {TABLES[party]: table} for party, table in held.items()}, id=ID)
+    world = world_of(tmp_path, held)
     for settings in world.settings.values():
         settings["policy"]["share_model"] = True
     with captured() as messages, running(world):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,18 @@ from woodlot.service.coordinator import Coordinator
 from woodlot.service.identity import install, request
 from woodlot.service.party import Party
 
-POLICY = {"train": ["alice"], "predict": ["alice", "bob"]}
+PROTECTS: dict[str, Any] = {
+    "labels": "shared",
+    "min_samples_leaf": 1,
+    "min_rows": 1,
+    "sealed_predictions": False,
+    "predictions_per_day": "unlimited",
+    "trainings_per_day": "unlimited",
+    "receive": ["*"],
+}
+"""The settings that every party's file must have, as open as they can be."""
+
+POLICY = PROTECTS | {"train": ["alice"], "predict": ["alice", "bob"]}
 
 
 def free_port() -> int:
@@ -33,7 +44,15 @@ def free_port() -> int:
 class World:
     """Folders of everybody, and the processes that run."""
 
-    def __init__(self, root: Path, tables: Mapping[str, Mapping[str, pa.Table]], *, id: str = "id") -> None:
+    def __init__(
+        self,
+        root: Path,
+        tables: Mapping[str, Mapping[str, pa.Table]],
+        *,
+        id: str = "id",
+        labels: Sequence[str] = ("late", "ill"),
+        weights: Sequence[str] = (),
+    ) -> None:
         self.root = root
         self.authority = Authority.create(root / "authority", "test", days=30)
         self.member("coordinator", "coordinator")
@@ -42,11 +61,13 @@ class World:
         self.settings: dict[str, dict[str, Any]] = {}
         for party, held in tables.items():
             self.member("party", party)
-            sections = {}
+            sections: dict[str, dict[str, Any]] = {}
             for name, table in held.items():
                 path = root / party / f"{name}.parquet"
                 pq.write_table(table, path)
                 sections[name] = {"path": str(path), "id": id, "columns": "*"}
+                for role, named in {"labels": labels, "weights": weights}.items():
+                    sections[name][role] = [column for column in named if column in table.column_names]
             self.settings[party] = {"n_jobs": 1, "tables": sections, "policy": dict(POLICY)}
         self.commands: dict[str, list[str]] = {}
         self.port = free_port()

@@ -183,7 +183,8 @@ def compare(
     columns = {"bank": companies.bank_columns, "shop": companies.shop_columns}
     files = write_companies(companies, federation.root / "bank", federation.root / "shop")
     begin("starting coordinator, bank and shop as processes")
-    federation.start(files, ID, n_jobs=max(1, effective_jobs(N_JOBS) // len(columns)))
+    n_jobs = max(1, effective_jobs(N_JOBS) // len(columns))
+    federation.start(files, ID, n_jobs=n_jobs, labels={"bank": [LABEL]})
     started()
     begin("getting ready (a first run compiles its kernels)")
     _warm_up(companies, forest)

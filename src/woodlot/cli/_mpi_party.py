@@ -175,7 +175,7 @@ class RankParty:
             target = _target(natural_type(self._loaded.values(label)[rows]), weights, self._task)
         return self._kind(
             self.name,
-            table.select([column for column in table.names if column not in (self._labels or ())]),
+            table.select([column for column in self._loaded.features if column not in (self._labels or ())]),
             target=target,
             secret=hmac.new(self._secret, f"codes {self.name}".encode(), hashlib.sha256).digest(),
             n_jobs=self._n_jobs,

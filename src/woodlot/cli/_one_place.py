@@ -73,7 +73,7 @@ class OnePlace:
         return pa.table(joined)
 
     def _store(self, party: str) -> PartyStore:
-        return PartyStore(self._configs[party].state, party, None)
+        return PartyStore(self._configs[party].state, party)
 
     # --- forests ---
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FILE_KINDS = {".csv": "CSV", ".csv.gz": "CSV", ".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow"}
 """How the file of a table may end, and what is then expected in it."""
 
+ROLES = ("labels", "weights", "features")
+"""The settings that say what columns may be used as."""
+
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size, and times of the last change of a file."""
 
@@ -51,6 +54,11 @@ class TableSource:
         Column that identifies a row. It is never a feature.
     columns : tuple of str or None
         The columns that jobs may use; None: all of them.
+    labels, weights : tuple of str or None
+        Those of them that may be a label, or a weight. None: any may, for tables that one owner uses in one process. A
+        configuration file always names them: see `may_label`.
+    features : tuple of str or None
+        Those of them that may be learnt from; None: all that are neither labels nor weights.
     path : Path, optional
         A file that ends as in `FILE_KINDS`.
     sql, url : str, optional
@@ -64,7 +72,10 @@ class TableSource:
 
     name: str
     id: str
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = field(default=None, repr=False)
+    labels: tuple[str, ...] | None = field(default=None, repr=False)
+    weights: tuple[str, ...] | None = field(default=None, repr=False)
+    features: tuple[str, ...] | None = field(default=None, repr=False)
     path: Path | None = None
     sql: str | None = None
     url: str | None = field(default=None, repr=False)
@@ -85,6 +96,8 @@ class TableSource:
             self._refuse("has an empty id; name the column that identifies a row")
         if self.columns is not None:
             self._check_columns(self.columns)
+        for setting in ROLES:
+            self._check_role(setting, getattr(self, setting))
 
     def _check_query(self) -> None:
         if self.url is None:
@@ -101,6 +114,27 @@ class TableSource:
             self._refuse(f"has its id {self.id!r} among its columns; ids are never learnt from: take it out")
         if repeated := _repeated(columns):
             self._refuse(f"has {quoted(repeated)} more than once among its columns; keep one of each")
+
+    def _check_role(self, setting: str, names: tuple[str, ...] | None) -> None:
+        if names is None:
+            return
+        if setting == "features" and not names:
+            self._refuse("has an empty list of features; name the columns to learn from, or take the setting out")
+        if self.id in names:
+            self._refuse(f"has its id {self.id!r} among its {setting}; ids are used to find rows only: take it out")
+        if repeated := _repeated(names):
+            self._refuse(f"has {quoted(repeated)} more than once among its {setting}; keep one of each")
+        for name in names:
+            if self.columns is not None and name not in self.columns:
+                self._refuse(f"has {name!r} among its {setting} but not among its columns; add it to columns")
+
+    def may_label(self, column: str) -> bool:
+        """Whether the owner of the table has named a column as a label."""
+        return self.labels is None or column in self.labels
+
+    def may_weigh(self, column: str) -> bool:
+        """Whether the owner of the table has named a column as a weight."""
+        return self.weights is None or column in self.weights
 
     def _refuse(self, problem: str) -> NoReturn:
         raise ConfigError(f"table {self.name!r} {problem}")
@@ -142,7 +176,7 @@ class TableSource:
         self._check_types(arrow.schema)
         if self.path is None:
             arrow = sort_rows(arrow, self.id, spool)
-        loaded = LoadedTable(self.name, self.id, arrow, digest(arrow), stamp)
+        loaded = LoadedTable(self.name, self.id, arrow, digest(arrow), stamp, self._learnt(arrow.column_names))
         if spool is not None:
             spool.let_go()
         return loaded
@@ -168,7 +202,7 @@ class TableSource:
         check_names(names, str(self))
         if repeated := _repeated(names):
             raise DataError(f"{self} has {quoted(repeated)} more than once; rename or drop all but one of each")
-        for name, setting in [(self.id, "id"), *((name, "columns") for name in self.columns or ())]:
+        for setting, name in [("id", self.id), *self._named()]:
             if name not in names:
                 raise DataError(
                     f"{self} has no column {name!r}, which the setting {setting} names; {_hint(name, names)}"
@@ -177,6 +211,17 @@ class TableSource:
         if not allowed:
             raise DataError(f"{self} has no column besides the id {self.id!r}: there is nothing to learn from; add one")
         return [self.id, *allowed]
+
+    def _named(self) -> list[tuple[str, str]]:
+        """Each setting and the columns that it names."""
+        return [(setting, name) for setting in ("columns", *ROLES) for name in getattr(self, setting) or ()]
+
+    def _learnt(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the columns that may be learnt from, in their order."""
+        if self.features is not None:
+            return tuple(name for name in names if name in self.features)
+        others = {self.id, *(self.labels or ()), *(self.weights or ())}
+        return tuple(name for name in names if name not in others)
 
     def _check_types(self, schema: Any) -> None:
         """Refuse now what no forest could use later."""
@@ -291,6 +336,8 @@ class LoadedTable:
         chunks and its compression do not matter.
     stamp : tuple of int or None
         `TableSource.stamp`, from before it was read.
+    features : tuple of str
+        The columns that may be learnt from.
 
     """
 
@@ -299,6 +346,7 @@ class LoadedTable:
     arrow: Any
     digest: str
     stamp: Stamp | None
+    features: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"LoadedTable({self.name!r}, {self.n_rows:,} rows, {len(self.columns)} columns)"
@@ -310,7 +358,7 @@ class LoadedTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that may be used."""
+        """Names of the columns that may be used, labels and weights included."""
         return tuple(name for name in self.arrow.column_names if name != self.id)
 
     @property

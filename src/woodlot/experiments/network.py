@@ -75,9 +75,12 @@ def networked(tables: Mapping[str, Mapping[str, pa.Table]]) -> Iterator[Network]
     parties = list(dict.fromkeys(party for parts in tables.values() for party in parts))
     with local_federation(parties) as federation:
         files: dict[str, dict[str, str]] = {party: {} for party in parties}
+        labels: dict[str, list[str]] = {}
         for name, parts in tables.items():
             for party, table in parts.items():
                 files[party][name] = f"{name}.parquet"
+                if LABEL in table.column_names:
+                    labels[party] = [LABEL]
                 pq.write_table(table, federation.root / party / files[party][name])
         relays: list[Relay] = []
 
@@ -86,7 +89,7 @@ def networked(tables: Mapping[str, Mapping[str, pa.Table]]) -> Iterator[Network]
             return relays[0].address
 
         try:
-            federation.start(files, ID, n_jobs=1, dial=dial)
+            federation.start(files, ID, n_jobs=1, labels=labels, dial=dial)
             federation.wait_connected()
             yield Network(federation, relays[0])
         finally:

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from woodlot.data.sources import TableSource, read_private
+from woodlot.data.sources import ROLES, TableSource, read_private
 from woodlot.exceptions import ConfigError
 from woodlot.service.model_names import check_model_name
-from woodlot.service.policy import Order, Policy
+from woodlot.service.policy import Order, Policy, refuse_unwritten
 from woodlot.service.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
     DEFAULT_PORT,
@@ -204,6 +204,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         """Check settings, those of every table included. See the base class."""
         raw, tables = _without_tables(cls, raw, "tables", folder, origin)
         config = super().parse(raw, folder=folder, origin=origin)
+        refuse_unwritten(raw.get("policy", {}), origin)
         if config.n_jobs == 0:
             raise ConfigError(f"{origin}: n_jobs must not be 0; 1 is one thread, -1 is one for every core")
         if not tables:
@@ -347,6 +348,7 @@ class JobConfig(_File, frozen=True, kw_only=True):
                 raise ConfigError(f"{origin}: layout = 'rows' is not for MPI; take it out, or send the job to services")
             if (holder := _party_of("y", config.job.y)) not in tables:
                 raise ConfigError(f"{origin}: job.y is at {holder!r}, but there is no section [mpi.{holder}]; add it")
+            _check_named(config.job, tables[holder], origin)
         elif config.coordinator is None:
             refuse_missing(origin, "coordinator")
         elif not config.job.tables:
@@ -367,6 +369,9 @@ class _TableSettings(Section, frozen=True, kw_only=True):
 
     id: str
     columns: str | tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    features: tuple[str, ...] | None = None
     path: Path | None = None
     sql: str | None = None
     url: str | None = None
@@ -387,13 +392,24 @@ def _without_tables(
         if isinstance(settings.columns, str) and settings.columns != "*":
             raise ConfigError(f'{origin}: {section}.{name}.columns must be a list of names, or "*" for all columns')
         columns = None if isinstance(settings.columns, str) else settings.columns
-        others = {field: getattr(settings, field) for field in ("id", "path", "sql", "url")}
+        others = {field: getattr(settings, field) for field in ("id", "path", "sql", "url", *ROLES)}
         passwords = {field: getattr(settings, field) for field in ("password_env", "password_file")}
         try:
             tables[name] = TableSource(name, columns=columns, folder=folder, **others, **passwords)
         except ConfigError as error:
             raise ConfigError(f"{origin}: [{section}.{name}]: {error}") from None
     return {key: value for key, value in raw.items() if key != section}, tables
+
+
+def _check_named(job: JobSettings, table: TableSource, origin: str) -> None:
+    """Refuse a job for MPI whose label or weight its table does not name as such."""
+    for setting, role, named in [("y", "labels", table.may_label), ("sample_weight", "weights", table.may_weigh)]:
+        holder, _, column = (getattr(job, setting) or "").partition(".")
+        if column and not named(column):
+            raise ConfigError(
+                f"{origin}: job.{setting} is the column {column!r}, which mpi.{holder}.{role} does not list; add "
+                f"{role} = [{msgspec.json.encode(column).decode()}] to the section [mpi.{holder}]"
+            )
 
 
 def _party_of(setting: str, column: str) -> str:

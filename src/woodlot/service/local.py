@@ -31,6 +31,15 @@ END_SECONDS = 5.0
 
 _CHILD = "from woodlot.service.local import end_with_parent; end_with_parent(); from woodlot.cli import app; app()"
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_OPEN_POLICY = (
+    'labels = "shared"',
+    "min_samples_leaf = 1",
+    "min_rows = 1",
+    "sealed_predictions = false",
+    'predictions_per_day = "unlimited"',
+    'trainings_per_day = "unlimited"',
+)
+"""Made-up tables need no protection; every file of a party says how much it wants."""
 T = TypeVar("T")
 _Handler: TypeAlias = Callable[[int, FrameType | None], None]
 
@@ -92,6 +101,7 @@ class LocalFederation:
         tables: Mapping[str, Mapping[str, str]],
         id: str,
         n_jobs: int,
+        labels: Mapping[str, Sequence[str]],
         dial: Callable[[str], str] = lambda address: address,
         protocols: Sequence[str] = (),
     ) -> None:
@@ -105,6 +115,8 @@ class LocalFederation:
             The column that identifies a row.
         n_jobs : int
             Threads of each party.
+        labels : mapping
+            For each party that has some, the columns of its tables that may be labels.
         dial : callable
             The coordinator's address -> the address that parties dial: another one where something stands between.
         protocols : sequence of str
@@ -118,8 +130,29 @@ class LocalFederation:
         dialled = dial(self.address)
         for party in self.parties:
             config = self.root / party / "party.toml"
-            config.write_text(_party_settings(dialled, tables[party], id, n_jobs, protocols))
+            config.write_text(
+                self._party_settings(party, dialled, tables[party], id, n_jobs, labels.get(party, ()), protocols)
+            )
             self._spawn(party, "party", config)
+
+    def _party_settings(
+        self,
+        party: str,
+        address: str,
+        tables: Mapping[str, str],
+        id: str,
+        n_jobs: int,
+        labels: Sequence[str],
+        protocols: Sequence[str],
+    ) -> str:
+        lines = [f'coordinator = "{address}"', f"n_jobs = {n_jobs}", ""]
+        for name, file in tables.items():
+            lines += [f"[tables.{name}]", f'path = "{file}"', f'id = "{id}"', 'columns = "*"']
+            lines += [f"labels = {json.dumps(list(labels))}", ""]
+        lines += ["[policy]", f'train = ["{USER}"]', f'predict = ["{USER}"]']
+        lines += [f"protocols = {json.dumps(list(protocols))}"] if protocols else []
+        lines += [f"receive = {json.dumps([USER, *self.parties])}", *_OPEN_POLICY]
+        return "\n".join([*lines, ""])
 
     def _spawn(self, name: str, command: str, config: Path) -> None:
         with self._log(name).open("wb") as log:
@@ -191,15 +224,6 @@ class LocalFederation:
             if process.stdin is not None:
                 process.stdin.close()
         self._processes.clear()
-
-
-def _party_settings(address: str, tables: Mapping[str, str], id: str, n_jobs: int, protocols: Sequence[str]) -> str:
-    lines = [f'coordinator = "{address}"', f"n_jobs = {n_jobs}", ""]
-    for name, file in tables.items():
-        lines += [f"[tables.{name}]", f'path = "{file}"', f'id = "{id}"', 'columns = "*"', ""]
-    lines += ["[policy]", f'train = ["{USER}"]', f'predict = ["{USER}"]']
-    lines += [f"protocols = {json.dumps(list(protocols))}"] if protocols else []
-    return "\n".join([*lines, ""])
 
 
 @contextmanager

@@ -82,6 +82,16 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """What is ordered, such as "train"; policies speak of it by this name."""
         return str(type(self).__struct_config__.tag)
 
+    @property
+    def answers_to(self) -> tuple[str, ...]:
+        """The parties that are sent predictions of others, to keep or to score them."""
+        return ()
+
+    @property
+    def answers_user(self) -> bool:
+        """Whether the user is given predictions."""
+        return False
+
 
 class AlignedOrder(Order, frozen=True, kw_only=True):
     """What orders to parties with different columns say besides.
@@ -131,19 +141,45 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
     name: str = ""
 
 
-class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
-    """Predict with a forest that was grown before.
+class AnsweredOrder(AlignedOrder, frozen=True, kw_only=True):
+    """What orders to predict say of where the answers go.
 
     Attributes
     ----------
     model : str
-        The job that has grown it.
+        The job that has made the model.
     score_at : str or None
         The party that scores the answers with its labels.
     deliver_to : str or None
         The party that keeps the answers with its ids.
     give_answers : bool
         Whether the user gets the answers.
+
+    """
+
+    model: JobId
+    score_at: str | None = None
+    deliver_to: str | None = None
+    give_answers: bool = True
+
+    @property
+    def answers_to(self) -> tuple[str, ...]:
+        """The parties that are sent the answers."""
+        return tuple(dict.fromkeys(party for party in (self.deliver_to, self.score_at) if party is not None))
+
+    @property
+    def answers_user(self) -> bool:
+        """Whether the user is given the answers."""
+        return self.give_answers
+
+
+class PredictOrder(AnsweredOrder, frozen=True, tag="predict"):
+    """Predict with a forest that was grown before.
+
+    Attributes
+    ----------
+    model, score_at, deliver_to, give_answers
+        See `AnsweredOrder`.
     shuffled : (feature, seed), optional
         For permutation importance.
     absent : tuple of str
@@ -151,13 +187,9 @@ class PredictOrder(AlignedOrder, frozen=True, tag="predict"):
 
     """
 
-    model: JobId
     how: Literal["one-round", "classical", "sealed"] = "one-round"
     wire: Wire = "decisions"
     vote: Vote = "soft"
-    score_at: str | None = None
-    deliver_to: str | None = None
-    give_answers: bool = True
     shuffled: tuple[int, int] | None = None
     absent: tuple[str, ...] = ()
 
@@ -180,20 +212,8 @@ class TrainLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="train-linea
     name: str = ""
 
 
-class PredictLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="predict-linear"):
-    """Predict with a linear model that was fitted before.
-
-    Attributes
-    ----------
-    model, score_at, deliver_to, give_answers
-        As for `PredictOrder`.
-
-    """
-
-    model: JobId
-    score_at: str | None = None
-    deliver_to: str | None = None
-    give_answers: bool = True
+class PredictLinearOrder(AnsweredOrder, frozen=True, kw_only=True, tag="predict-linear"):
+    """Predict with a linear model that was fitted before; see `AnsweredOrder`."""
 
 
 class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
@@ -361,6 +381,11 @@ class ScoreOrder(Order, frozen=True, kw_only=True, tag="score"):
     model: JobId
     vote: Vote = "soft"
 
+    @property
+    def answers_user(self) -> bool:
+        """The user is given the scores."""
+        return True
+
 
 class MemberOrder(Order, frozen=True, kw_only=True):
     """What orders say in which a helper and a key service take part; they are among the parties.
@@ -423,6 +448,11 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
     columns: Annotated[int, msgspec.Meta(ge=1)]
     values: Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST_BYTES)]
     vote: Vote = "soft"
+
+    @property
+    def answers_user(self) -> bool:
+        """The user is given the predictions."""
+        return True
 
 
 AnyOrder: TypeAlias = (

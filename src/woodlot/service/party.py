@@ -29,7 +29,9 @@ class Party(Agent):
 
     def __init__(self, config: PartyConfig) -> None:
         super().__init__(config, "party")
-        self._store = PartyStore(config.state, self.identity.name, config.policy.predictions_per_day)
+        self._store = PartyStore(
+            config.state, self.identity.name, config.policy.predictions_per_day, config.policy.trainings_per_day
+        )
         self._cluster = None if config.cluster is None else Connection(config.cluster)
         home = PartyHome(
             identity=self.identity,

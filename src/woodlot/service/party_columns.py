@@ -154,12 +154,11 @@ class ColumnsWork:
     def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
         order = self._due(TrainOrder)
         if self._forest is None:
-            rows, loaded = self._common_rows(), self._taken.loaded
+            rows = self._common_rows()
             watch = OrderedTraining(order.plan, len(rows))
             watch.check(message)
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-                hidden = (self._taken.part.label, self._taken.part.weight)
-                table = self._table(rows, [name for name in loaded.columns if name not in hidden])
+                table = self._table(rows, self._taken.features)
                 self._forest = self._kind(order)(
                     self.home.identity.name,
                     table,
@@ -216,8 +215,11 @@ class ColumnsWork:
         weights = None if part.weight is None else loaded.values(part.weight)[rows]
         checked = check_weights(weights, labels)
         if classes:
-            return Target.of_classes(check_classes(labels), checked)
-        return Target.of_values(check_targets(labels), checked)
+            target = Target.of_classes(check_classes(labels), checked)
+        else:
+            target = Target.of_values(check_targets(labels), checked)
+        self._taken.pay_training()  # last of what can refuse here: labels that cannot be used cost nothing
+        return target
 
     def _on_StartForest(self, message: vertical.StartForest) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
@@ -251,7 +253,7 @@ class ColumnsWork:
         home.policy.check_sealed(order.how)
         part = home.store.model(message.model, message.forest)
         with self._private_table():
-            table = self._table(rows, self._taken.loaded.columns)
+            table = self._table(rows, self._taken.loaded.features)
             forest = VerticalParty(
                 home.identity.name,
                 table,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -41,17 +42,17 @@ class HeldTables:
 
     def __init__(self) -> None:
         self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._held: WeakValueDictionary[tuple[str, Stamp], LoadedTable] = WeakValueDictionary()
+        self._held: WeakValueDictionary[tuple[TableSource, Stamp], LoadedTable] = WeakValueDictionary()
 
     def read(self, source: TableSource, spool: Spool | None) -> LoadedTable:
         """The table of a source, read only where nobody holds it."""
         with self._turns[source.name]:  # who comes while it is being read gets the same
             stamp = source.stamp()
-            found = None if stamp is None else self._held.get((source.name, stamp))
+            found = None if stamp is None else self._held.get((source, stamp))
             if found is None:
                 found = source.read(spool)
                 if found.stamp is not None:
-                    self._held[source.name, found.stamp] = found
+                    self._held[source, found.stamp] = found
             return found
 
 
@@ -165,6 +166,18 @@ class TakenOrder(Generic[O]):
     def job(self) -> str:
         """The job's name."""
         return self.order.job
+
+    @property
+    def features(self) -> list[str]:
+        """The columns to learn from: those of the table's features that are neither its label nor its weight here."""
+        return [name for name in self.loaded.features if name not in (self.part.label, self.part.weight)]
+
+    def pay_training(self) -> None:
+        """Count a training from the label that the order names; a job that comes again has paid."""
+        if self.part.label is None:
+            raise DataError("the order names no column of labels")
+        label = f"{self.loaded.name}.{self.part.label}"
+        self.home.store.spend_training(self.job, label, self.user, datetime.now(UTC))
 
 
 class Work(Protocol):

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
@@ -25,6 +26,7 @@ from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
     MemberOrder,
+    Part,
     PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
@@ -103,6 +105,8 @@ class PartyJob:
             raise RemoteProtocolError("the order is of another job, or not for this party")
         home.policy.check_order(order.kind, user)
         home.privacy.check_kind(order.kind)
+        others = [party for party in order.answers_to if party != home.identity.name]
+        home.policy.check_receivers([user, *others] if order.answers_user else others)
         if not again:
             check_age(order)
         if isinstance(order, MemberOrder):
@@ -122,15 +126,30 @@ class PartyJob:
         tables, part = self.home.tables, open_part(order, self.home.identity)
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
-        # a misspelt label is the user's likeliest slip; whether it is that stays in the party's own log
-        what = "its table" if part.label is None else "its table, or a column that the order names (y, sample_weight),"
-        with private_errors(f"job {self.job}", f"{what} cannot be used"):
+        self._check_roles(tables[part.table], part)
+        with private_errors(f"job {self.job}", "its table cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
-            for column in (part.label, part.weight):
-                if column is not None and column not in loaded.columns:
-                    raise DataError(f"there is no column {column!r} in table {part.table!r}, or it may not be used")
         return TakenOrder(self.home, order, user, part, loaded, certificate)
+
+    def _check_roles(self, table: TableSource, part: Part) -> None:
+        """Refuse a label or weight that the owner has not named as such, whether there is such a column or not.
+
+        The refusal passes through the coordinator, so it names the setting and no column.
+        """
+        for column, may, asked, setting in (
+            (part.label, table.may_label, "label (y)", "labels"),
+            (part.weight, table.may_weigh, "weights (sample_weight)", "weights"),
+        ):
+            if column is not None and not may(column):
+                logger.warning(
+                    "job %s is refused: it names %r as its %s, which [tables.%s] does not list among its %s",
+                    self.job, column, asked, table.name, setting,
+                )  # fmt: skip
+                raise PolicyError(
+                    f"the column that the order names as its {asked} is not one that this party offers as such: the "
+                    f"setting {setting} of that table, in the section [tables] of its configuration, does not list it"
+                )
 
     def _forget(self, message: msg.ForgetJob) -> msg.JobForgotten:
         if self._work is not None or self.job != housekeeping_job(message.job):

@@ -54,9 +54,7 @@ class LinearWork(ColumnsWork):
             raise RemoteProtocolError("a training is open here already")
         rows = self._common_rows()
         with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-            table = self._taken.loaded.table().take(rows)
-            hidden = (self._taken.part.label, self._taken.part.weight)
-            own = table.select([name for name in table.names if name not in hidden])
+            own = self._taken.loaded.table().select(self._taken.features).take(rows)
             name, target = self.home.identity.name, self._target(order, rows)
             if plan.residuals == "encrypted":
                 secret = self.home.store.secret_for(self.job, "residuals")
@@ -79,7 +77,7 @@ class LinearWork(ColumnsWork):
         with self._private_table():
             fitted = LinearParty(
                 self.home.identity.name,
-                self._taken.loaded.table().take_or_missing(rows),
+                self._taken.loaded.table().select(self._taken.loaded.features).take_or_missing(rows),
                 model=part,
                 known=None if (rows >= 0).all() else rows >= 0,
             )

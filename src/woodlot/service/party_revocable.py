@@ -96,11 +96,9 @@ class RevocableWork(ColumnsWork):
         participant = self._participant
         if participant is None:
             with private_errors(f"job {self.job}", "its table cannot be used"):
-                table = self._taken.loaded.table().take(rows)
-                hidden = (self._taken.part.label, self._taken.part.weight)
                 participant = Participant(
                     self.home.identity.name,
-                    table.select([name for name in table.names if name not in hidden]),
+                    self._taken.loaded.table().select(self._taken.features).take(rows),
                     former=self._former,
                     secret=self.home.store.secret_for("forest", "codes"),
                 )

@@ -48,8 +48,7 @@ class RevokeWork(ColumnsWork):
         if self._forest is None:
             rows, part = self._common_rows(), self._taken.part
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-                hidden = (part.label, part.weight)
-                table = self._table(rows, [name for name in self._taken.loaded.columns if name not in hidden])
+                table = self._table(rows, self._taken.features)
                 former = self._former
                 if former is None:
                     raise RemoteProtocolError("the former model was not opened here")

@@ -62,7 +62,7 @@ class TrainRowsWork:
         with private_errors(f"job {taken.job}", "its labels or its table cannot be used"):
             if part.label is None:
                 raise DataError("the order names no column of labels")
-            columns = [column for column in loaded.columns if column != part.label]
+            columns = taken.features
             own = Holdings(
                 name=name,
                 table=_table(taken, columns),
@@ -82,6 +82,7 @@ class TrainRowsWork:
                 blocks=_blocks(taken, columns, part.label),
             )
             self._client = client_of(order.plan, own)
+            taken.pay_training()  # last of what can refuse here
         self._parties = order.parties
         self.uncovered = tuple(unit for unit in UNITS if unit not in order.plan.protects)
 
@@ -148,7 +149,7 @@ class PredictRowsWork:
         forest, part = _read_forest(message)
         table = taken.loaded
         with private_errors(f"job {taken.job}", "its table does not have the columns that the model was trained with"):
-            columns = match_columns(part.names, part.codings, table.table())
+            columns = match_columns(part.names, part.codings, table.table().select(table.features))
         predictor = Predictor(forest.structure, part.splits, forest.leaves)
         outputs = predictor.predict_outputs(columns, table.n_rows, "soft", home.n_jobs)
         score, counts = None, None

@@ -70,7 +70,11 @@ class ScoreWork:
             f"job {self._job}", "its table does not have the columns or ids that the model was trained with"
         ):
             every = np.arange(loaded.n_rows)
-            table = loaded.table() if room is None else loaded.stored(part.names, every, room.spool)
+            table = (
+                loaded.table().select(loaded.features)
+                if room is None
+                else loaded.stored([name for name in part.names if name in loaded.features], every, room.spool)
+            )
             columns = match_columns(part.names, part.codings, table)
             ids = canonical_ids(loaded.ids)
         self._open = _Ready(

@@ -25,7 +25,7 @@ from woodlot.protocols.linear.model import PartyLinear
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.orders import JOB_ID
-from woodlot.service.policy import PredictionBudget
+from woodlot.service.policy import UNLIMITED, Limit, PredictionBudget
 
 P = TypeVar("P")
 
@@ -42,7 +42,7 @@ class PartyStore:
 
         state/
           secret              32 random bytes: the key of all codes that leave the party
-          predictions.sqlite  how many rows were predicted on which day
+          predictions.sqlite  how many rows were predicted on which day, and which labels were learnt from
           models/JOB/         the party's part of each model
           alignments/JOB/     which rows were common, and of which table
           answers/JOB.parquet answers that were delivered here, with the ids
@@ -53,12 +53,14 @@ class PartyStore:
         Made if it is not there; only its owner may enter.
     party : str
         The party's name.
-    predictions_per_day : int or None
-        The policy's limit.
+    predictions_per_day, trainings_per_day : int or "unlimited"
+        The policy's limits.
 
     """
 
-    def __init__(self, folder: Path, party: str, predictions_per_day: int | None) -> None:
+    def __init__(
+        self, folder: Path, party: str, predictions_per_day: Limit = UNLIMITED, trainings_per_day: Limit = UNLIMITED
+    ) -> None:
         self.folder = folder
         self.party = party
         try:
@@ -68,7 +70,7 @@ class PartyStore:
             raise JournalError(
                 f"the state folder {folder} cannot be used: {error}; let this user write there"
             ) from None
-        self._budget = PredictionBudget(folder, predictions_per_day)
+        self._budget = PredictionBudget(folder, predictions_per_day, trainings_per_day)
 
     def close(self) -> None:
         """Close what is open."""
@@ -85,6 +87,10 @@ class PartyStore:
     def spend_batch(self, job: str, batch: int, digest: bytes, user: str, rows: int, now: datetime) -> None:
         """Take the rows of a scoring's batch from the day's budget; see `PredictionBudget.spend_batch`."""
         self._budget.spend_batch(job, batch, digest, user, rows, now)
+
+    def spend_training(self, job: str, label: str, user: str, now: datetime) -> None:
+        """Take a training from the day's budget of a label; see `PredictionBudget.spend_training`."""
+        self._budget.spend_training(job, label, user, now)
 
     def forget_batches(self, job: str) -> None:
         """No batch of a job will come any more."""

@@ -5,18 +5,18 @@ The refusals travel to whoever gave the order. They name the setting that forbid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 import msgspec
 
 from woodlot.data.whole_files import state_folder
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.foundation.database import Database, Schema
 
 Order = Literal[
@@ -40,7 +40,13 @@ RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
 """How a forest over rows can be grown: the tags of `woodlot.protocols.horizontal.methods`."""
 
 EVERYBODY = "*"
-"""Stands for every user whose certificate the federation has signed."""
+"""Stands for every user, and where answers go for every party, whose certificate the federation has signed."""
+
+UNLIMITED: Literal["unlimited"] = "unlimited"
+"""What a limit says where there is none: in a file that has to be written."""
+
+Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=0)] | Literal["unlimited"]
+"""How often something may be done."""
 
 BUDGET_FILE = "predictions.sqlite"
 """Name of the record of predictions in a party's state folder."""
@@ -56,17 +62,39 @@ PREDICTIONS = Schema(
         """,
         "CREATE INDEX spent_by_day ON spent (day, rows)",
         "CREATE TABLE batches (job TEXT PRIMARY KEY, batch INTEGER NOT NULL, digest BLOB NOT NULL) STRICT",
+        """
+        CREATE TABLE trainings (
+            job TEXT NOT NULL, label TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, at TEXT NOT NULL,
+            PRIMARY KEY (job, label)) STRICT
+        """,
+        "CREATE INDEX trainings_by_day ON trainings (day, label)",
     ),
     damaged="Without a copy, move away this file alone after the end of the day (UTC): today's rows would count as 0.",
-    unusable="nothing may be predicted",
+    unusable="nothing may be predicted, and no label learnt from",
 )
 """The database of `PredictionBudget`."""
+
+WRITTEN: dict[str, tuple[str, str]] = {
+    "labels": (
+        '"encrypted"',
+        'how labels may be learnt from: "encrypted", "shared" (under a code that others can undo) or "coordinator"',
+    ),
+    "min_samples_leaf": ("20", "the smallest leaf that a training may ask for, in rows"),
+    "min_rows": ("1000", "the fewest common rows that this party takes part with"),
+    "sealed_predictions": ("true", "whether predictions must hide from the coordinator which way rows go at splits"),
+    "predictions_per_day": ("10_000", 'rows predicted per day, for all users together; or "unlimited"'),
+    "trainings_per_day": ("5", 'trainings per day from each label; or "unlimited"'),
+    "receive": ("[]", 'who may receive predictions: users and parties by name, such as ["alice", "bank"]'),
+}
+"""The settings that protect, which a file must have: what to write if you do not know, and what it means."""
 
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The section ``[policy]`` of a party's configuration. Without it nobody may do anything.
+    """The section ``[policy]`` of a party's configuration.
+
+    The defaults are for code that builds a policy. In a file those that protect must be written: see `WRITTEN`.
 
     Attributes
     ----------
@@ -96,8 +124,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Whether predictions must be sealed: the coordinator then learns leaves, and no outcome of a split.
     weak_keys : bool
         Whether splits may be encrypted under keys of less than 2048 bits, as in the paper or in tests.
-    predictions_per_day : int or None
-        Rows that are predicted in one day (UTC), for all users together; None: any number.
+    predictions_per_day : int or "unlimited"
+        Rows that are predicted in one day (UTC), for all users together.
+    trainings_per_day : int or "unlimited"
+        Trainings in one day (UTC) from each label of this party, for all users together. A revocation that grows trees
+        again is one.
+    receive : tuple of str
+        Users and parties who may get predictions in which this party takes part; ``"*"`` is everybody. The party itself
+        always may.
 
     """
 
@@ -113,7 +147,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     share_model: bool = False
     sealed_predictions: bool = False
     weak_keys: bool = False
-    predictions_per_day: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    predictions_per_day: Limit = UNLIMITED
+    trainings_per_day: Limit = UNLIMITED
+    receive: tuple[str, ...] = ()
 
     def check_order(self, kind: str, user: str) -> None:
         """Refuse a user's order.
@@ -154,6 +190,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             else f"this party does not let {user!r} {kind}; its operator can add {name} to the setting {setting} in "
             "the section [policy] of its configuration"
         )
+
+    def check_receivers(self, names: Iterable[str]) -> None:
+        """Refuse to take part where somebody would get predictions who may not."""
+        for name in names:
+            if name not in self.receive and EVERYBODY not in self.receive:
+                raise PolicyError(
+                    f"this party does not let {name!r} receive predictions; its operator can add "
+                    f"{msgspec.json.encode(name).decode()} to the setting receive in the section [policy] of its "
+                    "configuration"
+                )
 
     def check_rows(self, n: int, what: str = "common rows") -> None:
         """Refuse to work on fewer rows than the policy allows."""
@@ -239,8 +285,34 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
 
+def refuse_unwritten(policy: Mapping[str, Any], origin: str) -> None:
+    """Refuse a party's file that leaves out a setting that protects.
+
+    Parameters
+    ----------
+    policy : mapping
+        The section ``[policy]`` as TOML has it.
+    origin : str
+        What errors call the file.
+
+    Raises
+    ------
+    ConfigError
+        The message has a line to add for each of them.
+
+    """
+    missing = {name: advice for name, advice in WRITTEN.items() if name not in policy}
+    if not missing:
+        return
+    lines = [f"  {name} = {value:<12}# {meaning}" for name, (value, meaning) in missing.items()]
+    raise ConfigError(
+        f"{origin}: the section [policy] does not say {', '.join(missing)}; a party starts only when all of them are "
+        "written, since they protect its data. Add these lines, with values of your own:\n" + "\n".join(lines)
+    )
+
+
 class PredictionBudget:
-    """How many rows a party has predicted on which day, kept on disk.
+    """How many rows a party has predicted on which day, and how often its labels were learnt from, kept on disk.
 
     A day ends at midnight UTC. It never comes back: where the clock has been set back, the last day that was seen
     goes on.
@@ -249,13 +321,14 @@ class PredictionBudget:
     ----------
     state : Path
         The party's state folder.
-    limit : int or None
-        ``Policy.predictions_per_day``. Without a limit predictions are still counted, so that one can be set later.
+    limit, trainings : int or "unlimited"
+        ``Policy.predictions_per_day`` and ``Policy.trainings_per_day``. What is unlimited is still counted, so that a
+        limit can be set later.
 
     """
 
-    def __init__(self, state: Path, limit: int | None) -> None:
-        self._limit = limit
+    def __init__(self, state: Path, limit: Limit, trainings: Limit = UNLIMITED) -> None:
+        self._limit, self._trainings = limit, trainings
         state_folder(state)
         self._db = Database(state / BUDGET_FILE, PREDICTIONS)
 
@@ -318,6 +391,40 @@ class PredictionBudget:
             self._spend(db, job, user, paid + rows, now.astimezone(UTC))
             db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", (job, batch, digest))
 
+    def spend_training(self, job: str, label: str, user: str, now: datetime) -> None:
+        """Take one training from the day's budget of a label, or refuse and take nothing.
+
+        A job that comes again has paid.
+
+        Parameters
+        ----------
+        job, user, now
+            As for `spend`.
+        label : str
+            What is learnt from: the table and the column.
+
+        Raises
+        ------
+        PolicyError
+            The budget does not allow it; the message says until when.
+        JournalError
+            As for `spend`.
+
+        """
+        with self._transaction(0, now) as db:
+            if db.execute("SELECT 1 FROM trainings WHERE job = ? AND label = ?", (job, label)).fetchone():
+                return
+            now = now.astimezone(UTC)
+            day = self._day(db, now)
+            (used,) = db.execute("SELECT count(*) FROM trainings WHERE day = ? AND label = ?", (day, label)).fetchone()
+            if self._trainings != UNLIMITED and used >= self._trainings:
+                raise PolicyError(
+                    f"this party lets a label be learnt from {self._trainings:,} times per day (trainings_per_day), "
+                    f"and this one has been; the next training is possible from {_next(day):%Y-%m-%d %H:%M} UTC"
+                )
+            row = (job, label, day, user, now.isoformat())
+            db.execute("INSERT INTO trainings VALUES (?, ?, ?, ?, ?)", row)
+
     def end(self, job: str) -> None:
         """Forget which batches a job has paid for: none will come any more. What was spent stays."""
         with self._transaction(0, datetime.now(UTC)) as db:
@@ -332,24 +439,28 @@ class PredictionBudget:
             yield db
 
     def _spend(self, db: Connection, job: str, user: str, rows: int, now: datetime) -> None:
-        (last,) = db.execute("SELECT max(day) FROM spent").fetchone()
-        day = max(now.date().isoformat(), last or "")
+        day = self._day(db, now)
         paid, known = db.execute("SELECT coalesce(sum(rows), 0), count(*) FROM spent WHERE job = ?", (job,)).fetchone()
         due = rows - paid
         if known and due <= 0:
             return
         (used,) = db.execute("SELECT coalesce(sum(rows), 0) FROM spent WHERE day = ?", (day,)).fetchone()
-        if self._limit is not None and used + due > self._limit:
-            turns = datetime.combine(date.fromisoformat(day) + timedelta(days=1), time(), UTC)
+        if self._limit != UNLIMITED and used + due > self._limit:
             raise PolicyError(
                 f"this party predicts {self._limit:,} rows per day (predictions_per_day); "
-                f"{max(0, self._limit - used):,} are left until {turns:%Y-%m-%d %H:%M} UTC"
+                f"{max(0, self._limit - used):,} are left until {_next(day):%Y-%m-%d %H:%M} UTC"
             )
         db.execute(
             "INSERT INTO spent VALUES (:job, :day, :user, :due, :at) ON CONFLICT (job, day) DO UPDATE "
             "SET rows = rows + :due, at = :at",
             {"job": job, "user": user, "day": day, "due": due, "at": now.isoformat()},
         )
+
+    @staticmethod
+    def _day(db: Connection, now: datetime) -> str:
+        """The day that is paid for: the present one, or the last one that was seen where that is later."""
+        days = db.execute("SELECT max(day) FROM spent UNION ALL SELECT max(day) FROM trainings").fetchall()
+        return max(now.date().isoformat(), *(day or "" for (day,) in days))
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
@@ -362,3 +473,8 @@ class PredictionBudget:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _next(day: str) -> datetime:
+    """When a day is over."""
+    return datetime.combine(date.fromisoformat(day) + timedelta(days=1), time(), UTC)

@@ -223,6 +223,9 @@ def _choices(kind: Any, setting: str) -> list[object]:
     """What the setting of this name may be, where it has fixed values."""
     for name in re.sub(r"\[[^]]*\]", "", setting).split("."):
         kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == name)
-    while (values := get_args(kind)) and not isinstance(values[0], str):
-        kind = values[0]
-    return list(values)
+    return _texts(kind)
+
+
+def _texts(kind: Any) -> list[object]:
+    """The fixed texts that a type allows, wherever it has them."""
+    return [text for part in get_args(kind) for text in ([part] if isinstance(part, str) else _texts(part))]

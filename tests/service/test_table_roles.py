@@ -1,0 +1,253 @@
+"""What a party's columns may be used as, who may be given predictions, and how often a label is learnt from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hospitals import LABEL, TABLE
+from party_bench import LINEAR, ROWS, Bench, Play, clinics, play
+from small_jobs import PLAN
+
+from woodlot.exceptions import DataError, PolicyError
+from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.messages import jobs as msg
+from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.service import policy
+from woodlot.service.orders import (
+    AlignOrder,
+    AnyOrder,
+    Part,
+    PredictEncryptedOrder,
+    PredictLinearOrder,
+    PredictOrder,
+    PredictRowsOrder,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    ScoreOrder,
+    TrainLinearOrder,
+    TrainOrder,
+    TrainRevocableOrder,
+    TrainRowsOrder,
+)
+
+MODEL = "1" * 32
+LEAVING: dict[str, Any] = {"model": MODEL, "leaver": "shop", "task": "classes"}
+PLANNED: dict[str, Any] = {"settings": "{}", "plan": LocalPlan(**ROWS)}
+GROWN: dict[str, Any] = {"settings": "{}", "holder": "bank"}
+
+LABELLED: dict[str, Callable[[dict[str, Any]], AnyOrder]] = {
+    "train": lambda fields: TrainOrder(**fields, **GROWN, plan=PLAN),
+    "train-linear": lambda fields: TrainLinearOrder(**fields, **GROWN, plan=LINEAR),
+    "train-revocable": lambda fields: TrainRevocableOrder(**fields, **GROWN, plan=RevocablePlan(PLAN)),
+    "train-rows": lambda fields: TrainRowsOrder(**fields, **PLANNED),
+    "revoke": lambda fields: RevokeOrder(**fields, **LEAVING),
+    "revoke-revocable": lambda fields: RevokeRevocableOrder(**fields, **LEAVING, holder="bank"),
+    "revoke-rows": lambda fields: RevokeRowsOrder(**fields, **PLANNED, model=MODEL, leaver="shop"),
+    "predict": lambda fields: PredictOrder(**fields, model=MODEL, score_at="bank", give_answers=False),
+    "predict-linear": lambda fields: PredictLinearOrder(**fields, model=MODEL, score_at="bank", give_answers=False),
+    "predict-rows": lambda fields: PredictRowsOrder(**fields, model=MODEL),
+    "score": lambda fields: ScoreOrder(**fields, model=MODEL),
+    "align": lambda fields: AlignOrder(**fields),
+}
+"""Every kind of order whose part for a party can name a label."""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with closing(Bench(tmp_path)) as made:
+        for party in ("bank", "shop"):
+            made.change_policy(party, protocols=get_args(policy.Order), labels="coordinator")
+        yield made
+
+
+def declare(bench: Bench, party: str, table: str = "customers", **roles: tuple[str, ...]) -> None:
+    """Have a party's table say something else of its columns."""
+    home = bench.homes[party]
+    bench.homes[party] = replace(home, tables=home.tables | {table: replace(home.tables[table], **roles)})
+
+
+def refusal(bench: Bench, order: AnyOrder, party: str = "bank") -> str:
+    with pytest.raises(PolicyError) as caught:
+        bench.job(party, order.job).handle(bench.opening(order))
+    return str(caught.value)
+
+
+def learnt(bench: Bench, played: Play, party: str = "bank") -> set[str]:
+    """The columns that a party's part of a model was made from."""
+    (stored,) = (bench.homes[party].store.folder / "models" / played.job).glob("*.json")
+    return {name for name in ("age", "income", "late") if name in _texts(json.loads(stored.read_bytes()))}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+# --- labels and weights ---
+
+
+def test_every_kind_of_order_is_tried() -> None:
+    without_a_table = {"keys", "predict-encrypted"}
+    assert set(LABELLED) - {"revoke-rows"} == set(get_args(policy.Order)) - without_a_table
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_nothing_is_a_label_that_its_owner_did_not_name(bench: Bench, kind: str) -> None:
+    parties = ["bank"] if kind.startswith("revoke") else ["bank", "shop"]
+    for column in ("income", "no such column"):
+        parts = {party: Part(table="customers", label=column if party == "bank" else None) for party in parties}
+        told = refusal(bench, LABELLED[kind](bench.fields_of(parts)))
+        assert "names as its label (y) is not one that this party offers as such: the setting labels of that" in told
+        assert column not in told, "the refusal passes through the coordinator"
+
+
+@pytest.mark.parametrize("kind", ["train", "train-linear", "train-revocable", "train-rows", "revoke"])
+def test_nothing_is_a_weight_that_its_owner_did_not_name(bench: Bench, kind: str) -> None:
+    parties = ["bank"] if kind.startswith("revoke") else ["bank", "shop"]
+    parts = {party: Part(table="customers") for party in parties}
+    parts["bank"] = Part(table="customers", label="late", weight="income")
+    told = refusal(bench, LABELLED[kind](bench.fields_of(parts)))
+    assert "names as its weights (sample_weight) is not one that this party offers as such: the setting weights" in told
+
+
+def test_a_party_that_is_not_the_holder_names_no_label_either(bench: Bench) -> None:
+    order = LABELLED["train"](bench.fields(shop=Part(table="customers", label="visits")))
+    assert "the setting labels of that table" in refusal(bench, order, "shop")
+
+
+@pytest.mark.parametrize("kind", ["train", "train-linear", "train-revocable"])
+def test_another_label_or_a_weight_is_not_learnt_from_silently(bench: Bench, kind: str) -> None:
+    def columns() -> set[str]:
+        return learnt(bench, play(bench, LABELLED[kind](bench.fields())))
+
+    assert columns() == {"age", "income"}
+    declare(bench, "bank", labels=("late", "income"))
+    assert columns() == {"age"}
+    declare(bench, "bank", labels=("late",), weights=("age",))
+    assert columns() == {"income"}
+    declare(bench, "bank", labels=("late", "income"), weights=(), features=("income", "age", "late"))
+    assert columns() == {"age", "income"}, "its owner has said so, and the label itself never is"
+    declare(bench, "bank", labels=("late",), features=("age",))
+    assert columns() == {"age"}
+
+
+def test_over_rows_only_features_are_learnt_from(tmp_path: Path) -> None:
+    with clinics(tmp_path) as bench:
+        for party in ("bank", "shop"):
+            declare(bench, party, TABLE, labels=(LABEL, "ward"), weights=("dose",))
+        parts = dict.fromkeys(("bank", "shop"), Part(table=TABLE, label=LABEL))
+        trained = play(bench, TrainRowsOrder(**bench.fields_of(parts), **PLANNED))
+        files = bench.coordinator.model_files(trained.job)[0]
+        everything = b"".join(files.values())
+        assert [name for name in ("age", "dose", "ward", LABEL) if f'"{name}"'.encode() in everything] == ["age"]
+
+
+def test_a_model_is_not_used_on_a_column_that_is_no_feature_any_more(bench: Bench) -> None:
+    trained = play(bench, LABELLED["train"](bench.fields()))
+    fitted = play(bench, LABELLED["train-linear"](bench.fields()))
+    declare(bench, "bank", features=("age",))
+    for order in (
+        PredictOrder(**bench.fields(), model=trained.job),
+        PredictLinearOrder(**bench.fields(), model=fitted.job),
+        ScoreOrder(**bench.fields(**{p: Part(table="customers", key=bytes(32)) for p in ("bank", "shop")}),
+                   model=trained.job),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match="its table does not have the columns"):
+            play(bench, order)
+
+
+# --- how often a label is learnt from ---
+
+
+def test_trainings_of_a_day(bench: Bench) -> None:
+    bench.change_policy("bank", trainings_per_day=2)
+    first = LABELLED["train"](bench.fields())
+    trained = play(bench, first)
+    play(bench, LABELLED["train-linear"](bench.fields()))
+    for kind in ("train", "train-linear", "train-revocable"):
+        with pytest.raises(PolicyError, match=r"learnt from 2 times per day \(trainings_per_day\), and this one has"):
+            play(bench, LABELLED[kind](bench.fields()))
+    again = bench.fields_of({"bank": Part(table="customers", label="late")}) | LEAVING
+    with pytest.raises(PolicyError, match="trainings_per_day"):  # it would grow trees again
+        play(bench, RevokeOrder(**again | {"model": trained.job, "alignment": trained.job}))
+    play(bench, first)  # the same job, as after a fault, has paid
+    bench.change_policy("bank", trainings_per_day=3)
+    play(bench, LABELLED["train-revocable"](bench.fields()))  # what was refused was not counted
+
+
+def test_another_label_has_a_count_of_its_own_and_a_restart_resets_none(bench: Bench) -> None:
+    bench.change_policy("bank", trainings_per_day=1)
+    declare(bench, "bank", labels=("late", "income"))
+    play(bench, LABELLED["train"](bench.fields()))
+    bench.change_policy("bank", min_rows=2)  # opens the state folder again
+    with pytest.raises(PolicyError, match="trainings_per_day"):
+        play(bench, LABELLED["train"](bench.fields()))
+    numbers = TrainLinearOrder(
+        **bench.fields(bank=Part(table="customers", label="income")), **GROWN,
+        plan=msgspec.structs.replace(LINEAR, task="targets"),
+    )  # fmt: skip
+    play(bench, numbers)
+
+
+def test_trainings_over_rows_count_too(tmp_path: Path) -> None:
+    with clinics(tmp_path) as bench:
+        bench.change_policy("shop", trainings_per_day=0)
+        parts = dict.fromkeys(("bank", "shop"), Part(table=TABLE, label=LABEL))
+        with pytest.raises(PolicyError, match="learnt from 0 times per day"):
+            play(bench, TrainRowsOrder(**bench.fields_of(parts), **PLANNED))
+
+
+# --- who receives predictions ---
+
+
+def receivers(bench: Bench, *names: str) -> None:
+    for party in ("bank", "shop"):
+        bench.change_policy(party, receive=names)
+
+
+@pytest.mark.parametrize("kind", [PredictOrder, PredictLinearOrder])
+def test_every_party_asks_who_receives_the_answers(bench: Bench, kind: type[PredictOrder | PredictLinearOrder]) -> None:
+    def order(**answers: Any) -> AnyOrder:
+        return kind(**bench.fields(), model=MODEL, **({"give_answers": False} | answers))
+
+    def opens(order: AnyOrder, *parties: str) -> None:
+        for party in parties:
+            assert isinstance(bench.job(party, order.job).handle(bench.opening(order)), msg.JobOpened)
+
+    receivers(bench)
+    assert "does not let 'alice' receive predictions" in refusal(bench, order(give_answers=True))
+    for told in (order(deliver_to="shop"), order(deliver_to="bank", score_at="shop")):
+        assert refusal(bench, told) == (
+            "this party does not let 'shop' receive predictions; its operator can add \"shop\" to the setting receive "
+            "in the section [policy] of its configuration"
+        )
+    opens(order(deliver_to="shop"), "shop")  # a party may get them itself; the other one refuses
+    opens(order(), "bank", "shop")
+    receivers(bench, "shop")
+    opens(order(deliver_to="shop", score_at="shop"), "bank", "shop")
+    receivers(bench, "alice", "shop")
+    opens(order(deliver_to="shop", give_answers=True), "bank", "shop")
+
+
+def test_single_rows_and_encrypted_ones_go_to_the_user(bench: Bench) -> None:
+    receivers(bench, "bank")
+    scored = ScoreOrder(**bench.fields(**{p: Part(table="customers", key=bytes(32)) for p in ("bank", "shop")}),
+                        model=MODEL)  # fmt: skip
+    encrypted = PredictEncryptedOrder(
+        **bench.fields(), model=MODEL, helper="shop", key_service="shop", epoch=1, rows=1, columns=1, values=b"sealed",
+    )  # fmt: skip
+    for order in (scored, encrypted):
+        assert "does not let 'alice' receive predictions" in refusal(bench, order)
+    receivers(bench, "*")
+    assert isinstance(bench.job("bank", scored.job).handle(bench.opening(scored)), msg.JobOpened)
