@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -34,6 +35,19 @@ def saved(tmp_path_factory: pytest.TempPathFactory, federated: wl.FederatedFores
     folder = tmp_path_factory.mktemp("models") / "federated"
     federated.save(folder)
     return folder
+
+
+def test_saved_models_are_private_whatever_the_umask(federated: wl.FederatedForestClassifier, tmp_path: Path) -> None:
+    linear = wl.FederatedLinearRegression().fit(FRAME[["bank_age", "shop_visits"]], 1.0 * (Y == "yes"))
+    before = os.umask(0)
+    try:
+        federated.save(tmp_path / "forest")
+        linear.save(tmp_path / "linear")
+    finally:
+        os.umask(before)
+    paths = [path for folder in ("forest", "linear") for path in (tmp_path / folder, *(tmp_path / folder).rglob("*"))]
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o700}
 
 
 def test_a_loaded_model_is_the_same(dealt: wl.FederatedForestClassifier, tmp_path: Path) -> None:

@@ -104,6 +104,56 @@ def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> N
     assert len(list((tmp_path / "models").iterdir())) == 2
 
 
+def test_what_is_written_has_reached_the_disk_before_its_name_and_its_name_before_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else shows it but a loss of power: so the calls are watched."""
+    set_up(tmp_path)
+    models = tmp_path / "models"
+    seen: list[tuple[str, str]] = []
+
+    def watched(handle: int) -> None:
+        synced = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        seen.append(("names" if synced == models else synced.read_text(), (models / "single").read_text()))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    write_whole(models / "single", lambda file: file.write(b"new"))
+    assert seen == [("new", "old"), ("names", "new")]
+
+
+def test_a_folder_has_reached_the_disk_before_its_name_and_its_name_before_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up(tmp_path)
+    models, seen = tmp_path / "models", []
+
+    def watched(handle: int) -> None:
+        seen.append(
+            (Path(os.readlink(f"/proc/self/fd/{handle}")).name, (models / "x" / "a").exists() and found(tmp_path))
+        )
+
+    monkeypatch.setattr(os, "fsync", watched)
+    replace_folder(models / "x", lambda folder: [(folder / name).write_text("new") for name in NEW])
+    former, new = (OLD, "old"), (NEW, "old")
+    assert sorted(seen[:3]) == [("a", former), ("b", former), ("new", former)]  # the files, and their names
+    assert seen[3:] == [("models", former), ("models", new)]
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_what_is_written_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        set_up(tmp_path / "new")
+        replace_folder(tmp_path / "new" / "models" / "x", lambda folder: (folder / "in").mkdir() or None)
+        (tmp_path / "other").mkdir()
+        replace_folder(tmp_path / "new" / "deep", lambda folder: (folder / "file").write_text("private"))
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*") if path.is_dir()} == {0o700}
+
+
 def test_what_was_ready_and_never_came_to_its_place_is_not_in_the_way(tmp_path: Path) -> None:
     set_up(tmp_path)
     (tmp_path / "models" / "x").rename(tmp_path / "models" / ".x.new")

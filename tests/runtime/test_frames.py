@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 import zlib
 
 import pytest
@@ -106,6 +107,19 @@ def test_a_chunk_that_grows_beyond_a_frame_is_refused() -> None:
     bomb = frame(kind=COMPRESSED | 2, total=10**9)[:HEADER_SIZE] + zlib.compress(bytes(10**7), 9)
     with pytest.raises(RemoteProtocolError, match="has more than the 20,000 bytes"):
         Assembler(limit=10**9, frame_limit=20_000).feed(bomb)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+    """64 MiB in 64 kB: no more than what the message may have is ever in memory."""
+    bomb = frame(kind=COMPRESSED | 2, total=100_000)[:HEADER_SIZE] + zlib.compress(bytes(64 << 20), 9)
+    assembler = Assembler(limit=10**9)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="has more than the 100,000 bytes"):
+            assembler.feed(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_stands_behind_a_compressed_chunk_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from woodlot.data.whole_files import finish_writing
-from woodlot.service.party_store import DROPPED, PartyStore
+from woodlot.exceptions import ConfigError, JournalError
+from woodlot.service.party_store import CHECK_FILE, DROPPED, PartyStore
 
 MODEL, OTHER, JOB = "1" * 32, "2" * 32, "b" * 32
 FILES = ("arrays.npz", "part.json")
@@ -87,3 +89,35 @@ def test_what_another_job_has_replaced_stays(tmp_path: Path) -> None:
             store.drop_model(model, job)
         store.erase_dropped(JOB)
         assert models(store) == [f"models/{OTHER}", f"models/{OTHER}/{DROPPED}"]
+
+
+def test_the_secret_stays_the_same(tmp_path: Path) -> None:
+    found = []
+    for _ in range(3):
+        with closing(PartyStore(tmp_path, "bank", None)) as store:
+            found.append(store.secret_for("forest", "codes"))
+        (tmp_path / CHECK_FILE).unlink()  # as a crash right after the secret leaves it
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("damage", ["lost", "empty", "half", "bit", "another", "check"])
+def test_a_damaged_secret_is_noticed(tmp_path: Path, damage: str) -> None:
+    """Not replaced by a new one, and not used: with it, no model and no alignment would fit any more."""
+    PartyStore(tmp_path, "bank", None).close()
+    path = tmp_path / "secret"
+    whole = path.read_bytes()
+    match damage:
+        case "lost":
+            path.unlink()
+        case "check":
+            (tmp_path / CHECK_FILE).write_bytes(b"")
+        case _:
+            changed = {"empty": b"", "half": whole[:31], "bit": bytes([whole[0] ^ 1]) + whole[1:]}
+            path.write_bytes(changed.get(damage, whole[::-1]))
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises((JournalError, ConfigError), match=re.escape(str(path))) as caught:
+        PartyStore(tmp_path, "bank", None)
+    if damage != "empty":
+        assert "restore it from a copy" in str(caught.value)
+        assert "Keep journal.sqlite, which has what was spent of privacy" in str(caught.value)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == left

@@ -88,6 +88,7 @@ def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
         staging = begun / "new"
         staging.mkdir(mode=0o700)
         fill(staging)
+        make_private(staging)
         _sync_all(staging)
         if ready.exists():
             ready.rename(begun / ready.name)
@@ -96,6 +97,14 @@ def replace_folder(target: Path, fill: Callable[[Path], Any]) -> None:
         shutil.rmtree(begun, ignore_errors=True)
         raise
     _put_in_place(ready, target, begun)
+
+
+def make_private(root: Path) -> None:
+    """Let only the owner enter a folder and read what is below it, whatever the umask was when it was written."""
+    for folder, _, files in os.walk(root):
+        Path(folder).chmod(0o700)
+        for name in files:
+            Path(folder, name).chmod(0o600)
 
 
 def erase_folder(target: Path) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.archives import ArrayFile
-from woodlot.data.whole_files import replace_folder
+from woodlot.data.whole_files import make_private, replace_folder
 from woodlot.exceptions import ModelFileError
 
 COORDINATOR = "coordinator"
@@ -59,6 +59,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise ModelFileError(f"{target} cannot be made: {error.strerror}; save into a folder that can") from None
     try:
         yield staging
+        make_private(staging)
         if target.exists():
             target.rmdir()
         staging.rename(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -30,6 +31,8 @@ from woodlot.service.policy import UNLIMITED, Limit, PredictionBudget
 P = TypeVar("P")
 
 SECRET_BYTES = 32
+CHECK_FILE = "secret.check"
+"""Tells whether the secret is the one that was made here; it does not tell the secret."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
 _UNKNOWN_MODEL = "it does not know this model; was it trained with another state folder?"
@@ -42,6 +45,7 @@ class PartyStore:
 
         state/
           secret              32 random bytes: the key of all codes that leave the party
+          secret.check        tells a damaged or lost secret from a new one
           predictions.sqlite  how many rows were predicted on which day, and which labels were learnt from
           models/JOB/         the party's part of each model
           alignments/JOB/     which rows were common, and of which table
@@ -234,6 +238,26 @@ def _on_disk(what: str) -> Iterator[None]:
 
 
 def _read_or_make_secret(path: Path) -> bytes:
+    """The party's secret; `CHECK_FILE` beside it tells a damaged or lost one from one that is only new."""
+    check = path.with_name(CHECK_FILE)
     if not path.exists():
+        if check.exists():
+            raise _no_secret(path, "is missing")
         write_whole(path, lambda file: file.write(os.urandom(SECRET_BYTES).hex().encode()))
-    return read_private(path, "the party's own secret")
+    secret = read_private(path, "the party's own secret")
+    expected = hmac.new(secret, b"woodlot check of a party's secret", hashlib.sha256).hexdigest().encode()
+    if not re.fullmatch(rb"[0-9a-f]{%d}" % (2 * SECRET_BYTES), secret):
+        raise _no_secret(path, "is damaged")
+    if not check.exists():  # a new secret
+        write_whole(check, lambda file: file.write(expected))
+    elif not hmac.compare_digest(check.read_bytes(), expected):
+        raise _no_secret(path, f"is damaged, or {CHECK_FILE} is")
+    return secret
+
+
+def _no_secret(path: Path, what: str) -> JournalError:
+    return JournalError(
+        f"the party's own secret {path} {what}; restore it from a copy. Without a copy, move away this file, "
+        f"{CHECK_FILE}, models and alignments, and nothing else: a new secret is made, and models and alignments must "
+        "be made again with the other parties. Keep journal.sqlite, which has what was spent of privacy"
+    )
