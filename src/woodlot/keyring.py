@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
 from woodlot.crypto.master import MasterKey
-from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError
 from woodlot.protocols.agreement import KEY_BYTES
 from woodlot.protocols.messages.base import Message, Round
@@ -25,8 +24,9 @@ from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, commit_epoch, revoke_key
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted
-from woodlot.protocols.revocable.provider import Provider, RequestGate
+from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
+from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
@@ -155,9 +155,7 @@ class LocalKeyring:
 
     def predict(self, forest: RevocableForest, request: EncryptedRequest, vote: Vote = "soft") -> NDArray[np.float64]:
         """The forest's outputs for an encrypted request; see `predict_encrypted`."""
-        return self._run(
-            predict_encrypted(forest, self.keys, request, stream=SecretStream.fresh(), vote=vote, threads=self._threads)
-        )
+        return self._run(predict_encrypted(forest, self.keys, request, vote=vote, threads=self._threads))
 
     def revoke(self, party: str) -> None:
         """Have a party's key struck out, within the epoch (levels 1 and 3)."""

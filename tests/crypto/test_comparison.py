@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import gmpy2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,25 +105,36 @@ def test_what_the_helper_sees_in_holt() -> None:
 # --- packed ---
 
 
-def compare(pairs: Sequence[tuple[int, int]], seed: object = 0) -> list[bool]:
-    """The whole way of packed comparisons, all three sides."""
-    values = [ALICE.public.encrypt(x, stream(("x", i))).c1 for i, (x, _) in enumerate(pairs)]
-    inverted = packed.invert_splits([BOB.public.encrypt(s, stream(("s", i))) for i, (_, s) in enumerate(pairs)])
-    question = packed.ask(CS, values, inverted, stream(("ask", seed)))
-    slots = packed.open_slots(CC, question.c1, question.halves, len(pairs))
-    dealt = dealer.deal(len(pairs), stream(("common", seed)), stream(("dealer", seed)))
-    masks = question.masks
-    tables = dealer.tabulate(stream(("common", seed)), slots.low, dealer.choose(dealt, masks.low))
-    masked = dealer.unmask(dealt, masks.low, tables)
-    ours = packed.result_shares(masks, dealer.coordinator_share(dealt, masked))
-    theirs = packed.result_shares(slots, dealer.helper_share(stream(("common", seed)), masked))
-    return [bool(bit) for bit in ours ^ theirs ^ 1]
+class Sides:
+    """The whole way of packed comparisons: dealer, helper and coordinator."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], seed: object = 0, spare: int = 0) -> None:
+        count = len(pairs)
+        values = [ALICE.public.encrypt(x, stream(("x", i))).c1 for i, (x, _) in enumerate(pairs)]
+        inverted = [
+            gmpy2.invert(BOB.public.encrypt(s, stream(("s", i))).c1, GROUP.N2) for i, (_, s) in enumerate(pairs)
+        ]
+        self.masks = packed.draw_masks(stream(("masks", seed)), count + spare)  # more may be dealt than is used
+        concealed = packed.conceal_masks(GROUP, self.masks, stream(("conceal", seed)))
+        self.dealt = dealer.deal(self.masks, stream(("common", seed))).take(0, count)
+        blinded = packed.blind(
+            GROUP, values, inverted, concealed[: packed.packs(GROUP, count)], stream(("factors", seed))
+        )
+        self.blinded, self.halves = blinded, CS.power(blinded.c1)
+        self.opened = packed.open_blinded(CC, blinded, self.halves, count)
+        self.words, self.theirs = dealer.answer(self.opened, stream(("common", seed)))
+        self.ours = dealer.decide(self.dealt, self.words)
+
+    @property
+    def goes_left(self) -> list[bool]:
+        return [bool(bit) for bit in self.ours ^ self.theirs ^ 1]
 
 
-def test_packed_on_all_pairs() -> None:
+@pytest.mark.parametrize("spare", [0, 5])
+def test_packed_on_all_pairs(spare: int) -> None:
     pairs = SMALL + EDGES  # not a multiple of the slots, so that the last pack is not full
     assert packed.slots(GROUP) == 3
-    assert compare(pairs) == [x <= s for x, s in pairs]
+    assert Sides(pairs, spare=spare).goes_left == [x <= s for x, s in pairs]
 
 
 @settings(max_examples=15, deadline=None)
@@ -131,50 +143,42 @@ def test_packed_on_all_pairs() -> None:
     seed=st.integers(0, 10**6),
 )
 def test_packed_on_any_pairs(pairs: list[tuple[int, int]], seed: int) -> None:
-    assert compare(pairs, seed) == [x <= s for x, s in pairs]
+    assert Sides(pairs, seed).goes_left == [x <= s for x, s in pairs]
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    pairs=st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 3)), max_size=20),
+    pairs=st.lists(st.tuples(st.integers(0, 2**65 - 1), st.integers(0, 2**65 - 1), st.integers(0, 3)), max_size=20),
     key=st.binary(min_size=32, max_size=32),
 )
 def test_dealt_comparison(pairs: list[tuple[int, int, int]], key: bytes) -> None:
-    z = np.array([a for a, _, _ in pairs], np.uint64)
+    z = [a for a, _, _ in pairs]
     # equal, neighbours, equal but for the last byte, or independent
-    b = np.array([[a, min(a + 1, 2**64 - 1), a ^ (c & 255), c][how] for a, c, how in pairs], np.uint64)
-    dealt = dealer.deal(len(z) + 3, SecretStream(key), stream()).take(0, len(z))  # more may be dealt than is used
-    tables = dealer.tabulate(SecretStream(key), z, dealer.choose(dealt, b))
-    masked = dealer.unmask(dealt, b, tables)
-    ours, theirs = dealer.coordinator_share(dealt, masked), dealer.helper_share(SecretStream(key), masked)
-    np.testing.assert_array_equal(ours ^ theirs, z < b)
+    r = [[a, (a + 1) % 2**65, a ^ (c & 255), c][how] for a, c, how in pairs]
+    dealt = dealer.deal([*r, 1, 2, 3], SecretStream(key)).take(0, len(z))  # more may be dealt than is used
+    words, theirs = dealer.answer(z, SecretStream(key))
+    np.testing.assert_array_equal(
+        dealer.decide(dealt, words) ^ theirs, [(a - b) % 2**65 >> 64 for a, b in zip(z, r, strict=True)]
+    )
 
 
-def test_what_the_helper_sees_in_packed_comparisons() -> None:
-    """One pair, many times: masked low bits are uniform, and so are both sides' shares and all that travels."""
+def test_what_is_seen_in_packed_comparisons() -> None:
+    """One pair, many times: opened slots are uniform, and so are both sides' shares and all that travels."""
     count = 600
-    values = [ALICE.public.encrypt(5, stream()).c1] * count
-    inverted = packed.invert_splits([BOB.public.encrypt(4, stream())]) * count
-    question = packed.ask(CS, values, inverted, stream("views"))
-    slots = packed.open_slots(CC, question.c1, question.halves, count)
-    assert len(set(question.c1)) == len(question.c1)
-    assert len(set(slots.low.tolist())) == count
-    dealt = dealer.deal(count, stream("common"), stream("dealer"))
-    chosen = dealer.choose(dealt, question.masks.low)
-    tables = dealer.tabulate(stream("common"), slots.low, chosen)
-    masked = dealer.unmask(dealt, question.masks.low, tables)
-    theirs = packed.result_shares(slots, dealer.helper_share(stream("common"), masked))
-    ours = packed.result_shares(question.masks, dealer.coordinator_share(dealt, masked))
-    assert ((ours ^ theirs) == 1).all()
-    for lines, used in (
-        (slots.low.view(np.uint8).reshape(count, 8), 64),
-        (chosen, 64),
-        (tables, 480 * 8),
-        (masked, 15),
-        (ours[:, None], 1),
-        (theirs[:, None], 1),
-    ):
-        share = np.unpackbits(lines, axis=1, bitorder="little")[:, :used].mean(axis=0)
+    sides = Sides([(5, 4)] * count, "views")
+    assert len(set(sides.blinded.c1)) == len(sides.blinded.c1)
+    assert ((sides.ours ^ sides.theirs) == 1).all()
+    low = np.array([number & 2**64 - 1 for number in sides.opened], np.uint64)
+    assert len(set(low.tolist())) == count
+    # sorted words: where in the line the common one stands is as likely anywhere
+    ours, theirs = (lines.view("<u8").reshape(count, -1) for lines in (sides.dealt.words, sides.words))
+    common = [np.flatnonzero(np.isin(one, other)) for one, other in zip(ours, theirs, strict=True)]
+    assert {len(where) for where in common} == {0, 1}
+    where = np.concatenate(common)
+    assert 25 < where.mean() < 39
+    assert 0.4 < len(where) / count < 0.6  # a coin decides whether there is one
+    for lines in (low.view(np.uint8).reshape(count, 8), sides.ours[:, None], sides.theirs[:, None]):
+        share = np.unpackbits(lines, axis=1, bitorder="little")[:, : 64 if lines.shape[1] == 8 else 1].mean(axis=0)
         # six standard deviations: no bit leans to either side
         assert (np.abs(share - 0.5) < 3 / math.sqrt(count)).all()
 
@@ -191,37 +195,32 @@ def test_full_slots_are_exact_and_overflow_is_refused() -> None:
             packed.unpack(number, 3)
 
 
-def test_a_difference_beyond_its_slot_is_noticed() -> None:
-    values = [ALICE.public.encrypt(1 << 200, stream()).c1]
-    question = packed.ask(CS, values, packed.invert_splits([BOB.public.encrypt(0, stream())]), stream())
-    with pytest.raises(CiphertextError, match="larger"):
-        packed.open_slots(CC, question.c1, question.halves, 1)
-    with pytest.raises(CiphertextError, match="need 2 ciphertexts"):
-        packed.open_slots(CC, question.c1, question.halves, 4)
+@pytest.mark.parametrize("added", [1, -1, 2**64, 2**130, -(2**200), 3 * 5 * 7 * 11 * 13])
+def test_a_half_that_was_changed_is_noticed(added: int) -> None:
+    """A coordinator that adds to what is opened would compare with another split than the provider's."""
+    sides = Sides([(5, 4)])
+    other = [half * (1 + added * N) % GROUP.N2 for half in sides.halves]
+    with pytest.raises(CiphertextError, match="half of the decryption was changed"):
+        packed.open_blinded(CC, sides.blinded, other, 1)
+    with pytest.raises(CiphertextError, match="1 packs need a half of each"):
+        packed.open_blinded(CC, sides.blinded, [], 1)
+    # without the factor it would open, one off or as many as one likes
+    plain = packed.Blinded([GROUP.read(GROUP.write(sides.blinded.c1))[0]], [1])
+    assert CC.open(plain.c1, other)[0] == CC.open(plain.c1, sides.halves)[0] + added
 
 
 def test_shares_of_another_epoch_open_nothing() -> None:
     _, other = master(1).split(stream())
-    question = packed.ask(
-        CS,
-        [ALICE.public.encrypt(1, stream()).c1],
-        packed.invert_splits([BOB.public.encrypt(2, stream())]),
-        stream(),
-    )
+    sides = Sides([(1, 2)])
     with pytest.raises(CiphertextError, match="does not open"):
-        packed.open_slots(other, question.c1, question.halves, 1)
+        packed.open_blinded(other, sides.blinded, sides.halves, 1)
 
 
-def test_malformed_parts_of_a_comparison_are_refused() -> None:
-    dealt = dealer.deal(2, stream(), stream(1))
-    numbers = np.zeros(2, np.uint64)
-    for call in (
-        lambda: dealer.tabulate(stream(), numbers, np.zeros((1, 8), np.uint8)),
-        lambda: dealer.unmask(dealt, numbers, np.zeros((2, 3), np.uint8)),
-        lambda: dealer.helper_share(stream(), np.zeros((2, 3), np.uint8)),
-    ):
-        with pytest.raises(RemoteProtocolError):
-            call()
+def test_malformed_words_are_refused() -> None:
+    dealt = dealer.deal([1, 2], stream())
+    for wrong in (np.zeros((1, dealer.LINE_BYTES), np.uint8), np.zeros((2, 3), np.uint8)):
+        with pytest.raises(RemoteProtocolError, match="520 bytes each"):
+            dealer.decide(dealt, wrong)
 
 
 # --- numbers ---
@@ -255,10 +254,3 @@ def test_the_papers_fixed_point_form() -> None:
             encode([wrong], encoding="fixed-point")
     with pytest.raises(DataError, match="encoding is"):
         encode([1.0], encoding="rounded")  # type: ignore[arg-type]
-
-
-def test_dealt_again_for_more_the_first_are_the_same() -> None:
-    """Else bytes that were masks the first time would be told as choices the second."""
-    few, many = (dealer.deal(count, stream("helper"), stream("own")) for count in (3, 50))
-    for one, other in ((few.choices, many.choices), (few.pads, many.pads), (few.products, many.products)):
-        np.testing.assert_array_equal(one, other[:3])

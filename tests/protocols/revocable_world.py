@@ -22,8 +22,9 @@ from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
-from woodlot.protocols.revocable.provider import Provider, RequestGate
+from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.rotate import encrypt_splits
+from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

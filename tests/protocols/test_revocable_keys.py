@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import gmpy2
 import msgspec
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_a_later_job_goes_on_with_kept_keys() -> None:
     }
     later, rows = World(world.planted, saved=saved), some_rows(0, 2)
     asked = encrypt_request(rows, keys.group, requester="alice")
-    found = later.run(walk_encrypted(forest, keys, asked, stream=stream()))
+    found = later.run(walk_encrypted(forest, keys, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
 
 
@@ -94,7 +95,7 @@ def test_what_goes_through_the_coordinator_holds_no_secret() -> None:
     keys, forest = world.begin()
     rows = some_rows(0, 2) + 1234.5678
     asked = encrypt_request(rows, keys.group, requester="alice")
-    world.run(predict_encrypted(forest, keys, asked, stream=stream()))
+    world.run(predict_encrypted(forest, keys, asked))
     everything = b"".join(seen) + asked.values.tobytes()
     assert keys.public["bank"].h in (bytes_number(kept.public["bank"]) for kept in world.kept[HELPER] if kept.public)
     for name, kept in world.kept.items():
@@ -298,13 +299,13 @@ def test_a_revoked_key_ends_at_helper_and_key_service() -> None:
     assert left.parties == ("bank", "tax")
     assert "shop" not in world.kept[HELPER][-1].public
     with pytest.raises(PolicyError, match=r"splits of 'shop', whose key has been revoked"):
-        world.run(predict_encrypted(forest, left, asked, stream=stream()))
+        world.run(predict_encrypted(forest, left, asked))
     # a coordinator that goes on as before meets the others' refusal
     with pytest.raises(PolicyError, match=r"'keys'.*'shop' has been revoked"):
-        world.run(predict_encrypted(forest, keys, asked, stream=stream()))
+        world.run(predict_encrypted(forest, keys, asked))
     other = encrypt_request(some_rows(0, 4), keys.group, requester="alice")
     with pytest.raises(PolicyError, match=r"'helper'.*'shop' has no key"):
-        world.run(predict_encrypted(forest, keys, other, stream=stream()))
+        world.run(predict_encrypted(forest, keys, other))
     world.run(revoke_key(keys, "shop"))  # once more changes nothing
     for party in ("nobody", HELPER):
         with pytest.raises(PolicyError, match="no key that could be revoked"):
@@ -336,7 +337,7 @@ def test_a_rotation_that_fails_leaves_the_old_epoch_in_use(name: str, kind: type
     with pytest.raises(RemoteProtocolError, match="failed: MemoryError"):
         world.run(rotate(world.planted.coordinator, keys, **TEST))
     asked = encrypt_request(rows, keys.group, requester="alice")
-    found = world.run(walk_encrypted(forest, keys, asked, stream=stream()))
+    found = world.run(walk_encrypted(forest, keys, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
     assert {kept[-1].epoch for kept in world.kept.values()} == {1}
     # the next attempt succeeds, and so does one whose last message got lost on its way back
@@ -351,7 +352,7 @@ def test_a_rotation_that_fails_leaves_the_old_epoch_in_use(name: str, kind: type
     for _ in range(2):
         world.run(commit_epoch(fresh))
     asked = encrypt_request(rows, fresh.group, requester="alice")
-    found = world.run(walk_encrypted(world.encrypted(splits), fresh, asked, stream=stream()))
+    found = world.run(walk_encrypted(world.encrypted(splits), fresh, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
 
 
@@ -376,14 +377,14 @@ def test_after_rotation_the_new_epoch_works_and_the_old_one_is_over() -> None:
     assert fresh.parties == ("bank", "tax")
     rows = some_rows(3, 3)
     asked = encrypt_request(rows, fresh.group, requester="alice")
-    found = world.run(walk_encrypted(regrown, fresh, asked, stream=stream()))
+    found = world.run(walk_encrypted(regrown, fresh, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
 
     old = encrypt_request(rows, keys.group, requester="alice")
     with pytest.raises(EpochError, match="epoch 1"):
-        world.run(predict_encrypted(regrown, fresh, old, stream=stream()))
+        world.run(predict_encrypted(regrown, fresh, old))
     with pytest.raises(LocalProtocolError, match="epoch 1 has ended"):
-        world.run(predict_encrypted(forest, keys, old, stream=stream()))
+        world.run(predict_encrypted(forest, keys, old))
     for name in ("bank", "tax"):
         with pytest.raises(EpochError, match="has ended"):
             world.members[name].handle(msg.EncryptSplits(epoch=1, node=np.zeros(0, np.int32)))
@@ -405,14 +406,16 @@ def test_after_rotation_nobody_is_left_who_could_evaluate_the_old_forest() -> No
     assert world.helper._share is None or world.helper._share.group.epoch == 2
 
     # to compare, somebody must open differences; the old share of the helper is the only thing that does
-    question = packed.ask(keys.share, [value.c1], packed.invert_splits(splits[:1]), stream())
+    masks = packed.conceal_masks(keys.group, packed.draw_masks(stream("mask"), 1), stream())
+    blinded = packed.blind(keys.group, [value.c1], [gmpy2.invert(splits[0].c1, keys.group.N2)], masks, stream("factor"))
+    halves = keys.share.power(blinded.c1)
     has = [StrongShare(keys.group, bytes_number(kept.secret)) for kept in now.values()]
-    has += [keys.share, StrongShare(keys.group, fresh.share.exponent), StrongShare(keys.group, 0)]
+    has += [keys.share, StrongShare(keys.group, fresh.share.exponent), StrongShare(keys.group, 1)]
     for share in has:
         with pytest.raises(CiphertextError):
-            packed.open_slots(share, question.c1, question.halves, 1)
+            packed.open_blinded(share, blinded, halves, 1)
     # with it, it would open: the attempt above is the right one
-    packed.open_slots(StrongShare(keys.group, bytes_number(old_share)), question.c1, question.halves, 1)
+    packed.open_blinded(StrongShare(keys.group, bytes_number(old_share)), blinded, halves, 1)
 
     # the leaver's key opens its own splits, which it knows, and nobody else's
     leaver = WeakKey(keys.group, bytes_number(world.kept["shop"][-1].secret))

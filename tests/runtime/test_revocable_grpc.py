@@ -59,7 +59,7 @@ def test_a_prediction_that_is_interrupted_goes_on(network: Network, tmp_path: Pa
             keys = yield from begin_epoch(planted.coordinator.parties, helper=HELPER, key_service=KEYS, **TEST)
             splits = yield from encrypt_splits(planted.coordinator, keys)
             request = encrypt_request(rows, keys.group, requester="alice", stream=stream("request"))
-            walk = walk_encrypted(first.encrypted(splits), keys, request, stream=stream("masks"))
+            walk = walk_encrypted(first.encrypted(splits), keys, request)
             replies = None
             for number in itertools.count():
                 if number == 5 and hangs_up is not None:

@@ -30,7 +30,7 @@ PROTOCOLS = ("train", "keys", "predict-encrypted")
 class KeyBench(Bench):
     """Two parties, a helper and a key service, without any connection."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, forgets: bool = True) -> None:
         super().__init__(root)
         self.members: dict[str, _Home] = {}
         for name in ("bank", "shop"):
@@ -42,7 +42,7 @@ class KeyBench(Bench):
                 identity=identity,
                 trust=Trust(identity.authority, None),
                 policy=Policy(protocols=PROTOCOLS, train=("alice",), predict=("alice",), weak_keys=True),
-                store=KeyStore(root / name / "state" / "keys"),
+                store=KeyStore(root / name / "state" / "keys", forgets=forgets and name == "keys"),
                 n_jobs=1,
                 replays=lambda job: False,
             )
@@ -88,7 +88,7 @@ class Told(Client):
 @contextmanager
 def recorded_keys(root: Path) -> Iterator[Recorded]:
     """Keys for a forest, and rows that nobody reads predicted with it."""
-    with closing(KeyBench(root)) as bench:
+    with closing(KeyBench(root, forgets=False)) as bench:  # so that all of it can be asked again
         trained = play(bench, train_order(bench))
         made = play(bench, bench.order(model=trained.job))
         user = Told(bench, told_keys(bench.coordinator, trained.job))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +17,13 @@ from processes import wait_until, write_toml
 from world import PROTECTS, World, running
 
 import woodlot as wl
+from woodlot.crypto.dtpkc import Group
 from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.revocable.epoch_keys import read_group
+from woodlot.protocols.revocable.predict import predict_encrypted as walk_of
+from woodlot.service import coordinator_keys
 from woodlot.service.client import Client, JobFailed
 from woodlot.service.config import MemberConfig
 from woodlot.service.encrypted import make_keys, predict_encrypted
@@ -140,6 +148,100 @@ def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federat
         pytest.raises((JobFailed, PolicyError), match="does not let 'bob'"),
     ):
         make_keys(other, name, **KEYS)
+
+
+def deviating(change: Callable[[Message], Message]) -> Callable[..., Any]:
+    """The coordinator's side of a prediction, with messages changed on their way out."""
+
+    def protocol(*args: Any, **options: Any) -> Generator[Round, dict[str, Message], Any]:
+        walk, replies = walk_of(*args, **options), None
+        while True:
+            try:
+                step = next(walk) if replies is None else walk.send(replies)
+            except StopIteration as end:
+                return end.value
+            requests = {name: change(message) for name, message in step.requests.items()}
+            replies = yield Round(step.phase, requests, step.progress)
+
+    return protocol
+
+
+def chosen_split(message: Message) -> Message:
+    """A split of the coordinator's own: 1 + 7 N is an encryption of 7."""
+    if not isinstance(message, msg.OpenDifferences):
+        return message
+    width = message.splits.shape[1]
+    modulus = GROUPS[-1].N
+    own = int((1 + 7 * modulus) * GROUPS[-1].g % GROUPS[-1].N2).to_bytes(width, "little")
+    return msgspec.structs.replace(message, splits=np.vstack([np.frombuffer(own, np.uint8), message.splits[1:]]))
+
+
+def same_again(message: Message) -> Message:
+    """More comparisons than rows and nodes have: one of them many times over."""
+    if not isinstance(message, msg.OpenDifferences):
+        return message
+    return msgspec.structs.replace(message, row=message.row[:1].repeat(3), split=message.split[:1].repeat(3))
+
+
+def shifted_half(message: Message) -> Message:
+    """A constant of the coordinator's own added to what is opened."""
+    if not isinstance(message, msg.FinishComparisons):
+        return message
+    group = GROUPS[-1]
+    halves = [half * (1 + 5 * group.N) % group.N2 for half in group.read(message.halves)]
+    return msgspec.structs.replace(message, halves=group.write(halves))
+
+
+def other_rows(message: Message) -> Message:
+    if not isinstance(message, msg.TakeRequest):
+        return message
+    return msgspec.structs.replace(message, values=message.values[::-1])
+
+
+def swapped_columns(message: Message) -> Message:
+    """The bank's age is compared with splits of its income, and the other way round."""
+    if not isinstance(message, msg.OpenDifferences):
+        return message
+    swap = np.array([1, 0, 2, 3], np.uint32)
+    return msgspec.structs.replace(message, column=swap[message.column])
+
+
+GROUPS: list[Group] = []
+"""Of the keys in use."""
+
+ATTACKS: dict[Callable[[Message], Message], tuple[str, str]] = {
+    chosen_split: ("helper", r"no split that '\w+' has given; the helper compares with nothing else"),
+    same_again: ("helper", "a row is compared with a split once in a request"),
+    shifted_half: ("helper", "the coordinator's half of the decryption was changed"),
+    other_rows: ("helper", "the values are not those that the requester's ticket is for"),
+    swapped_columns: ("bank", "compared with splits of another column of this party"),
+}
+
+
+def test_a_coordinator_that_deviates_is_refused_by_the_member_it_attacks(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One honest request gave it all splits and the request before: the helper opened what it was sent."""
+    world = federation.world
+    identity = world.root / "alice" / "identity"
+    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"])
+    names = ("bank.age", "bank.income", "shop.visits", "shop.basket")
+    columns = {name: federation.values[:3, place] for place, name in enumerate(names)}
+    with connected, Client(world.address, identity) as client:
+        model = wl.FederatedForestClassifier(3, max_depth=2, random_state=1).fit(connected, y="bank.late").forest_.model
+        federation.wait(client)
+        told = make_keys(client, model, **KEYS)
+        GROUPS.append(read_group(told.group, "test"))
+        outputs = predict_encrypted(client, model, columns, setting="test")
+        for change, (name, why) in ATTACKS.items():
+            with monkeypatch.context() as patched:
+                patched.setattr(coordinator_keys, "predict_encrypted", deviating(change))
+                with pytest.raises(JobFailed, match=rf"'{name}'.*{why}"):
+                    predict_encrypted(client, model, columns, setting="test")
+            if name == "helper":
+                assert re.search(rf"is refused: .*{why}", (world.root / name / "log").read_text())
+        # nothing of it has harmed anybody: honest requests go on
+        np.testing.assert_array_equal(predict_encrypted(client, model, columns, setting="test"), outputs)
 
 
 def test_a_helper_on_the_coordinators_host_is_refused_unless_asked_for(federation: Federation) -> None:

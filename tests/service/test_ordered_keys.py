@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import gmpy2
 import msgspec
 import pytest
 from key_bench import ORDERED, KeyBench, Told
 
 from woodlot.crypto.dtpkc import Group
+from woodlot.crypto.primes import safe_prime
+from woodlot.crypto.streams import SecretStream
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import derive
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, bytes_number, proof_bytes, public_group
+from woodlot.protocols.revocable.epoch_keys import (
+    GROUP_PURPOSE,
+    TAG,
+    bytes_number,
+    proof_bytes,
+    public_group,
+    unseal,
+)
+from woodlot.protocols.revocable.key_service import share_key
 from woodlot.protocols.revocable.keys import CoordinatorKeys, prepare_epoch, revoke_key
 from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.sessions import Sessions
+from woodlot.service import key_store
 from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
+from woodlot.service.member import MemberJob
 
 
 def prepare(jobs: dict[str, Any], **changes: Any) -> CoordinatorKeys:
@@ -169,3 +188,87 @@ def test_a_proof_outlives_a_party_that_leaves(made: CoordinatorKeys) -> None:
     with pytest.raises(StopIteration) as end:
         protocol.send({"keys": msg.RevokedAtService(), "helper": msg.RevokedAtHelper()})
     assert end.value.value.proof == made.proof is not None
+
+
+# --- what a key service keeps of an epoch that has begun ---
+
+
+class Heard:
+    """A member's side of a job, and all that it was asked and answered."""
+
+    def __init__(self, job: Any) -> None:
+        self._job, self.asked, self.answered = job, [], []
+
+    def handle(self, message: Message) -> Message:
+        reply: Message = self._job.handle(message)
+        self.asked.append(encode(message))
+        self.answered.append(reply)
+        return reply
+
+    def reply(self, kind: type[Any]) -> Any:
+        return next(reply for reply in self.answered if isinstance(reply, kind))
+
+
+def factors_by_seed(folder: Path, heard: Heard, bits: int) -> tuple[int, int] | None:
+    """p and q from what lies in a key service's folder: its secrets, and what the coordinator has heard."""
+    transcript = heard.reply(msg.MembersMet).transcript
+    for path in folder.glob("*.secret"):
+        secret = derive(key_store._TAG, bytes.fromhex(path.read_text()), "revocable keys 1")
+        drawn = SecretStream.derived(secret, TAG, "modulus", 1, bits, "test", transcript)
+        return safe_prime(bits // 2, drawn), safe_prime(bits // 2, drawn)
+    return None
+
+
+def factors_by_shares(folder: Path, heard: Heard, keys: CoordinatorKeys) -> int | None:
+    """A factor from both shares: the coordinator's was sent in clear, the helper's sealed; both are in the journal."""
+    group, made = keys.group, heard.reply(msg.GroupMade)
+    for path in folder.glob("*.keys"):
+        stored = from_msgpack(bytes.fromhex(path.read_text()), key_store._Stored)
+        try:
+            other = bytes_number(unseal(share_key(stored.keys.peers["helper"], group), made.sealed))
+        except RemoteProtocolError:
+            return None
+        # both shares add up to 0 modulo lambda: a multiple of the order, as a factoring needs it
+        order = bytes_number(made.share) + other
+        odd = order // (order & -order)
+        for base in range(2, 60):
+            power = gmpy2.powmod(base, odd, group.N)
+            while power not in (1, group.N - 1):
+                power, before = power * power % group.N, power
+                if power == 1:
+                    return int(gmpy2.gcd(before - 1, group.N))
+    return None
+
+
+def test_the_factors_cannot_be_rebuilt_once_the_epoch_has_begun(tmp_path: Path) -> None:
+    with closing(KeyBench(tmp_path)) as bench:
+        folder, order = tmp_path / "keys" / "state" / "keys", bench.order()
+        jobs: dict[str, Any] = {name: Heard(job) for name, job in bench.opened(order).items()}
+        keys, heard = prepare(jobs), jobs["keys"]
+        p, q = factors_by_seed(folder, heard, ORDERED["bits"]) or (1, 1)
+        assert p * q == keys.group.N  # the attack works, before the epoch has begun
+        for name, job in jobs.items():
+            assert isinstance(job.handle(msg.CommitEpoch(epoch=1)), msg.EpochCommitted), name
+        assert factors_by_seed(folder, heard, ORDERED["bits"]) is None
+        assert factors_by_shares(folder, heard, keys) is None
+        assert [path.suffix for path in folder.iterdir()] == [".keys"]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_key_service_that_has_forgotten_goes_on_after_a_restart(tmp_path: Path, recorded: bool) -> None:
+    """It was killed when the epoch had begun: before that was recorded, or before the answer arrived."""
+    with closing(KeyBench(tmp_path)) as bench, closing(Journal(tmp_path / "journal", durable=False)) as journal:
+        home, order, commit = bench.members["keys"], bench.order(), encode(msg.CommitEpoch(epoch=1))
+        jobs: dict[str, Any] = {name: Heard(job) for name, job in bench.opened(order).items()}
+        prepare(jobs)
+        asked = [encode(bench.opening(order)), *jobs["keys"].asked]
+        sessions = Sessions("keys", lambda job: MemberJob(home, job, None), journal=journal)
+        said = [sessions.answer(order.job, number, data) for number, data in enumerate(asked, 1)]
+        assert said[1:] == [encode(reply) for reply in jobs["keys"].answered]
+        if recorded:
+            sessions.answer(order.job, len(asked) + 1, commit)
+        else:
+            jobs["keys"].handle(decode(commit))  # the keys are written, the secret is gone
+        again = Sessions("keys", lambda job: MemberJob(home, job, None), journal=journal)
+        assert isinstance(decode(again.answer(order.job, len(asked) + 1, commit)), msg.EpochCommitted)
+        assert again.answer(order.job, len(asked), asked[-1]) == said[-1]  # as the journal has it

@@ -17,6 +17,7 @@ from typing import Any
 from woodlot.crypto._libraries import gmp
 from woodlot.crypto.dtpkc import Ciphertext, Group, PublicKey, Randomness, StrongShare
 from woodlot.crypto.encoding import CODE_BITS
+from woodlot.crypto.powers import secret_power
 from woodlot.crypto.streams import SecretStream
 
 BLIND_BITS = 256
@@ -94,13 +95,13 @@ class Comparer:
             For tests; drawn otherwise.
 
         """
-        group, powmod, stream = self.group, gmp().powmod, self._stream
+        group, stream = self.group, self._stream
         modulus, n = group.N2, group.N
         coin = stream.bits(1) if coin is None else coin
         factor = stream.log_uniform(self._blind_bits)
         shift = stream.below(factor) - factor
-        c1 = powmod(value.c1 * split.c1 % modulus, 2 * factor, modulus) * (1 + shift * n) % modulus
-        half = powmod(value.half * split.half % modulus, 2 * factor, modulus)
+        c1 = secret_power(value.c1 * split.c1 % modulus, 2 * factor, modulus) * (1 + shift * n) % modulus
+        half = secret_power(value.half * split.half % modulus, 2 * factor, modulus)
         half = half * (1 + shift * self._share.exponent % n * n) % modulus
         if not coin:
             c1, half = gmp().invert(c1, modulus), gmp().invert(half, modulus)

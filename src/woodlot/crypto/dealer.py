@@ -1,55 +1,53 @@
-"""Whether one side's 64-bit number is less than the other's, with randomness that a third one has dealt beforehand.
+"""Whether the helper's number is less than the dealer's, told to the coordinator alone, and to it only as a share.
 
-The helper has z, the coordinator has b, the key centre deals. Both sides end with a bit that means nothing alone; the
-exclusive or of the bits says whether z < b. Numbers are cut into 8 bytes, the highest first::
+The dealer (the key service) draws a mask r before anything is compared. The helper opens z, a difference under that
+mask, and knows nothing of r. Both send the coordinator one line of words for each comparison, made with a key that the
+two have in common and the coordinator has not. The coordinator looks for a word that both lines contain.
 
-    dealer -> coordinator    c (8 bytes), the pads at c, its shares of masks and their products
-           -> helper         nothing: all of its part is made from a key that the two have in common
-    coordinator -> helper    d = b xor c
-    helper -> coordinator    for every byte and each of 256 values j of b's byte: [z < j] and [z == j], each under a
-                             mask bit and the pad at j xor d: only that at j = b can be read
-    coordinator -> helper    the 15 masked bits: less-than of 8 bytes, equality of the upper 7
+::
 
-    z < b  =  xor over i of  less_i  and  equal_0 and ... and equal_(i-1)
+    Z = 2 z + 1,  R = 2 r                      65 bits each, never equal
+    the smaller side lists, for each bit that is 0, the bits above it followed by a 1
+    the larger side lists,  for each bit that is 1, the bits above it followed by that 1
+    some entry is in both lists  exactly if  smaller < larger            (Lin and Tzeng's 0-encoding and 1-encoding)
 
-Both have shares of every product of the mask bits that occurs here (382 of them), so they compute their shares of the
-result from the masked bits alone. Dealt randomness is good for one comparison: twice would tell differences.
+    word = the first 8 bytes of AES(key, entry, number of the comparison, place of the bit)
+    places without an entry have a word that the other side cannot have; the 65 words are sorted
+
+Words are outputs of a pseudorandom function at points that occur once, and sorting hides the place where they agree,
+so the coordinator learns one bit: whether there is a common word. A common coin decides which side is the smaller one,
+so that the bit alone means nothing. The coordinator sends nothing here: there is nothing that it could send wrongly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
-from woodlot.crypto.streams import SecretStream
+from woodlot.crypto.encoding import CODE_BITS
+from woodlot.crypto.streams import KEY_BYTES, SecretStream
 from woodlot.exceptions import RemoteProtocolError
 
 Bytes2 = NDArray[np.uint8]
 """One line of bytes per comparison."""
 
-BYTES = 8
-"""Bytes of a number."""
+PLACES = CODE_BITS + 1
+"""Bits of the numbers that are compared."""
 
-_EQUALS = BYTES - 1
-_PLANES = BYTES + _EQUALS  # less-than of every byte, equality of all but the last
-_PLANE_BYTES = 256 // 8
-_SETS = 1 << _EQUALS  # sets of equality masks, the empty one among them
-_PRODUCTS = (_SETS - 1) + (2**BYTES - 1)
+LINE_BYTES = 8 * PLACES
+"""Bytes of one side's words for one comparison."""
 
-TABLE_BYTES = _PLANES * _PLANE_BYTES
-"""Bytes of the helper's tables for one comparison."""
-
-MASKED_BYTES = 2
-"""Bytes of the 15 masked bits."""
-
-PRODUCT_BYTES = -(-_PRODUCTS // 8)
-"""Bytes of one side's shares of masks and products."""
-
-_HELPER_BYTES = TABLE_BYTES + PRODUCT_BYTES
-_BLOCK = 512  # comparisons that are worked on at a time, for the sake of memory
+_LOW = (1 << CODE_BITS) - 1
+_BLOCK = 1024  # comparisons that are worked on at a time, for the sake of memory
+_HELPER, _DEALER = 1, 0  # a side's number is also the lowest bit of what it compares
+_INPUT = np.dtype([("entry", "<u8"), ("comparison", "<u4"), ("place", "u1"), ("kind", "u1"), ("zero", "V2")])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,173 +56,116 @@ class Dealt:
 
     Attributes
     ----------
-    choices : uint8 array of 8 columns
-        c.
-    pads : uint8 array of 2 columns
-        The pads at c, as bits.
-    products : uint8 array of 48 columns
-        Shares of masks and products, as bits.
+    words : uint8 array of 520 columns
+        The dealer's words.
+    tops : uint8 array
+        Bit 64 of each mask, under a coin that dealer and helper have in common.
 
     """
 
-    choices: Bytes2
-    pads: Bytes2
-    products: Bytes2
+    words: Bytes2
+    tops: NDArray[np.uint8]
 
     def __len__(self) -> int:
-        return len(self.choices)
+        return len(self.words)
 
     def take(self, start: int, stop: int) -> Dealt:
         """Some of them."""
-        return Dealt(self.choices[start:stop], self.pads[start:stop], self.products[start:stop])
+        return Dealt(self.words[start:stop], self.tops[start:stop])
 
 
-def _bits(lines: Bytes2, count: int) -> NDArray[np.uint8]:
-    return np.unpackbits(lines, axis=1, count=count, bitorder="little")
+class _Common:
+    """What dealer and helper have in common for one step. Fewer comparisons are the first of more."""
+
+    def __init__(self, stream: SecretStream, count: int) -> None:
+        # each block is encrypted once under this key, and no two are equal: AES is used as a pseudorandom function
+        self._cipher = Cipher(AES(stream.bytes(KEY_BYTES)), ECB())  # noqa: S305
+        coins = np.frombuffer(stream.bytes(count), np.uint8)
+        self.swapped = (coins & 1).astype(bool)  # whether the dealer's side is the smaller one
+        self.coin = (coins >> 1 & 1).astype(np.uint8)
+
+    def words(self, low: NDArray[np.uint64], side: int) -> Bytes2:
+        """One side's words of its numbers."""
+        found = np.empty((len(low), PLACES), np.uint64)
+        shift = np.arange(CODE_BITS - 1, -1, -1, dtype=np.uint64)
+        for start in range(0, len(low), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            numbers, smaller = low[part], self.swapped[part] == (side == _DEALER)
+            entry = np.empty((len(numbers), PLACES), np.uint64)
+            entry[:, :-1] = numbers[:, None] >> shift
+            bit = np.empty(entry.shape, bool)
+            bit[:, :-1] = entry[:, :-1] & np.uint64(1)
+            bit[:, -1] = side
+            entry[:, :-1] |= np.uint64(1)
+            entry[:, -1] = numbers  # with the lowest bit, which is 1 in every entry, left out
+            listed = bit != smaller[:, None]
+            lines = np.zeros(entry.shape, _INPUT)
+            lines["entry"] = np.where(listed, entry, 0)
+            lines["comparison"] = np.arange(start, start + len(numbers), dtype=np.uint32)[:, None]
+            lines["place"] = np.arange(PLACES, dtype=np.uint8)
+            lines["kind"] = np.where(listed, 2, side)
+            data = self._cipher.encryptor().update(lines.tobytes())
+            found[part] = np.frombuffer(data, "<u8").reshape(len(numbers), PLACES, 2)[:, :, 0]
+        found.sort(axis=1)
+        return found.astype("<u8").view(np.uint8).reshape(len(low), LINE_BYTES)
 
 
-def _packed(bits: NDArray[Any]) -> Bytes2:
-    return np.packbits(bits.astype(np.uint8, copy=False), axis=1, bitorder="little")
+def _low_and_top(numbers: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """The low 64 bits of numbers, and the bit above them."""
+    return (
+        np.array([number & _LOW for number in numbers], np.uint64),
+        np.array([number >> CODE_BITS & 1 for number in numbers], np.uint8),
+    )
 
 
-def _helper_part(stream: SecretStream, count: int) -> tuple[Bytes2, Bytes2]:
-    """The helper's pads and shares. Those of a comparison stand together: fewer are the first of more."""
-    lines = np.frombuffer(stream.bytes(count * _HELPER_BYTES), np.uint8).reshape(count, _HELPER_BYTES)
-    return lines[:, :TABLE_BYTES], lines[:, TABLE_BYTES:]
-
-
-def _products(masks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """All products that occur, of 8 less-than masks and 7 equality masks per line, in the order of the shares."""
-    sets = np.ones((len(masks), 1), np.uint8)
-    found = []
-    for place in range(BYTES):
-        found.append(sets & masks[:, place : place + 1])
-        if place < _EQUALS:
-            sets = np.concatenate([sets, sets & masks[:, BYTES + place : BYTES + place + 1]], axis=1)
-    return np.concatenate([sets[:, 1:], *found], axis=1)
-
-
-def deal(count: int, helper: SecretStream, own: SecretStream) -> Dealt:
-    """The dealer: the coordinator's part of this many comparisons.
+def deal(masks: Sequence[int], common: SecretStream) -> Dealt:
+    """The dealer: the coordinator's part of comparisons with these masks.
 
     Parameters
     ----------
-    count : int
-        How many.
-    helper : SecretStream
+    masks : sequence of int
+        r of each comparison.
+    common : SecretStream
         From the key that dealer and helper have in common.
-    own : SecretStream
-        The dealer's.
 
     """
-    pads, shares = _helper_part(helper, count)
-    # here too those of a comparison stand together: dealt again for more, what is a mask is never shown as a choice
-    lines = np.frombuffer(own.bytes(count * (BYTES + MASKED_BYTES)), np.uint8).reshape(count, BYTES + MASKED_BYTES)
-    choices, masks = np.ascontiguousarray(lines[:, :BYTES]), _bits(lines[:, BYTES:], _PLANES)
-    planes = pads.reshape(count, _PLANES, _PLANE_BYTES)
-    chosen = np.concatenate([choices, choices[:, :_EQUALS]], axis=1)  # the byte that each plane belongs to
-    at = np.take_along_axis(planes, (chosen >> 3)[:, :, None].astype(np.intp), 2)[:, :, 0] >> (chosen & 7) & 1
-    return Dealt(choices, _packed(at), _packed(_products(masks) ^ _bits(shares, _PRODUCTS)))
+    low, top = _low_and_top(masks)
+    shared = _Common(common, len(masks))
+    return Dealt(shared.words(low, _DEALER), top ^ shared.coin)
 
 
-def _line_bytes(numbers: NDArray[np.uint64]) -> Bytes2:
-    """Bytes of numbers, the highest first."""
-    return numbers.astype(">u8").view(np.uint8).reshape(-1, BYTES)
+def answer(opened: Sequence[int], common: SecretStream) -> tuple[Bytes2, NDArray[np.uint8]]:
+    """The helper: its words for the coordinator, and its shares of the results, for the providers.
+
+    Parameters
+    ----------
+    opened : sequence of int
+        z of each comparison.
+    common : SecretStream
+        From the key that dealer and helper have in common; of the same step as the dealer's.
+
+    """
+    low, top = _low_and_top(opened)
+    shared = _Common(common, len(opened))
+    return shared.words(low, _HELPER), top ^ shared.coin ^ shared.swapped
 
 
-def _planes_of(lines: Bytes2) -> Bytes2:
-    """The byte that each of the 15 planes belongs to."""
-    return np.concatenate([lines, lines[:, :_EQUALS]], axis=1)
-
-
-def choose(dealt: Dealt, numbers: NDArray[np.uint64]) -> Bytes2:
-    """The coordinator: d of its numbers b."""
-    return _line_bytes(numbers) ^ dealt.choices
-
-
-def tabulate(stream: SecretStream, numbers: NDArray[np.uint64], chosen: Bytes2) -> Bytes2:
-    """The helper: the tables for its numbers z, as the coordinator's d asks.
+def decide(dealt: Dealt, words: Bytes2) -> NDArray[np.uint8]:
+    """The coordinator: its share of each result; with the helper's share it is 1 where bit 64 of z - r is.
 
     Raises
     ------
     RemoteProtocolError
-        If there is not one d for each number.
+        If these are not words of so many comparisons.
 
     """
-    count = len(numbers)
-    if chosen.shape != (count, BYTES):
-        raise RemoteProtocolError(f"{count} comparisons need {BYTES} bytes each of what was chosen")
-    pads, shares = _helper_part(stream, count)
-    masks = _own_masks(_bits(shares, _PRODUCTS))
-    every = np.arange(256, dtype=np.uint8)
-    lines, tables = _line_bytes(numbers), np.empty((count, TABLE_BYTES), np.uint8)
-    for start in range(0, count, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        own = lines[part, :, None]
-        truth = np.concatenate([own < every, own[:, :_EQUALS] == every], axis=1).astype(np.uint8)
-        padding = np.unpackbits(pads[part].reshape(len(own), _PLANES, _PLANE_BYTES), axis=2, bitorder="little")
-        where = every ^ _planes_of(chosen[part])[:, :, None]
-        hidden = truth ^ masks[part][:, :, None] ^ np.take_along_axis(padding, where.astype(np.intp), 2)
-        tables[part] = np.packbits(hidden, axis=2, bitorder="little").reshape(len(own), TABLE_BYTES)
-    return tables
+    if words.shape != dealt.words.shape:
+        raise RemoteProtocolError(f"{len(dealt)} comparisons need {LINE_BYTES} bytes each")
+    both = np.concatenate([_as_words(dealt.words), _as_words(words)], axis=1)
+    both.sort(axis=1)
+    common = (both[:, 1:] == both[:, :-1]).any(axis=1)
+    return np.asarray(common ^ dealt.tops, np.uint8)
 
 
-def _own_masks(shares: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A side's shares of the 15 masks: products of one factor."""
-    less = [_SETS - 1 + (1 << place) - 1 for place in range(BYTES)]
-    equal = [(1 << place) - 1 for place in range(_EQUALS)]
-    return shares[:, less + equal]
-
-
-def unmask(dealt: Dealt, numbers: NDArray[np.uint64], tables: Bytes2) -> Bytes2:
-    """The coordinator: the 15 masked bits of each comparison, which both sides may know.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If the tables are not those of so many comparisons.
-
-    """
-    count = len(numbers)
-    if tables.shape != (count, TABLE_BYTES):
-        raise RemoteProtocolError(f"{count} comparisons need tables of {TABLE_BYTES} bytes each")
-    own = _planes_of(_line_bytes(numbers))
-    planes = tables.reshape(count, _PLANES, _PLANE_BYTES)
-    read = np.take_along_axis(planes, (own >> 3)[:, :, None].astype(np.intp), 2)[:, :, 0] >> (own & 7) & 1
-    return _packed(read ^ _bits(dealt.pads, _PLANES) ^ _own_masks(_bits(dealt.products, _PRODUCTS)))
-
-
-def _less(masked: Bytes2, shares: NDArray[np.uint8], *, has_one: bool) -> NDArray[np.uint8]:
-    """A side's share of the result; `has_one` is the side that holds the empty product."""
-    bits = _bits(masked, _PLANES)
-    empty = np.full((len(bits), 1), int(has_one), np.uint8)
-    sets = np.concatenate([empty, shares[:, : _SETS - 1]], axis=1)
-    factors = np.ones((len(bits), 1), np.uint8)  # of each set: the masked bits of the equalities outside it
-    result = np.zeros(len(bits), np.uint8)
-    for place in range(BYTES):
-        width = 1 << place
-        products = shares[:, _SETS - 1 + width - 1 : _SETS - 1 + 2 * width - 1]
-        terms = factors & ((bits[:, place : place + 1] & sets[:, :width]) ^ products)
-        result ^= np.bitwise_xor.reduce(terms, axis=1)
-        if place < _EQUALS:
-            factors = np.concatenate([factors & bits[:, BYTES + place : BYTES + place + 1], factors], axis=1)
-    return result
-
-
-def coordinator_share(dealt: Dealt, masked: Bytes2) -> NDArray[np.uint8]:
-    """The coordinator's share of each [z < b]."""
-    return _less(masked, _bits(dealt.products, _PRODUCTS), has_one=True)
-
-
-def helper_share(stream: SecretStream, masked: Bytes2) -> NDArray[np.uint8]:
-    """The helper's share of each [z < b], from the same stream as its tables.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If the masked bits are none.
-
-    """
-    if masked.ndim != 2 or masked.shape[1] != MASKED_BYTES:
-        raise RemoteProtocolError(f"a comparison has {MASKED_BYTES} bytes of masked bits")
-    return _less(masked, _bits(_helper_part(stream, len(masked))[1], _PRODUCTS), has_one=False)
+def _as_words(lines: Bytes2) -> NDArray[Any]:
+    return np.ascontiguousarray(lines).view("<u8").reshape(len(lines), PLACES)

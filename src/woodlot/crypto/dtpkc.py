@@ -10,7 +10,8 @@
 
 Numbers are those from -N/2 to N/2; m and m + N are the same. "Adding" public keys means multiplying their h: what is
 under the product needs both weak keys. The paper splits lambda itself, which opens m lambda; see
-docs/protocol/revocable.md for this and other changes. Nothing here runs in constant time (see `powers`).
+docs/protocol/revocable.md for this and other changes. Powers by keys take a time that does not depend on the key; what
+is drawn for one encryption goes by tables, and does not have that property (see `powers`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto._libraries import gmp
-from woodlot.crypto.powers import Tables, powers_of
+from woodlot.crypto.powers import Tables, powers_of, secret_power
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, ConfigError, EpochError, LocalProtocolError
 
@@ -238,7 +239,7 @@ def refresh(ciphertext: Ciphertext, exponent: int) -> Ciphertext:
     It gives no backward security: the strong key opens the result, and any copy from before opens as before.
     """
     group = ciphertext.group
-    shift = gmp().powmod(ciphertext.c2, exponent, group.N2)
+    shift = secret_power(ciphertext.c2, exponent, group.N2)
     return Ciphertext(group, ciphertext.c1 * shift % group.N2, ciphertext.c2)
 
 
@@ -326,7 +327,7 @@ class WeakKey:
     @cached_property
     def public(self) -> PublicKey:
         """What others encrypt under for this participant."""
-        return PublicKey(self.group, self.group.tables.power(self.group.g, self._secret))
+        return PublicKey(self.group, secret_power(self.group.g, self._secret, self.group.N2))
 
     def _masks(self, ciphertexts: Sequence[Ciphertext], threads: int) -> list[Any]:
         self.group.check(*ciphertexts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from woodlot.crypto._libraries import gmp
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Ciphertext, Exponents, Group, Setting, StrongShare, check_bits
+from woodlot.crypto.powers import secret_power
 from woodlot.crypto.primes import is_safe_prime, safe_prime
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError
@@ -93,4 +94,4 @@ class MasterKey:
     def decrypt(self, ciphertext: Ciphertext) -> int:
         """The number, whatever keys are on it."""
         self.group.check(ciphertext)
-        return self.group.number(self.group.message_of(gmp().powmod(ciphertext.c1, self._sigma, self.group.N2)))
+        return self.group.number(self.group.message_of(secret_power(ciphertext.c1, self._sigma, self.group.N2)))

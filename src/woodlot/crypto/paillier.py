@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto._libraries import gmp
-from woodlot.crypto.powers import FixedBase, powers_of
+from woodlot.crypto.powers import FixedBase, powers_of, secret_power
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, LocalProtocolError
 
@@ -209,7 +209,7 @@ class _Half:
         self.prime = prime
         self.square = prime * prime
         self._noise = FixedBase(int(public.base % self.square), int(self.square), int(prime.bit_length()))
-        self._unit = lib.invert(self._log(lib.powmod(1 + public.n, prime - 1, self.square)), prime)
+        self._unit = lib.invert(self._log(secret_power(1 + public.n, prime - 1, self.square)), prime)
 
     def _log(self, power: Any) -> Any:
         return (power - 1) // self.prime

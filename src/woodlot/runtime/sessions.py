@@ -336,8 +336,8 @@ class _Session:
             asked = journal.lookup(_COORDINATOR, self._party, answered.number)
             if asked is None:
                 raise JournalError(f"request {answered.number} of job {self._job} is missing in the journal")
-            if not asked.kept:
-                continue  # it has left no state
+            if not asked.kept or _is_done(handler, journal.body(asked), self._limit):
+                continue  # it has left no state, or what it has left is stored
             data, failure = answer(handler, journal.body(asked), limit=self._limit)
             if hashlib.sha256(data).digest() != answered.digest:
                 reason = _otherwise(answered.number, failure)
@@ -352,3 +352,9 @@ class _Session:
             if self._journal is not None and self._read_last():
                 self._journal.drop_bodies(self.till.forget_answers)
             self._ended = True
+
+
+def _is_done(handler: Handler, request: bytes, limit: int) -> bool:
+    """Whether a handler has stored what a request has led to, and erased what it would need to answer it again."""
+    has_done = getattr(handler, "has_done", None)
+    return has_done is not None and bool(has_done(decode(request, limit=limit)))

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
-from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.protocols.messages import jobs as msg
@@ -53,6 +52,8 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     key_service: str
     node: bytes
     splits: bytes
+    feature: bytes
+    tag: bytes
     keyring: str = ""
     proof: GroupProof | None = None
 
@@ -99,8 +100,14 @@ def load_epoch(store: JobStore, model: str) -> Epoch:
         proof=stored.proof,
     )
     node = np.frombuffer(stored.node, np.int32)
-    data = np.frombuffer(stored.splits, np.uint8).reshape(len(node), -1)
-    return Epoch(keys, EncryptedSplits(epoch=group.epoch, node=node, data=data))
+    splits = EncryptedSplits(
+        epoch=group.epoch,
+        node=node,
+        data=np.frombuffer(stored.splits, np.uint8).reshape(len(node), -1),
+        feature=np.frombuffer(stored.feature, np.int32),
+        tag=np.frombuffer(stored.tag, np.uint8).reshape(len(node), -1),
+    )
+    return Epoch(keys, splits)
 
 
 def told_keys(store: JobStore, model: str) -> KeysOfModel:
@@ -188,6 +195,8 @@ def keep_epoch(store: JobStore, model: str, keyring: str, epoch: Epoch) -> None:
         key_service=keys.key_service,
         node=splits.node.tobytes(),
         splits=splits.data.tobytes(),
+        feature=splits.feature.tobytes(),
+        tag=splits.tag.tobytes(),
         keyring=keyring,
         proof=keys.proof,
     )
@@ -230,24 +239,19 @@ def predict_encrypted_job(
         if len(place) != own.sum():
             raise RemoteProtocolError(f"{name} told of {len(place)} columns where it has {int(own.sum())}")
         columns[own] = place
-    digest = hashlib.sha256(order.values).digest()
     ticket = Ticket(
         requester=stored.facts.user,
         request=bytes.fromhex(order.job),
         epoch=order.epoch,
         rows=order.rows,
         features=order.columns,
-        digest=digest,
+        digest=hashlib.sha256(order.values).digest(),
     )
     lines = np.frombuffer(order.values, np.uint8).reshape(order.rows * order.columns, -1)
     outputs = yield from predict_encrypted(
         RevocableForest(forest, epoch.splits),
         epoch.keys,
         EncryptedRequest(ticket, lines),
-        # the same when the job is repeated, and known to nobody who does not have the share
-        stream=SecretStream.derived(
-            number_bytes(epoch.keys.share.exponent), "encrypted prediction", order.job, order.epoch, order.model, digest
-        ),
         columns=columns,
         vote=order.vote,
         threads=effective_jobs(-1),

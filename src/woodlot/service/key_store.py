@@ -35,32 +35,50 @@ class KeyStore:
           JOB.secret          random: everything that the member draws in a job follows from it
 
     When an epoch begins its keys replace those before, and the secrets of all earlier jobs of the model are erased. So
-    nothing that is left can repeat how the old keys were made, not even with all messages at hand. A file system
-    that keeps old blocks, and backups, are beyond its reach.
+    nothing that is left can repeat how the old keys were made, not even with all messages at hand. A key service erases
+    the secret of the present job as well: the factors of the modulus follow from it. A file system that keeps old
+    blocks, and backups, are beyond its reach.
 
     Parameters
     ----------
     folder : Path
         Made if it is not there; only its owner may enter.
+    forgets : bool
+        Whether the secret of a job is erased as soon as the epoch that it made begins.
 
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, forgets: bool = False) -> None:
         self._folder = folder
+        self._forgets = forgets
 
     def load(self, model: str, job: str) -> tuple[EpochKeys | None, int]:
         """The keys as they were when a job began, and the last epoch that is over.
 
-        A job that has begun an epoch, and is being rebuilt, begins it again.
+        A job that has begun an epoch, and is being rebuilt, begins it again; unless it cannot (`has_begun`).
         """
+        stored = self._stored(model)
+        if stored is None:
+            return None, 0
+        begins_again = stored.job == job and not self._has_forgotten(model, job)
+        return (None, stored.before) if begins_again else (stored.keys, stored.keys.epoch)
+
+    def has_begun(self, model: str, job: str) -> bool:
+        """Whether a job has begun an epoch that it cannot begin again: its keys are kept, its secret is erased."""
+        stored = self._stored(model)
+        return stored is not None and stored.job == job and self._has_forgotten(model, job)
+
+    def _has_forgotten(self, model: str, job: str) -> bool:
+        return self._forgets and not (self._folder / f"{model}-{job}.secret").exists()
+
+    def _stored(self, model: str) -> _Stored | None:
         path = self._folder / f"{model}.keys"
         if not path.exists():
-            return None, 0
+            return None
         try:
-            stored = from_msgpack(_read(path, "the keys of a model"), _Stored)
+            return from_msgpack(_read(path, "the keys of a model"), _Stored)
         except (msgspec.MsgspecError, ValueError):
             raise DataError("its keys of this model cannot be read; order new ones") from None
-        return (None, stored.before) if stored.job == job else (stored.keys, stored.keys.epoch)
 
     def keep(self, model: str, job: str, keys: EpochKeys) -> None:
         """Replace the keys of a model, and erase what those before were made of."""
@@ -71,7 +89,7 @@ class KeyStore:
         try:
             self._write(f"{model}.keys", data)
             for path in self._folder.glob(f"{model}-*.secret"):
-                if path.name != f"{model}-{job}.secret":
+                if self._forgets or path.name != f"{model}-{job}.secret":
                     path.unlink()
         except OSError as error:
             raise JournalError(f"the keys cannot be written: {error.strerror}") from error

@@ -69,6 +69,11 @@ class MemberJob:
         """Whether nothing has been opened here, as in jobs that only bring news."""
         return self._member is None
 
+    def has_done(self, message: Message) -> bool:
+        """Whether the epoch that this message of the job has prepared is in use, and what it was made of is erased."""
+        order = self._order
+        return order is not None and self._home.store.has_begun(order.keyring, self._job)
+
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         if isinstance(message, msg.OpenJob):
@@ -177,7 +182,7 @@ class MemberService(Agent):
             identity=self.identity,
             trust=self._trust,
             policy=config.policy,
-            store=KeyStore(config.state / KEYS_FOLDER),
+            store=KeyStore(config.state / KEYS_FOLDER, forgets=role == "key service"),
             n_jobs=effective_jobs(config.n_jobs),
             replays=lambda job: self._sessions.replays(job),
         )

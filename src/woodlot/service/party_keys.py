@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
@@ -14,7 +15,8 @@ from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import bit_length
-from woodlot.protocols.revocable.provider import Provider, RequestGate
+from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.key_store import KeyStore
 from woodlot.service.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder, RevocableOrder
@@ -53,7 +55,11 @@ class _OrderGate(RequestGate):
 
 
 def make_provider(
-    home: PartyHome, order: MemberOrder | RevocableOrder, splits: Callable[[], Splits], gate: RequestGate | None = None
+    home: PartyHome,
+    order: MemberOrder | RevocableOrder,
+    splits: Callable[[], Splits],
+    gate: RequestGate | None = None,
+    columns: Callable[[], NDArray[np.int32]] | None = None,
 ) -> Provider:
     """This party as a provider of splits, with the keys that it has of the order's model."""
     name, job, keyring = home.identity.name, order.job, order.keyring
@@ -69,6 +75,7 @@ def make_provider(
         name,
         splits=splits,
         gate=gate,
+        columns=columns,
         job=job,
         entropy=lambda purpose: store.secret_for(keyring, job, purpose),
         keys=keys,
@@ -89,12 +96,20 @@ class ProviderWork:
     def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
         self._home, self._order, self._part = home, order, part
         self._forest: PartyForest | None = None
-        self._provider = make_provider(home, order, self._splits, _OrderGate(home, order, user))
+        self._provider = make_provider(home, order, self._splits, _OrderGate(home, order, user), self._columns)
 
-    def _splits(self) -> Splits:
+    def _in_use(self) -> PartyForest:
         if self._forest is None:
             raise RemoteProtocolError("no forest is in use in this job")
-        return self._forest.splits
+        return self._forest
+
+    def _splits(self) -> Splits:
+        return self._in_use().splits
+
+    def _columns(self) -> NDArray[np.int32]:
+        """For each of the party's columns, the column of the request that the user has signed as that one, or -1."""
+        wanted = {column: place for place, column in enumerate(self._part.columns) if column}
+        return np.array([wanted.get(name, -1) for name in self._in_use().names], np.int32)
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
@@ -111,11 +126,8 @@ class ProviderWork:
         return self._provider.handle(message)
 
     def _on_UseForest(self, message: msg.UseForest) -> msg.ForestInUse:
-        forest = self._home.store.model(self._order.model, message.forest)
-        wanted = {column: place for place, column in enumerate(self._part.columns) if column}
-        place = [wanted.get(name, -1) for name in forest.names]
-        self._forest = forest
-        return msg.ForestInUse(place=np.array(place, np.int32))
+        self._forest = self._home.store.model(self._order.model, message.forest)
+        return msg.ForestInUse(place=self._columns())
 
 
 def check_epoch(message: Message, order: MemberOrder | RevocableOrder) -> None:

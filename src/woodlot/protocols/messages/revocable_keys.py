@@ -296,8 +296,16 @@ class EncryptSplits(Message):
 class SplitsEncrypted(Message):
     """A party's splits."""
 
-    discloses: ClassVar = Disclosure(*_FROM_MEMBER, "nothing without the party: splits under its key", "encrypted")
+    discloses: ClassVar = Disclosure(
+        *_FROM_MEMBER,
+        "nothing without the party: splits under its key, and which of its columns each is of",
+        "encrypted",
+    )
     splits: U8x2
+    feature: I32
+    """The number of each split's column among the party's own."""
+    tags: U8x2
+    """Proof for the helper that a split of this column is the party's."""
 
 
 # --- predictions ---
@@ -351,74 +359,87 @@ class DealComparisons(Message):
 class ComparisonsDealt(Message):
     """The coordinator's part of the randomness, all steps one after the other; the helper makes its own."""
 
-    discloses: ClassVar = Disclosure(*_FROM_KEYS, "random bits that are independent of every value", "encoded")
-    choices: U8x2
-    pads: U8x2
-    products: U8x2
+    discloses: ClassVar = Disclosure(
+        *_FROM_KEYS, "random bits that are independent of every value; masks that only the strong key opens", "encoded"
+    )
+    words: U8x2
+    tops: bytes
+    masks: U8x2
+    """The masks of each pack of comparisons, encrypted, for the helper."""
+    proofs: U8x2
+    """For each step: proof for the helper that the masks are the key service's."""
+
+
+class TakeRequest(Message):
+    """Brings the helper a request: it compares these values and no others."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_HELPER, "who asks for a prediction of how many rows; the values are encrypted", "encrypted"
+    )
+    ticket: Ticket
+    values: U8x2
+
+
+class RequestTaken(Message):
+    """The helper has the request."""
+
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
 
 
 class OpenDifferences(Message):
-    """Asks the helper to open packed differences, each under a mask that only the coordinator has."""
+    """Asks the helper to compare rows of the request with splits: it makes the differences itself."""
 
     discloses: ClassVar = Disclosure(
-        *_TO_HELPER, "how many comparisons there are; the differences are under one-time masks", "encrypted"
+        *_TO_HELPER,
+        "which rows come by the same splits, in an order without meaning; whose splits these are, and of which of the "
+        "owner's columns; the splits are encrypted",
+        "encrypted",
     )
     ticket: Ticket
     block: int
     step: int
-    count: int
-    differences: U8x2
-    halves: U8x2
-    choices: U8x2
+    splits: U8x2
+    """Those of which the helper has not heard in this request: their C1."""
+    feature: I32
+    """The number of each one's column among its owner's."""
+    tags: U8x2
+    column: U32
+    """The column of the request that each is compared with."""
+    owner: U16
+    owners: tuple[str, ...]
+    row: U32
+    """For each comparison, the row of the request."""
+    split: U32
+    """For each comparison, the number of the split among all that were told so far."""
+    masks: U8x2
+    proof: bytes
 
 
-class TablesMade(Message):
-    """The helper's tables: the coordinator can read one entry of each, and that is masked."""
+class DifferencesBlinded(Message):
+    """The differences of packs of comparisons, under the key service's masks and raised to factors of the helper's."""
 
-    discloses: ClassVar = Disclosure(*_FROM_HELPER, "bits under one-time masks", "encoded")
-    tables: U8x2
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing: what only the strong key opens", "encrypted")
+    blinded: U8x2
 
 
 class FinishComparisons(Message):
-    """Brings the helper the masked bits, and whose split each comparison was with."""
+    """Brings the helper the coordinator's half of the decryption."""
 
-    discloses: ClassVar = Disclosure(
-        *_TO_HELPER, "bits under one-time masks, and who has provided each split in use", "encoded"
-    )
+    discloses: ClassVar = Disclosure(*_TO_HELPER, "half of a decryption; what is opened is masked", "encoded")
     ticket: Ticket
     block: int
     step: int
-    masked: U8x2
-    provider: U16
-    providers: tuple[str, ...]
-
-
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The helper's shares of one provider's comparisons, under the provider's key.
-
-    Parameters
-    ----------
-    count : int
-        How many there are.
-    data : bytes
-        Ciphertexts, each of as many bits as fit.
-    tag : bytes
-        Proof for the provider that they are the helper's, of this request and step.
-
-    """
-
-    count: int
-    data: bytes
-    tag: bytes
+    halves: U8x2
 
 
 class ComparisonsFinished(Message):
-    """The helper's shares of the results, for every provider under its key."""
+    """The helper's part of the comparisons, and its shares of the results, sealed to each provider."""
 
     discloses: ClassVar = Disclosure(
-        *_FROM_HELPER, "nothing without the providers: random bits under their keys", "encrypted"
+        *_FROM_HELPER, "one bit per comparison under a coin; nothing without the providers", "encoded"
     )
-    answers: dict[str, Answer]
+    words: U8x2
+    answers: dict[str, bytes]
 
 
 class OpenAnswers(Message):
@@ -426,13 +447,14 @@ class OpenAnswers(Message):
 
     discloses: ClassVar = Disclosure(
         *_TO_MEMBER,
-        "who asks, how many rows, and how many of the party's splits are in use; the bits to be opened are random",
+        "who asks, how many rows, how many comparisons with the party's splits there are, and of which of its columns; "
+        "the bits to be opened are random",
         "encrypted",
     )
     ticket: Ticket
     block: int
     step: int
-    answer: Answer
+    answer: bytes
 
 
 class AnswersOpened(Message):

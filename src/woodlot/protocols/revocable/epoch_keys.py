@@ -21,7 +21,10 @@ TAG = "woodlot revocable keys 1"
 GROUP_PURPOSE = "revocable group"
 """What a key service's identity signs groups for."""
 
-_NONCE = bytes(12)  # every sealed message has a key of its own
+TAG_BYTES = 32
+"""Bytes of a proof of `tag_of`."""
+
+_NONCE_BYTES = 12
 
 
 class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -122,21 +125,28 @@ def check_tag(key: bytes, tag: bytes, wrong: str, *told: object) -> None:
         raise RemoteProtocolError(wrong)
 
 
-def seal(key: bytes, data: bytes) -> bytes:
-    """Encrypt one message with a key that is used for it alone."""
-    return ChaCha20Poly1305(key).encrypt(_NONCE, data, None)
+def seal(key: bytes, data: bytes, *about: object) -> bytes:
+    """Encrypt a message for who has the key, and bind it to what it is about.
+
+    The same message is sealed to the same bytes, also after a restart, and no nonce serves two messages.
+    """
+    nonce = tag_of(derive(TAG, key, "nonce"), data, *about)[:_NONCE_BYTES]
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, data, msgspec.msgpack.encode(about))
 
 
-def unseal(key: bytes, sealed: bytes) -> bytes:
+def unseal(
+    key: bytes, sealed: bytes, *about: object, wrong: str = "a sealed message was changed, or is not for this member"
+) -> bytes:
     """What `seal` made.
 
     Raises
     ------
     RemoteProtocolError
-        If it is something else, or was changed.
+        If it is something else, or was changed; `wrong` says so.
 
     """
+    nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
-    except InvalidTag:
-        raise RemoteProtocolError("a sealed message was changed, or is not for this member") from None
+        return ChaCha20Poly1305(key).decrypt(nonce, rest, msgspec.msgpack.encode(about))
+    except (InvalidTag, ValueError):  # a nonce that is too short is none
+        raise RemoteProtocolError(wrong) from None

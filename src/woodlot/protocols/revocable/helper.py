@@ -1,40 +1,109 @@
-"""The helper (CC): holds the other share of the strong key, and learns nothing by using it.
+"""The helper (CC): holds the other share of the strong key, and decides what is opened with it.
 
-What it opens is masked, what it answers is under the providers' keys. It must not be run by whoever runs the
-coordinator: together their shares open everything.
+It compares values of a request, which the requester has signed, with splits that their providers have vouched for, each
+pair once, and makes the differences itself. What it opens is under masks of the key service's, what it answers is
+sealed to the providers. It must not be run by whoever runs the coordinator: together their shares open everything.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
 from woodlot.crypto import dealer, packed
-from woodlot.crypto.dtpkc import Group, StrongShare
-from woodlot.crypto.packed import Halves
+from woodlot.crypto._libraries import gmp
+from woodlot.crypto.dtpkc import Elements, Group, StrongShare
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, bytes_number, check_tag, tag_of, unseal
-from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, share_key
+from woodlot.protocols.revocable.epoch_keys import (
+    TAG,
+    TAG_BYTES,
+    EpochKeys,
+    bytes_number,
+    check_tag,
+    seal,
+    unseal,
+)
+from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, mask_facts, share_key
 from woodlot.protocols.revocable.keys import Member, read_key
+from woodlot.protocols.revocable.tickets import RequestGate, request_facts
 
-_Place = tuple[bytes, int, int]  # request, block, step
-
-
-def answer_room(group: Group) -> int:
-    """How many bits one ciphertext of an answer takes."""
-    return int(group.N.bit_length()) - 2
+_Place = tuple[int, int]  # block, step
 
 
-def answer_facts(ticket: msg.Ticket, block: int, step: int, count: int, data: bytes) -> tuple[object, ...]:
-    """What the helper's tag is over: a provider opens results of comparisons, and nothing else."""
-    return ticket.epoch, ticket.request, ticket.requester, ticket.rows, block, step, count, data
+def split_facts(keys: EpochKeys, feature: int, c1: bytes) -> tuple[object, ...]:
+    """What a provider's tag of a split is over: the ciphertext, and the number of its column among the provider's."""
+    return keys.epoch, feature, c1
+
+
+class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a provider is told of one step: the helper's shares of its comparisons, and what was compared.
+
+    Attributes
+    ----------
+    count : int
+        How many comparisons there were with the provider's splits.
+    columns : dict of int to int
+        For each of its columns that was compared, the column of the request.
+    bits : bytes
+        The shares.
+
+    """
+
+    count: int
+    columns: dict[int, int]
+    bits: bytes
+
+
+def _answer_key(keys: EpochKeys, peer: str, ticket: msg.Ticket, block: int, step: int) -> bytes:
+    return keys.key_with(peer, "answers", *request_facts(ticket), block, step)
+
+
+def open_shares(keys: EpochKeys, ticket: msg.Ticket, block: int, step: int, sealed: bytes) -> Shares:
+    """At a provider: what the helper has sealed to it, of this request and step.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If it is something else: a provider opens results of comparisons and nothing else.
+
+    """
+    wrong = "these are not results of the helper's comparisons for this request; this party opens nothing else"
+    data = unseal(_answer_key(keys, keys.helper, ticket, block, step), sealed, wrong=wrong)
+    return msgspec.msgpack.decode(data, type=Shares)
+
+
+class _Split(NamedTuple):
+    """A split that a request is compared with."""
+
+    owner: str
+    feature: int
+    column: int
+    inverted: Any
+
+
+@dataclass(eq=False)
+class _Request:
+    """A request, and what has been compared of it."""
+
+    ticket: msg.Ticket
+    lines: Elements
+    values: dict[int, Any] = field(default_factory=dict)  # elements that were read
+    splits: list[_Split] = field(default_factory=list)
+    told: set[bytes] = field(default_factory=set)  # their ciphertexts
+    columns: dict[tuple[str, int], int] = field(default_factory=dict)  # the request's column of each provider's
+    block: int = 0
+    floor: int = -1  # the highest row of earlier blocks
+    pairs: set[tuple[int, int]] = field(default_factory=set)  # row and split of the present block
+    used: set[_Place] = field(default_factory=set)
+    open: dict[_Place, tuple[packed.Blinded, list[_Split]]] = field(default_factory=dict)
 
 
 class Helper(Member):
@@ -42,6 +111,8 @@ class Helper(Member):
 
     Parameters
     ----------
+    gate : RequestGate, optional
+        Whose requests are answered; everybody's without.
     threads : int
         For the decryptions.
 
@@ -51,16 +122,18 @@ class Helper(Member):
         msg.TakeShare,
         msg.KnowKeys,
         msg.RevokeAtHelper,
+        msg.TakeRequest,
         msg.OpenDifferences,
         msg.FinishComparisons,
     }
 
-    def __init__(self, name: str, *, threads: int = 1, **member: Any) -> None:
+    def __init__(self, name: str, *, gate: RequestGate | None = None, threads: int = 1, **member: Any) -> None:
         super().__init__(name, **member)
+        self.gate = RequestGate() if gate is None else gate
         self._threads = threads
         self._share: StrongShare | None = None
-        self._opened: dict[_Place, Halves] = {}
-        self._used: set[_Place] = set()
+        self._request: _Request | None = None
+        self._taken: set[bytes] = set()  # names of all requests
 
     # --- keys ---
 
@@ -79,7 +152,7 @@ class Helper(Member):
 
     def _forget(self) -> None:
         self._share = None
-        self._opened.clear()
+        self._request = None
 
     def _on_KnowKeys(self, message: msg.KnowKeys) -> msg.KeysKnown:
         keys = self._staged_keys(message.epoch)
@@ -121,58 +194,167 @@ class Helper(Member):
             self._share = StrongShare(keys.read_group(), bytes_number(keys.secret))
         return self._share
 
-    def _on_OpenDifferences(self, message: msg.OpenDifferences) -> msg.TablesMade:
-        ticket, keys = message.ticket, self._present(message.ticket.epoch)
+    def _on_TakeRequest(self, message: msg.TakeRequest) -> msg.RequestTaken:
+        ticket = message.ticket
+        keys = self._present(ticket.epoch)
         if ticket.requester in keys.revoked:
             raise PolicyError(f"the key of {ticket.requester!r} has been revoked")
-        place = (ticket.request, message.block, message.step)
-        if place in self._used:
+        if ticket.request in self._taken:
+            raise RemoteProtocolError("this request has been taken; a row is compared with a split once")
+        lines = message.values
+        if (
+            lines.shape != (ticket.rows * ticket.features, self._strong(keys).group.element_bytes)
+            or hashlib.sha256(lines.tobytes()).digest() != ticket.digest
+        ):
+            raise CiphertextError("the values are not those that the requester's ticket is for")
+        self.gate.check(ticket)
+        self.gate.admit(ticket)
+        self._taken.add(ticket.request)
+        self._request = _Request(ticket, lines)  # one at a time: that before is over
+        return msg.RequestTaken()
+
+    def _asked(self, ticket: msg.Ticket) -> tuple[EpochKeys, _Request]:
+        """The request that a step is of."""
+        keys, request = self._present(ticket.epoch), self._request
+        if request is None or request.ticket != ticket:
+            raise RemoteProtocolError("no such request is being answered here")
+        return keys, request
+
+    def _on_OpenDifferences(self, message: msg.OpenDifferences) -> msg.DifferencesBlinded:
+        keys, request = self._asked(message.ticket)
+        place, group = (message.block, message.step), self._strong(keys).group
+        if place in request.used:
             raise RemoteProtocolError("this step has been answered; its randomness is good for one use")
-        if not 0 < message.count <= MAX_COMPARISONS:
+        if not 0 < len(message.row) <= MAX_COMPARISONS:
             raise RemoteProtocolError(f"a step has 1 to {MAX_COMPARISONS} comparisons")
-        share = self._strong(keys)
-        c1, halves = share.group.read(message.differences), share.group.read(message.halves)
-        opened = packed.open_slots(share, c1, halves, message.count, threads=self._threads)
-        stream = comparison_stream(keys, keys.key_service, ticket, message.block, message.step)
-        tables = dealer.tabulate(stream, opened.low, message.choices)
-        self._opened[place] = opened
-        self._used.add(place)
-        return msg.TablesMade(tables=tables)
+        fresh, columns = _fresh_splits(keys, group, request, message)
+        splits = request.splits + fresh
+        pairs = self._check_pairs(request, message, len(splits))
+        data = message.masks.tobytes()
+        check_tag(
+            keys.key_with(keys.key_service, "masks"),
+            message.proof,
+            "these are not the masks that the key service has made for this step",
+            *mask_facts(message.ticket, message.block, message.step, data),
+        )
+        masks = group.read(message.masks)[: packed.packs(group, len(message.row))]
+        if len(masks) != packed.packs(group, len(message.row)):
+            raise RemoteProtocolError(f"there are fewer masks than {len(message.row)} comparisons need")
+        compared = [splits[number] for number in message.split.tolist()]
+        at = [
+            row * request.ticket.features + split.column
+            for row, split in zip(message.row.tolist(), compared, strict=True)
+        ]
+        unread = sorted(set(at) - request.values.keys())
+        request.values.update(zip(unread, group.read(request.lines[unread]), strict=True))
+        # the factors follow from all that they are used for: they never serve two packs
+        digest = hashlib.sha256(data + message.row.tobytes() + message.split.tobytes()).digest()
+        stream = SecretStream.derived(
+            derive(TAG, keys.secret, "factors"), *request_facts(message.ticket), *place, digest
+        )
+        values = [request.values[number] for number in at]
+        blinded = packed.blind(group, values, [split.inverted for split in compared], masks, stream)
+
+        request.splits, request.columns = splits, columns
+        request.told |= {line.tobytes() for line in message.splits}
+        if message.block != request.block:
+            request.block, request.floor = message.block, max(row for row, _ in request.pairs) if request.pairs else -1
+            request.pairs = set()
+        request.pairs |= pairs
+        request.used.add(place)
+        request.open[place] = (blinded, compared)
+        return msg.DifferencesBlinded(blinded=group.write(blinded.c1))
+
+    @staticmethod
+    def _check_pairs(request: _Request, message: msg.OpenDifferences, n_splits: int) -> set[tuple[int, int]]:
+        """The rows and splits of a step, if they are there and none is compared a second time."""
+        rows, numbers = message.row.tolist(), message.split.tolist()
+        if len(rows) != len(numbers):
+            raise RemoteProtocolError("there is not one row and one split for each comparison")
+        if max(rows) >= request.ticket.rows or max(numbers) >= n_splits:
+            raise RemoteProtocolError("a comparison is of no row of the request, or of no split that was told")
+        pairs = set(zip(rows, numbers, strict=True))
+        again = len(pairs) != len(rows)
+        if message.block == request.block:
+            again = again or not pairs.isdisjoint(request.pairs) or min(rows) <= request.floor
+        else:  # rows of a block come after those of all blocks before, so that nothing of these has to be kept
+            before = max((row for row, _ in request.pairs), default=request.floor)
+            again = again or message.block < request.block or min(rows) <= before
+        if again:
+            raise PolicyError(
+                "a row is compared with a split once in a request; this step asks for a comparison a second time"
+            )
+        return pairs
 
     def _on_FinishComparisons(self, message: msg.FinishComparisons) -> msg.ComparisonsFinished:
-        ticket, keys = message.ticket, self._present(message.ticket.epoch)
-        place = (ticket.request, message.block, message.step)
-        opened = self._opened.get(place)
-        if opened is None:
+        ticket = message.ticket
+        keys, request = self._asked(ticket)
+        block, step = place = (message.block, message.step)
+        if place not in request.open:
             raise RemoteProtocolError("no comparisons of this step are open here")
-        if not len(message.masked) == len(message.provider) == len(opened.low):
-            raise RemoteProtocolError(f"{len(opened.low)} comparisons are open, and this is not about so many")
-        if len(message.provider) and int(message.provider.max()) >= len(message.providers):
-            raise RemoteProtocolError("a comparison is of no provider that is named")
-        gone = [name for name in message.providers if name not in keys.public]
-        if gone:
-            raise PolicyError(f"{gone[0]!r} has no key in epoch {keys.epoch}: its splits cannot be used")
-        stream = comparison_stream(keys, keys.key_service, ticket, message.block, message.step)
-        bits = packed.result_shares(opened, dealer.helper_share(stream, message.masked))
+        blinded, compared = request.open[place]
+        share = self._strong(keys)
+        halves = share.group.read(message.halves)
+        opened = packed.open_blinded(share, blinded, halves, len(compared), threads=self._threads)
+        words, bits = dealer.answer(opened, comparison_stream(keys, keys.key_service, ticket, block, step))
         answers = {}
-        for number, name in enumerate(message.providers):
-            mine = bits[message.provider == number]
-            data = self._encrypt(keys, name, mine, place, message.masked.tobytes())
-            facts = answer_facts(ticket, message.block, message.step, len(mine), data)
-            tag = tag_of(keys.key_with(name, "answers"), *facts)
-            answers[name] = msg.Answer(count=len(mine), data=data, tag=tag)
-        del self._opened[place]
-        return msg.ComparisonsFinished(answers=answers)
+        for name in sorted({split.owner for split in compared}):
+            mine = [number for number, split in enumerate(compared) if split.owner == name]
+            shares = Shares(
+                count=len(mine),
+                columns={split.feature: split.column for split in compared if split.owner == name},
+                bits=np.packbits(bits[mine], bitorder="little").tobytes(),
+            )
+            answers[name] = seal(_answer_key(keys, name, ticket, block, step), msgspec.msgpack.encode(shares))
+        del request.open[place]
+        return msg.ComparisonsFinished(words=words, answers=answers)
 
-    def _encrypt(self, keys: EpochKeys, name: str, bits: Any, place: _Place, about: bytes) -> bytes:
-        """Bits under a provider's key. The exponent follows from everything that is encrypted: it never repeats."""
-        group = self._strong(keys).group
-        key = read_key(group, keys.public[name])
-        secret = derive(TAG, keys.secret, "answers")
-        digest = hashlib.sha256(about + bits.tobytes()).digest()
-        stream = SecretStream.derived(secret, name, *place, len(bits), digest)
-        room = answer_room(group)
-        whole = np.packbits(bits, bitorder="little").tobytes()
-        number = int.from_bytes(whole, "little")
-        parts = range(0, len(bits), room)
-        return group.write_pairs([key.encrypt(number >> at & (1 << room) - 1, stream) for at in parts]).tobytes()
+
+def _fresh_splits(
+    keys: EpochKeys, group: Group, request: _Request, message: msg.OpenDifferences
+) -> tuple[list[_Split], dict[tuple[str, int], int]]:
+    """Splits of which the request had none before, and the request's column of every provider's column; all checked.
+
+    Raises
+    ------
+    PolicyError
+        If the owner of one has left.
+    RemoteProtocolError
+        If its owner has not vouched for one, it was told before, or it would be compared with another column.
+
+    """
+    count, columns = len(message.splits), dict(request.columns)
+    lengths = {len(message.feature), len(message.column), len(message.owner), len(message.tags)}
+    if lengths != {count} or message.tags.shape[1:] != (TAG_BYTES,):
+        raise RemoteProtocolError("there is not one owner, column and proof for each split")
+    if count and int(message.owner.max()) >= len(message.owners):
+        raise RemoteProtocolError("a split is of no owner that is named")
+    found: list[_Split] = []
+    told = set(request.told)
+    for line, element, feature, column, number, tag in zip(
+        message.splits,
+        group.read(message.splits),
+        message.feature.tolist(),
+        message.column.tolist(),
+        message.owner.tolist(),
+        message.tags,
+        strict=True,
+    ):
+        owner, c1 = message.owners[number], line.tobytes()
+        if owner not in keys.public:
+            raise PolicyError(f"{owner!r} has no key in epoch {keys.epoch}: its splits cannot be used")
+        check_tag(
+            keys.key_with(owner, "splits"),
+            tag.tobytes(),
+            f"this is no split that {owner!r} has given; the helper compares with nothing else",
+            *split_facts(keys, feature, c1),
+        )
+        if c1 in told:
+            raise RemoteProtocolError("a split is told once in a request")
+        if column >= request.ticket.features or columns.setdefault((owner, feature), column) != column:
+            raise RemoteProtocolError("a column of a party is compared with one column of the request, and no other")
+        told.add(c1)
+        found.append(_Split(owner, feature, column, gmp().invert(element, group.N2)))
+    if len(set(columns.values())) != len(columns):
+        raise RemoteProtocolError("two columns of the parties would be compared with one column of the request")
+    return found, columns

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from woodlot.crypto import dealer
+from woodlot.crypto import dealer, packed
 from woodlot.crypto.dtpkc import Group, Setting, check_bits
 from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
@@ -23,6 +23,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import (
     GROUP_PURPOSE,
     TAG,
+    TAG_BYTES,
     EpochKeys,
     number_bytes,
     proof_bytes,
@@ -31,24 +32,25 @@ from woodlot.protocols.revocable.epoch_keys import (
     tag_of,
 )
 from woodlot.protocols.revocable.keys import PURPOSE, Member
+from woodlot.protocols.revocable.tickets import request_facts
 
-MAX_COMPARISONS = 1 << 20
+MAX_COMPARISONS = 1 << 17
 """The most comparisons that are dealt in one message."""
 
 
 def comparison_stream(keys: EpochKeys, peer: str, ticket: msg.Ticket, block: int, step: int) -> SecretStream:
     """What key service and helper have in common for one step: each finds it by itself."""
-    return SecretStream(keys.key_with(peer, "comparisons", *_asked(ticket), block, step))
+    return SecretStream(keys.key_with(peer, "comparisons", *request_facts(ticket), block, step))
+
+
+def mask_facts(ticket: msg.Ticket, block: int, step: int, data: bytes) -> tuple[object, ...]:
+    """What the key service's tag of masks is over: they are for one step of one request."""
+    return *request_facts(ticket), block, step, data
 
 
 def share_key(peer: bytes, group: Group) -> bytes:
     """What the helper's share of one modulus, and nothing else, is sealed with; from what the two have in common."""
     return derive(TAG, peer, "strong share", group.fingerprint)
-
-
-def _asked(ticket: msg.Ticket) -> tuple[object, ...]:
-    """All that a request is: randomness of one is none of another, should they ever have the same name."""
-    return ticket.request, ticket.requester, ticket.rows, ticket.features, ticket.digest
 
 
 class KeyService(Member):
@@ -71,6 +73,7 @@ class KeyService(Member):
         super().__init__(name, **member)
         self._make = make
         self._dealt: set[tuple[bytes, int]] = set()
+        self._group: Group | None = None  # of the present epoch, with its tables
         self._made: dict[int, tuple[object, ...]] = {}  # what was asked for in each epoch of this job
 
     def _on_MakeGroup(self, message: msg.MakeGroup) -> msg.GroupMade:
@@ -131,13 +134,23 @@ class KeyService(Member):
             raise RemoteProtocolError("the randomness of this request has been dealt; it is good for one use")
         if not message.sizes or min(message.sizes) < 0 or sum(message.sizes) > MAX_COMPARISONS:
             raise RemoteProtocolError(f"at most {MAX_COMPARISONS} comparisons are dealt at a time")
-        parts = []
+        if self._group is None:
+            self._group = keys.read_group()
+        group, parts, masks, proofs = self._group, [], [], []
         for step, size in enumerate(message.sizes):
-            own = SecretStream.derived(keys.secret, "deal", *_asked(ticket), message.block, step)
-            parts.append(dealer.deal(size, comparison_stream(keys, keys.helper, ticket, message.block, step), own))
+            own = SecretStream.derived(keys.secret, "deal", *request_facts(ticket), message.block, step, size)
+            drawn = packed.draw_masks(own, size)
+            parts.append(dealer.deal(drawn, comparison_stream(keys, keys.helper, ticket, message.block, step)))
+            masks.append(group.write(packed.conceal_masks(group, drawn, own)))
+            facts = mask_facts(ticket, message.block, step, masks[-1].tobytes())
+            proofs.append(tag_of(keys.key_with(keys.helper, "masks"), *facts))
         self._dealt.add((ticket.request, message.block))
         return msg.ComparisonsDealt(
-            choices=np.concatenate([part.choices for part in parts]),
-            pads=np.concatenate([part.pads for part in parts]),
-            products=np.concatenate([part.products for part in parts]),
+            words=np.concatenate([part.words for part in parts]),
+            tops=np.packbits(np.concatenate([part.tops for part in parts]), bitorder="little").tobytes(),
+            masks=np.concatenate(masks),
+            proofs=np.frombuffer(b"".join(proofs), np.uint8).reshape(len(proofs), TAG_BYTES),
         )
+
+    def _forget(self) -> None:
+        self._group = None

@@ -174,13 +174,15 @@ class Member:
 
     def _new_keys(self, public: msg.PublicGroup, secret: bytes) -> EpochKeys:
         opening, peers, _ = self._agreed(public.epoch)
+        # What the members agreed on also opens the helper's share, on its way there. What is kept does not.
+        kept = {name: derive(TAG, peer, "kept") for name, peer in peers.items()}
         return EpochKeys(
             epoch=public.epoch,
             group=public,
             setting=self._setting,
             helper=opening.helper,
             key_service=opening.key_service,
-            peers=peers,
+            peers=kept,
             secret=secret,
         )
 

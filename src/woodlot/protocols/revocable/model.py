@@ -27,12 +27,18 @@ class EncryptedSplits:
     node : int32 array
         Where the splits stand, ascending: every inner node of the forest.
     data : uint8 array of shape (n_splits, width)
-        The ciphertexts, as `woodlot.crypto` writes them; of width 0 where splits are not encrypted.
+        The ciphertexts, as `woodlot.crypto` writes them.
+    feature : int32 array
+        The number of each split's column among its provider's own.
+    tag : uint8 array of shape (n_splits, 32)
+        The providers' proofs for the helper, over ciphertext and column: it compares with nothing else.
     """
 
     epoch: int
     node: NDArray[np.int32]
     data: NDArray[np.uint8]
+    feature: NDArray[np.int32]
+    tag: NDArray[np.uint8]
 
     def of(self, nodes: NDArray[np.int32]) -> NDArray[np.uint8]:
         """The ciphertexts at some inner nodes."""

@@ -3,10 +3,11 @@
 All trees and rows advance one level per step, and a step is three exchanges, so the exchanges depend on the depth of
 the forest and not on the number of its trees::
 
-    coordinator -> helper       packed differences of values and splits, masked      (packed.py)
-    helper -> coordinator       tables of masked bits                                (dealer.py)
-    coordinator -> helper       the masked bits it has read
-    helper -> coordinator       its shares of the results, under the providers' keys
+    coordinator -> helper       which row is compared with which split                  (helper.py)
+    helper -> coordinator       packed differences, masked and raised to secret factors  (packed.py)
+    coordinator -> helper       its half of their decryption
+    helper -> coordinator       words, of which the coordinator makes its shares         (dealer.py)
+                                its own shares of the results, sealed to the providers
     coordinator -> providers    these
     providers -> coordinator    the shares
 
@@ -17,9 +18,9 @@ training.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,7 +37,7 @@ from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS
 from woodlot.protocols.revocable.keys import CoordinatorKeys
 from woodlot.protocols.revocable.model import RevocableForest, depths
-from woodlot.protocols.revocable.provider import REQUEST_PURPOSE, ticket_bytes
+from woodlot.protocols.revocable.tickets import REQUEST_PURPOSE, ticket_bytes
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.predict import Vote, outputs_from_leaves
 
@@ -175,7 +176,6 @@ def predict_encrypted(
     keys: CoordinatorKeys,
     request: EncryptedRequest,
     *,
-    stream: SecretStream,
     columns: NDArray[np.int64] | None = None,
     vote: Vote = "soft",
     threads: int = 1,
@@ -190,8 +190,6 @@ def predict_encrypted(
         Of the present epoch.
     request : EncryptedRequest
         From a requester.
-    stream : SecretStream
-        For masks; a run that is repeated must have the same, and no other run.
     columns : int64 array, optional
         For each feature of the forest its column in the request, -1 where it has none; the same order without.
     vote : {"soft", "hard"}
@@ -209,7 +207,7 @@ def predict_encrypted(
         As for `check_request`, and what members refuse with.
 
     """
-    leaf = yield from walk_encrypted(forest, keys, request, stream=stream, columns=columns, threads=threads)
+    leaf = yield from walk_encrypted(forest, keys, request, columns=columns, threads=threads)
     return outputs_from_leaves(leaf, forest.forest.leaves, vote)
 
 
@@ -218,16 +216,14 @@ def walk_encrypted(
     keys: CoordinatorKeys,
     request: EncryptedRequest,
     *,
-    stream: SecretStream,
     columns: NDArray[np.int64] | None = None,
     threads: int = 1,
 ) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
     """The leaf of each row in each tree; see `predict_encrypted`."""
     check_request(forest, keys, request, columns)
-    values = keys.group.read(request.values)
     if columns is None:
         columns = np.arange(request.ticket.features)
-    walk = _Walk(forest, keys, request.ticket, values, columns, stream, threads)
+    walk = _Walk(forest, keys, request, columns, threads)
     n_rows = request.ticket.rows
     most = min(BLOCK_COMPARISONS, MAX_COMPARISONS // max(1, walk.steps))  # of one step, and dealt for all steps
     size = max(1, most // max(1, forest.forest.structure.n_trees))
@@ -303,20 +299,17 @@ class _Walk:
         self,
         forest: RevocableForest,
         keys: CoordinatorKeys,
-        ticket: msg.Ticket,
-        values: list[Any],
+        request: EncryptedRequest,
         columns: NDArray[np.int64],
-        stream: SecretStream,
         threads: int,
     ) -> None:
         self._forest = forest
         self._keys = keys
-        self._ticket = ticket
-        self._values = values
+        self._ticket = request.ticket
+        self._values = request.values
         self._columns = columns
-        self._stream = stream
         self._threads = threads
-        self._inverted: dict[int, Any] = {}
+        self._told: dict[int, int] = {}  # nodes, by the numbers under which the helper has their splits
         structure = forest.forest.structure
         depth = depths(structure)
         tree = np.repeat(np.arange(structure.n_trees), np.diff(structure.offset))
@@ -330,23 +323,38 @@ class _Walk:
         at = np.tile(structure.offset[:-1], (len(rows), 1))
         if steps:
             sizes = tuple(int((self._tree_depth > step).sum()) * len(rows) for step in range(steps))
-            service = self._keys.key_service
-            ask = msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes)
-            replies = yield Round(PHASE, {service: ask}, Progress(0, steps, "randomness"))
+            service, helper = self._keys.key_service, self._keys.helper
+            ask: dict[str, Message] = {service: msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes)}
+            if block == 0:
+                ask[helper] = msg.TakeRequest(ticket=self._ticket, values=self._values)
+            replies = yield Round(PHASE, ask, Progress(0, steps, "randomness"))
+            if helper in ask:
+                reply_of(replies[helper], msg.RequestTaken, helper)
             reply = reply_of(replies[service], msg.ComparisonsDealt, service)
-            dealt = dealer.Dealt(reply.choices, reply.pads, reply.products)
-            _check_dealt(dealt, sum(sizes), service)
+            dealt, masks = self._dealt(reply, sizes, service)
         start = 0
         for step in range(steps):
             row, tree = np.nonzero(structure.right[at] >= 0)
             if len(row) == 0:
                 break
             node = at[row, tree]
-            own = dealt.take(start, start + len(row))
+            own = _Own(dealt.take(start, start + len(row)), masks[step], reply.proofs[step].tobytes())
             larger = yield from self._compare(block, step, rows[row], node, own, Progress(step, steps, f"level {step}"))
             at[row, tree] = np.where(larger, structure.right[node], node + 1)
             start += sizes[step]
         return structure.leaf[at]
+
+    def _dealt(
+        self, reply: msg.ComparisonsDealt, sizes: Sequence[int], service: str
+    ) -> tuple[dealer.Dealt, list[NDArray[np.uint8]]]:
+        """What the key service has dealt: the coordinator's part, and the masks of each step."""
+        group, count = self._keys.group, sum(sizes)
+        packs = [packed.packs(group, size) for size in sizes]
+        shapes = (reply.words.shape, reply.masks.shape, len(reply.proofs))
+        if shapes != ((count, dealer.LINE_BYTES), (sum(packs), group.element_bytes), len(sizes)):
+            raise RemoteProtocolError(f"{service} did not deal for {count} comparisons")
+        dealt = dealer.Dealt(reply.words, _bits(reply.tops, count, service))
+        return dealt, np.split(reply.masks, np.cumsum(packs)[:-1])
 
     def _compare(
         self,
@@ -354,53 +362,63 @@ class _Walk:
         step: int,
         row: NDArray[np.int64],
         node: NDArray[np.int64],
-        dealt: dealer.Dealt,
+        own: _Own,
         progress: Progress,
     ) -> Generator[Round, dict[str, Message], NDArray[np.bool_]]:
         """Whether the row's value is larger than the node's split, for all at once."""
-        forest, keys, group = self._forest.forest, self._keys, self._keys.group
-        helper = keys.helper
+        forest, keys = self._forest.forest, self._keys
+        group, helper = keys.group, keys.helper
         place: dict[str, Any] = {"ticket": self._ticket, "block": block, "step": step}
-        column = self._columns[forest.feature[node]]
-        left = [self._values[at] for at in (row * self._ticket.features + column).tolist()]
-        question = packed.ask(keys.share, left, self._splits(node), self._stream, threads=self._threads)
-        masks = question.masks
         asked = msg.OpenDifferences(
             **place,
-            count=len(node),
-            differences=group.write(question.c1),
-            halves=group.write(question.halves),
-            choices=dealer.choose(dealt, masks.low),
+            **self._fresh_splits(node),
+            row=row.astype(np.uint32),
+            split=np.array([self._told[at] for at in node.tolist()], np.uint32),
+            masks=own.masks,
+            proof=own.proof,
         )
         replies = yield Round(PHASE, {helper: asked}, progress)
-        tables = reply_of(replies[helper], msg.TablesMade, helper).tables
-        masked = dealer.unmask(dealt, masks.low, tables)
+        blinded = group.read(reply_of(replies[helper], msg.DifferencesBlinded, helper).blinded)
+        halves = group.write(keys.share.power(blinded, threads=self._threads))
+        replies = yield Round(PHASE, {helper: msg.FinishComparisons(**place, halves=halves)})
+        finished = reply_of(replies[helper], msg.ComparisonsFinished, helper)
 
         owners, provider = np.unique(forest.owner[node], return_inverse=True)
         providers = tuple(forest.parties[owner] for owner in owners)
-        finish = msg.FinishComparisons(**place, masked=masked, provider=provider.astype(np.uint16), providers=providers)
-        replies = yield Round(PHASE, {helper: finish})
-        answers = reply_of(replies[helper], msg.ComparisonsFinished, helper).answers
-        if set(answers) != set(providers):
+        if set(finished.answers) != set(providers):
             raise RemoteProtocolError(f"{helper} did not answer for {named(providers)}")
-
-        replies = yield Round(PHASE, {name: msg.OpenAnswers(**place, answer=answers[name]) for name in providers})
-        result = packed.result_shares(masks, dealer.coordinator_share(dealt, masked))
+        replies = yield Round(
+            PHASE, {name: msg.OpenAnswers(**place, answer=finished.answers[name]) for name in providers}
+        )
+        result = dealer.decide(own.dealt, finished.words)
         for number, name in enumerate(providers):
             mine = provider == number
             result[mine] ^= _bits(reply_of(replies[name], msg.AnswersOpened, name).bits, int(mine.sum()), name)
         return result.astype(bool)
 
-    def _splits(self, node: NDArray[np.int64]) -> list[Any]:
-        """The inverted splits of nodes, each made when a row first comes by."""
-        fresh = np.unique([at for at in node.tolist() if at not in self._inverted]).astype(np.int32)
-        if len(fresh):
-            pairs = self._keys.group.read_pairs(self._forest.splits.of(fresh))
-            self._inverted.update(zip(fresh.tolist(), packed.invert_splits(pairs), strict=True))
-        return [self._inverted[at] for at in node.tolist()]
+    def _fresh_splits(self, node: NDArray[np.int64]) -> dict[str, Any]:
+        """What the helper is told of splits that no row came by before; they are numbered from here on.
+
+        They stand in the order in which rows come by. That of the nodes would say which child is the left one.
+        """
+        forest, splits = self._forest.forest, self._forest.splits
+        fresh = np.array([at for at in dict.fromkeys(node.tolist()) if at not in self._told], np.int32)
+        self._told.update(zip(fresh.tolist(), range(len(self._told), len(self._told) + len(fresh)), strict=True))
+        owners, owner = np.unique(forest.owner[fresh], return_inverse=True)
+        at = np.searchsorted(splits.node, fresh)
+        return {
+            "splits": splits.data[at, : self._keys.group.element_bytes],
+            "feature": splits.feature[at],
+            "tags": splits.tag[at],
+            "column": self._columns[forest.feature[fresh]].astype(np.uint32),
+            "owner": owner.astype(np.uint16),
+            "owners": tuple(forest.parties[number] for number in owners),
+        }
 
 
-def _check_dealt(dealt: dealer.Dealt, count: int, service: str) -> None:
-    widths = {(len(part), part.shape[1]) for part in (dealt.choices, dealt.pads, dealt.products)}
-    if widths != {(count, dealer.BYTES), (count, dealer.MASKED_BYTES), (count, dealer.PRODUCT_BYTES)}:
-        raise RemoteProtocolError(f"{service} did not deal for {count} comparisons")
+class _Own(NamedTuple):
+    """What was dealt for one step."""
+
+    dealt: dealer.Dealt
+    masks: NDArray[np.uint8]
+    proof: bytes

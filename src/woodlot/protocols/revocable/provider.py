@@ -2,89 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import Ciphertext, WeakKey
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import CiphertextError, IdentityError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import Signer, derive, secret_bytes
+from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
+from woodlot.protocols.agreement import derive, secret_bytes
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.revocable.epoch_keys import TAG, EpochKeys, bytes_number, check_tag, number_bytes, tag_of
-from woodlot.protocols.revocable.helper import answer_facts, answer_room
+from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
+from woodlot.protocols.revocable.helper import open_shares, split_facts
 from woodlot.protocols.revocable.keys import PURPOSE, Member
+from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits
-
-REQUEST_PURPOSE = "prediction request"
-"""What a requester's identity signs tickets for."""
-
-
-def ticket_bytes(ticket: msg.Ticket) -> bytes:
-    """What a requester signs."""
-    return msgspec.msgpack.encode((TAG, msgspec.structs.replace(ticket, signature=b"")))
-
-
-@dataclass(eq=False)
-class RequestGate:
-    """Whose requests a party answers, how many rows of each, and a log of them.
-
-    Whoever knows the values of a request and sees its paths can search for a split: some 64 rows find one. So a party
-    should know its requesters and limit them.
-
-    Attributes
-    ----------
-    requesters : collection of str or None
-        Whom it answers; None for everybody.
-    rows_per_requester : int or None
-        How many rows of one requester it answers in all.
-    signer : Signer or None
-        Verifies the requesters' signatures; None where there are no identities.
-    log : list of Ticket
-        The requests that it has answered.
-
-    """
-
-    requesters: Collection[str] | None = None
-    rows_per_requester: int | None = None
-    signer: Signer | None = None
-    log: list[msg.Ticket] = field(default_factory=list)
-
-    def check(self, ticket: msg.Ticket) -> None:
-        """Refuse a request, or let it pass; nothing is changed.
-
-        Raises
-        ------
-        PolicyError
-            If the requester is not one of those, has used up its rows, or has not signed.
-
-        """
-        if self.requesters is not None and ticket.requester not in self.requesters:
-            raise PolicyError(f"this party does not answer requests of {ticket.requester!r}")
-        known = [old for old in self.log if old.requester == ticket.requester]
-        asked = sum(old.rows for old in known)
-        if self.rows_per_requester is not None and asked + ticket.rows > self.rows_per_requester:
-            raise PolicyError(
-                f"{ticket.requester!r} has asked about {asked} rows, and this party answers {self.rows_per_requester} "
-                "of a requester"
-            )
-        if self.signer is not None:
-            try:
-                self.signer.verify(
-                    ticket.requester, ticket.certificate, REQUEST_PURPOSE, ticket_bytes(ticket), ticket.signature
-                )
-            except IdentityError as error:
-                raise PolicyError(f"the request is not signed by {ticket.requester!r}: {error}") from None
-
-    def admit(self, ticket: msg.Ticket) -> None:
-        """Note a request that has passed."""
-        self.log.append(ticket)
 
 
 class Provider(Member):
@@ -98,6 +33,9 @@ class Provider(Member):
         The party's part of rows to be tested, its columns in the order that its splits count them.
     gate : RequestGate, optional
         Whose requests are answered; everybody's without.
+    columns : callable, optional
+        Returns, for each of the party's columns, the column of the request that it is to be compared with, or -1.
+        Without, the helper's word that each has one of its own is enough.
     encoding, digits
         How splits become integers; see `woodlot.crypto.encoding`. All parties and requesters must have the same.
     threads : int
@@ -119,6 +57,7 @@ class Provider(Member):
         splits: Callable[[], Splits],
         rows: NDArray[np.float64] | None = None,
         gate: RequestGate | None = None,
+        columns: Callable[[], NDArray[np.int32]] | None = None,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
         threads: int = 1,
@@ -127,6 +66,7 @@ class Provider(Member):
         super().__init__(name, **member)
         self.gate = RequestGate() if gate is None else gate
         self._splits = splits
+        self._columns = columns
         self._rows = rows
         self._encoding: Encoding = encoding
         self._digits = digits
@@ -134,6 +74,7 @@ class Provider(Member):
         self._weak: WeakKey | None = None
         self._weak_of: EpochKeys | None = None
         self._admitted: dict[bytes, msg.Ticket] = {}
+        self._opened: dict[bytes, int] = {}  # how many comparisons of each request
         self._answered: set[tuple[bytes, int, int]] = set()
 
     def _on_TakeGroup(self, message: msg.TakeGroup) -> msg.KeyDrawn:
@@ -152,6 +93,7 @@ class Provider(Member):
 
     def _forget(self) -> None:
         self._admitted.clear()
+        self._opened.clear()
         self._answered.clear()
 
     def _key(self, keys: EpochKeys) -> WeakKey:
@@ -165,14 +107,23 @@ class Provider(Member):
             keys = self._staged
         else:
             keys = self._present(message.epoch)
-        codes = self._codes(self._places(message.node))
+        at = self._places(message.node)
+        codes, feature = self._codes(at), self._splits().feature[at].astype(np.int32)
         key, secret = self._key(keys), derive(TAG, keys.secret, "splits")
         found: list[Ciphertext] = []
         for node, code in zip(message.node.tolist(), codes.tolist(), strict=True):
             # the exponent follows from what is encrypted, and where: it never serves two numbers
             stream = SecretStream.derived(secret, self._job, node, code)
             found.append(key.public.encrypt(code, stream))
-        return msg.SplitsEncrypted(splits=key.group.write_pairs(found))
+        lines, shared = key.group.write_pairs(found), keys.key_with(keys.helper, "splits")
+        c1 = lines[:, : key.group.element_bytes]
+        tags = b"".join(
+            tag_of(shared, *split_facts(keys, number, line.tobytes()))
+            for number, line in zip(feature.tolist(), c1, strict=True)
+        )
+        return msg.SplitsEncrypted(
+            splits=lines, feature=feature, tags=np.frombuffer(tags, np.uint8).reshape(len(found), TAG_BYTES)
+        )
 
     def _places(self, node: NDArray[np.int32]) -> NDArray[np.int64]:
         """Where nodes stand among the party's own splits."""
@@ -207,7 +158,7 @@ class Provider(Member):
         return msg.RowsTested(bits=np.packbits(values <= codes[which], bitorder="little").tobytes())
 
     def _on_OpenAnswers(self, message: msg.OpenAnswers) -> msg.AnswersOpened:
-        ticket, answer = message.ticket, message.answer
+        ticket = message.ticket
         keys = self._present(ticket.epoch)
         admitted = self._admitted.get(ticket.request)
         if admitted is None:
@@ -217,32 +168,28 @@ class Provider(Member):
         place = (ticket.request, message.block, message.step)
         if place in self._answered:
             raise RemoteProtocolError("this step has been answered")
-        if not 0 < answer.count <= ticket.rows * len(self._splits().node):
-            raise RemoteProtocolError("these are more comparisons than so many rows have with this party's splits")
-        check_tag(
-            keys.key_with(keys.helper, "answers"),
-            answer.tag,
-            "these are not results of the helper's comparisons for this request; this party opens nothing else",
-            *answer_facts(ticket, message.block, message.step, answer.count, answer.data),
-        )
-        bits = self._open(keys, answer)
+        shares = open_shares(keys, ticket, message.block, message.step, message.answer)
+        opened, most = self._opened.get(ticket.request, 0), ticket.rows * len(self._splits().node)
+        if not 0 < shares.count <= most - opened:
+            raise PolicyError(
+                f"{opened + shares.count} comparisons with this party's splits are asked for, and {ticket.rows} rows "
+                f"have {most} with them"
+            )
+        self._check_columns(shares.columns)
         if admitted is None:
             self.gate.admit(ticket)
             self._admitted[ticket.request] = ticket
+        self._opened[ticket.request] = opened + shares.count
         self._answered.add(place)
-        return msg.AnswersOpened(bits=np.packbits(bits, bitorder="little").tobytes())
+        return msg.AnswersOpened(bits=shares.bits)
 
-    def _open(self, keys: EpochKeys, answer: msg.Answer) -> NDArray[np.uint8]:
-        key = self._key(keys)
-        size = 2 * key.group.element_bytes
-        room = answer_room(key.group)
-        if len(answer.data) != size * -(-answer.count // room):
-            raise CiphertextError("the answer has another length than its bits need")
-        lines = np.frombuffer(answer.data, np.uint8).reshape(-1, size)
-        whole = 0
-        for place, number in enumerate(key.decrypt(key.group.read_pairs(lines), threads=self._threads)):
-            if not 0 <= number < 1 << min(room, answer.count - place * room):
-                raise CiphertextError("an answer holds more than its bits")
-            whole |= number << place * room
-        data = np.frombuffer(whole.to_bytes(-(-answer.count // 8), "little"), np.uint8)
-        return np.unpackbits(data, count=answer.count, bitorder="little")
+    def _check_columns(self, compared: dict[int, int]) -> None:
+        """Refuse values of another column than the split's: they are not what the requester has asked about."""
+        if self._columns is None:
+            return
+        columns = self._columns()
+        for feature, column in compared.items():
+            if not 0 <= feature < len(columns) or columns[feature] != column:
+                raise RemoteProtocolError(
+                    f"column {column} of the request was compared with splits of another column of this party"
+                )

@@ -18,6 +18,7 @@ from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteP
 from woodlot.protocols.agreement import named
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.revocable.epoch_keys import TAG_BYTES
 from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch
 from woodlot.protocols.revocable.model import EncryptedSplits
 from woodlot.protocols.vertical.model import CoordinatorForest
@@ -64,22 +65,26 @@ def encrypt_splits(
         raise PolicyError(f"the forest has splits of {named(gone)}, who has no key in epoch {keys.epoch}")
     width = 2 * keys.group.element_bytes
     data = np.zeros((len(inner), width), np.uint8)
+    feature, tag = np.zeros(len(inner), np.int32), np.zeros((len(inner), TAG_BYTES), np.uint8)
     if former is not None and origin is not None:
         if former.epoch != keys.epoch:
             raise EpochError(f"the former splits are of epoch {former.epoch}, and the keys are of epoch {keys.epoch}")
-        data[stays] = former.of(origin[inner[stays]].astype(np.int32))
+        before = np.searchsorted(former.node, origin[inner[stays]])
+        data[stays], feature[stays], tag[stays] = former.data[before], former.feature[before], former.tag[before]
     ask: dict[str, Message] = {name: msg.EncryptSplits(epoch=keys.epoch, node=node) for name, node in providers.items()}
     replies = (yield Round(PHASE, ask)) if ask else {}
     for name, node in providers.items():
-        splits = reply_of(replies[name], msg.SplitsEncrypted, name).splits
-        if splits.shape != (len(node), width):
-            raise RemoteProtocolError(f"{name} did not send {len(node)} splits of epoch {keys.epoch}")
+        reply = reply_of(replies[name], msg.SplitsEncrypted, name)
+        count = len(node)
+        if (reply.splits.shape, reply.tags.shape, len(reply.feature)) != ((count, width), (count, TAG_BYTES), count):
+            raise RemoteProtocolError(f"{name} did not send {count} splits of epoch {keys.epoch}, each with its proof")
         try:
-            keys.group.read_pairs(splits)
+            keys.group.read_pairs(reply.splits)
         except CiphertextError as error:
             raise CiphertextError(f"{name}: {error}") from None
-        data[np.searchsorted(inner, node)] = splits
-    return EncryptedSplits(epoch=keys.epoch, node=inner, data=data)
+        at = np.searchsorted(inner, node)
+        data[at], feature[at], tag[at] = reply.splits, reply.feature, reply.tags
+    return EncryptedSplits(epoch=keys.epoch, node=inner, data=data, feature=feature, tag=tag)
 
 
 def rotate(

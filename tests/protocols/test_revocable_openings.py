@@ -1,0 +1,224 @@
+"""A coordinator that deviates in an encrypted prediction: nothing but true comparisons is opened, each once.
+
+Before openings were bound, the helper opened any difference that it was sent: with one honest request of one row a
+coordinator read every split and the row by bisection, and a leaver's splits after its key was struck out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from revocable_world import HELPER, KEYS, World, plant, some_rows, stream
+
+from woodlot.exceptions import LocalProtocolError, PolicyError
+from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.keys import CoordinatorKeys, revoke_key
+from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted, walk_encrypted
+
+Change = Callable[[Any], Message]
+
+
+class Deviating:
+    """A member to which the coordinator sends something else than it should."""
+
+    def __init__(self, member: Any, kind: type[Message], change: Change) -> None:
+        self._member, self._kind, self._change = member, kind, change
+
+    def handle(self, message: Message) -> Message:
+        reply: Message = self._member.handle(self._change(message) if isinstance(message, self._kind) else message)
+        return reply
+
+
+@pytest.fixture
+def world() -> tuple[World, CoordinatorKeys, RevocableForest]:
+    made = World(plant(0))
+    return (made, *made.begin())
+
+
+def ask(made: tuple[World, CoordinatorKeys, RevocableForest], kind: type[Message], change: Change) -> Any:
+    """An honest request, in whose course the coordinator changes messages of one kind."""
+    world, keys, forest = made
+    to = HELPER if kind is not msg.DealComparisons else KEYS
+    other = World(world.planted)
+    other.members = {**world.members, to: Deviating(world.members[to], kind, change)}
+    request = encrypt_request(some_rows(0, 2), keys.group, requester="alice")
+    return other.run(walk_encrypted(forest, keys, request))
+
+
+def changed(message: Message, **fields: Any) -> Message:
+    return msgspec.structs.replace(message, **fields)
+
+
+def bytes_of(keys: CoordinatorKeys, number: int) -> Any:
+    """A split of the coordinator's own: anybody can encrypt."""
+    return keys.group.write([keys.public["bank"].encrypt(number, stream(number)).c1])
+
+
+def test_the_helper_compares_with_splits_that_their_owners_gave(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    _, keys, _ = world
+
+    def chosen(message: msg.OpenDifferences) -> Message:
+        splits = message.splits.copy()
+        splits[0] = bytes_of(keys, 4)[0]
+        return changed(message, splits=splits)
+
+    def shifted(message: msg.OpenDifferences) -> Message:  # the true split, with a number of the coordinator's added
+        group, splits = keys.group, message.splits.copy()
+        splits[0] = group.write([group.read(splits[:1])[0] * (1 + 5 * group.N) % group.N2])[0]
+        return changed(message, splits=splits)
+
+    def renamed(message: msg.OpenDifferences) -> Message:
+        return changed(message, owners=tuple(reversed(message.owners)))
+
+    def of_another_column(message: msg.OpenDifferences) -> Message:
+        return changed(message, feature=message.feature + np.int32(1))
+
+    for change in (chosen, shifted, renamed, of_another_column):
+        with pytest.raises(LocalProtocolError, match=r"'helper'.*no split that '\w+' has given"):
+            ask(world, msg.OpenDifferences, change)
+
+
+def test_the_helper_compares_values_that_the_requester_gave(
+    world: tuple[World, CoordinatorKeys, RevocableForest],
+) -> None:
+    _, keys, _ = world
+
+    def other_values(message: msg.TakeRequest) -> Message:
+        values = message.values.copy()
+        values[0] = bytes_of(keys, 7)[0]
+        return changed(message, values=values)
+
+    with pytest.raises(LocalProtocolError, match=r"'helper'.*not those that the requester's ticket is for"):
+        ask(world, msg.TakeRequest, other_values)
+
+
+def test_a_row_is_compared_with_a_split_once(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    def twice_in_a_step(message: msg.OpenDifferences) -> Message:
+        return changed(message, row=message.row.repeat(2)[:4], split=message.split.repeat(2)[:4])
+
+    def in_a_later_step(message: msg.OpenDifferences) -> Message:
+        if message.step == 0:
+            return message
+        return changed(message, row=message.row[:1] * np.uint32(0), split=message.split[:1] * np.uint32(0))
+
+    def in_a_later_block(message: msg.OpenDifferences) -> Message:
+        return message if message.step == 0 else changed(message, block=1)
+
+    for change in (twice_in_a_step, in_a_later_step, in_a_later_block):
+        with pytest.raises(PolicyError, match=r"'helper'.*compared with a split once"):
+            ask(world, msg.OpenDifferences, change)
+    told = {}
+
+    def told_again(message: msg.OpenDifferences) -> Message:
+        told.setdefault("first", message)
+        first = told["first"]
+        if message.step == 0:
+            return message
+        fields = ("splits", "feature", "tags", "column", "owner", "owners")
+        return changed(message, **{name: getattr(first, name) for name in fields})
+
+    with pytest.raises(LocalProtocolError, match="told once in a request"):
+        ask(world, msg.OpenDifferences, told_again)
+
+
+def test_a_column_is_compared_with_its_own(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    def beyond(message: msg.OpenDifferences) -> Message:
+        return changed(message, column=message.column + np.uint32(5))
+
+    def all_with_one(message: msg.OpenDifferences) -> Message:
+        return changed(message, column=message.column * np.uint32(0))
+
+    for change in (beyond, all_with_one):
+        with pytest.raises(LocalProtocolError, match=r"'helper'.*one column of the request"):
+            ask(world, msg.OpenDifferences, change)
+    # another order of columns is refused by the provider, which the user's order tells which one is which
+    made, keys, forest = world
+    made.providers["bank"]._columns = lambda: np.array([3, 0], np.int32)
+    with pytest.raises(LocalProtocolError, match=r"'bank'.*compared with splits of another column"):
+        made.run(predict_encrypted(forest, keys, encrypt_request(some_rows(0, 2), keys.group, requester="alice")))
+    made.providers["bank"]._columns = lambda: np.array([0, 3], np.int32)
+    asked = encrypt_request(some_rows(0, 2), keys.group, requester="alice")
+    np.testing.assert_array_equal(made.run(walk_encrypted(forest, keys, asked)), made.planted.leaves(some_rows(0, 2)))
+
+
+@pytest.mark.parametrize("added", [1, 1 << 64, -(1 << 70)])
+def test_nothing_can_be_added_to_what_is_opened(
+    world: tuple[World, CoordinatorKeys, RevocableForest], added: int
+) -> None:
+    group = world[1].group
+
+    def shifted(message: msg.FinishComparisons) -> Message:
+        halves = [half * (1 + added * group.N) % group.N2 for half in group.read(message.halves)]
+        return changed(message, halves=group.write(halves))
+
+    with pytest.raises(LocalProtocolError, match=r"'helper'.*half of the decryption was changed"):
+        ask(world, msg.FinishComparisons, shifted)
+
+
+def test_masks_are_the_key_services(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    _, keys, _ = world
+
+    def own(message: msg.OpenDifferences) -> Message:
+        return changed(message, masks=np.repeat(bytes_of(keys, 0), len(message.masks), axis=0))
+
+    def of_another_step(message: msg.OpenDifferences) -> Message:
+        return changed(message, step=message.step + 1)
+
+    for change in (own, of_another_step):
+        with pytest.raises(LocalProtocolError, match=r"'helper'.*not the masks that the key service has made"):
+            ask(world, msg.OpenDifferences, change)
+
+
+def test_a_provider_opens_no_more_than_rows_by_its_own_splits() -> None:
+    """Splits that it gave before a party left, and that are in no forest any more, do not come on top."""
+    world, rows = World(plant(0)), some_rows(0, 8)
+    keys, forest = world.begin()
+    own = world.planted.splits["bank"]
+    world.planted.splits["bank"] = type(own)(
+        own.node[:1], own.feature, own.threshold, own.missing_left, own.set_start, own.sets
+    )
+    with pytest.raises(PolicyError, match=r"'bank'.*8 rows have 8 with them"):
+        world.run(predict_encrypted(forest, keys, encrypt_request(rows, keys.group, requester="alice")))
+
+
+def test_a_leavers_splits_are_not_opened_after_level_1() -> None:
+    """The coordinator kept them, and tries under every name, in requests of every party and user."""
+    world = World(plant(0))
+    keys, forest = world.begin()
+    before = encrypt_request(some_rows(0, 4), keys.group, requester="alice")
+    world.run(walk_encrypted(forest, keys, before))
+    world.run(revoke_key(keys, "shop"))
+
+    def under(name: str) -> Change:
+        def change(message: msg.OpenDifferences) -> Message:
+            return changed(message, owners=tuple(name if owner == "shop" else owner for owner in message.owners))
+
+        return change
+
+    with pytest.raises(PolicyError, match=r"'helper'.*'shop' has no key in epoch 1: its splits cannot be used"):
+        ask((world, keys, forest), msg.OpenDifferences, under("shop"))
+    for name in ("bank", "tax"):
+        with pytest.raises(LocalProtocolError, match=rf"'helper'.*no split that '{name}' has given"):
+            ask((world, keys, forest), msg.OpenDifferences, under(name))
+
+
+def test_an_unsigned_request_is_refused_at_the_helper_where_it_has_a_gate() -> None:
+    world = World(plant(0))
+    keys, _ = world.begin()
+    world.helper.gate.requesters = {"alice"}
+    for name in ("alice", "mallory"):
+        request: EncryptedRequest = encrypt_request(some_rows(0, 1), keys.group, requester=name)
+        take = msg.TakeRequest(ticket=request.ticket, values=request.values)
+        if name == "alice":
+            world.helper.handle(take)
+        else:
+            with pytest.raises(PolicyError, match="does not answer requests of 'mallory'"):
+                world.helper.handle(take)
