@@ -208,7 +208,7 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = wl.FederatedExtraTreesClassifier(20, privacy=wl.LocalDP(epsilon=2.0), random_state=0).fit(X, y)
     >>> model.privacy_.in_words
-    'the label of one row: an attacker who is 50% sure becomes at most 89% sure'
+    'the label of one row, by this training alone: an attacker who is 50% sure becomes at most 89% sure'
     """
 
     def __init__(
