@@ -165,7 +165,8 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
         all of X. On a federation every column of numbers needs a range.
     classes : sequence, optional
         The public list of classes. Needed on a federation where privacy is asked for; in ``fit(X, y)`` the classes
-        of y stand for it.
+        of y stand for it. Under ``privacy`` a row whose label is not in the list takes no part (GlobalDP), or is told
+        as a class at random (LocalDP): an error would tell of one row. The client's own log says how many there are.
     privacy : LocalDP, GlobalDP or None, default=None
         What to protect, and how much.
     quantile_epsilon : float, default=1.0
