@@ -113,6 +113,19 @@ def test_a_tree_as_each_role_sees_it(here: Stage, watched: Watched) -> None:
     assert watched.hosts == {here.server.address.split("/")[2]}, "no request leaves the machine"
 
 
+def test_a_party_has_one_colour_in_a_tree(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    for tree in range(4):  # the party that is drawn first is not everywhere the first by name
+        page.goto(f"{here.server.address}models/{here.model}/trees/{tree}?role=coordinator")
+        playwright.expect(page.locator("#tree g.node").first).to_be_visible(timeout=PATIENCE)
+        pairs = page.eval_on_selector_all(
+            "#tree g.owned",
+            "all => all.map(g => [g.querySelector('text').textContent, g.querySelector('rect').style.fill])",
+        )
+        colours = {tuple(pair) for pair in pairs}
+        assert len(colours) == len({party for party, _ in colours}) == len({colour for _, colour in colours})
+
+
 def test_the_way_of_a_row_is_drawn(here: Stage, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{here.server.address}models/{here.model}/trees/0?role=coordinator")

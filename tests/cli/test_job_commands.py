@@ -370,7 +370,8 @@ def test_models_are_listed_shown_and_exported(job_file: Path, trained: Result, t
     shown = say("models", "show", model["model"][:12], "--job", job_file)
     assert re.search(r"settings +max_depth=4, n_estimators=30, oob_score=True, random_state=0", shown)
     assert "in parts: bank, shop keep theirs" in shown
-    assert re.search(r"coordinator +clear +[\d.]+ kB +.*HolderOffers", shown)
+    assert re.search(r"coordinator +numbers +[\d.]+ kB +.*HolderOffers", shown)
+    assert re.search(r"coordinator +rows +[\d.]+ kB +.*(?:EncodedLabels|Partition|Decisions)", shown)
     cost = told("models", "show", "credit-risk", "--job", job_file)["cost"]
     assert cost["bytes_by_party"].keys() == {"bank", "shop"}
     assert 0 < cost["network_seconds"] < cost["total_seconds"]

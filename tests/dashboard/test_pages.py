@@ -29,11 +29,9 @@ from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.app import Pages
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
-from woodlot.dashboard.stakes import KINDS, stake_of
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import ConfigError
 from woodlot.federation import Labels
-from woodlot.protocols.messages.base import registered
 from woodlot.protocols.vertical.sight import subtree_end
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.receipts import Receipt
@@ -167,14 +165,6 @@ def test_messages_are_coloured_by_what_is_at_stake(stage: Stage) -> None:
     assert shown["EncodedLabels"] == shown["StartForest"] == shown["LeafTotals"] == shown["Partition"] == "rows"
     assert shown["Offers"] == "numbers"
     assert shown["Ready"] == "nothing"
-
-
-def test_every_message_is_judged_and_an_unknown_one_is_at_its_worst() -> None:
-    """A new message needs a line in `woodlot.dashboard.stakes`."""
-    kinds = {kind for kind, message in registered().items() if message.__module__.startswith("woodlot.")}
-    assert sorted(kinds - set(KINDS)) == []
-    assert sorted(set(KINDS) - kinds) == []
-    assert stake_of("NobodyHasJudgedThis") == "rows"
 
 
 def test_jobs_and_their_rounds(stage: Stage) -> None:

@@ -37,6 +37,7 @@ from woodlot.protocols.messages.base import (
     registered,
 )
 from woodlot.protocols.messages.jobs import AskJob, FindModel
+from woodlot.protocols.stakes import KINDS, stake_of
 from woodlot.runtime.codec import decode, encode
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "who_sees_what.py"
@@ -344,3 +345,11 @@ def test_refusals_stand_for_errors(error: Exception, kind: str, reason: str, rai
 
 def test_a_long_reason_is_cut() -> None:
     assert len(Refusal.from_exception(DataError("x" * 10_000)).reason) == 2_000
+
+
+def test_every_message_is_judged_and_an_unknown_one_is_at_its_worst() -> None:
+    """A new message needs a line in `woodlot.protocols.stakes`."""
+    kinds = {message.__name__ for message in PRODUCT}
+    assert sorted(kinds - set(KINDS)) == []
+    assert sorted(set(KINDS) - kinds) == []
+    assert stake_of("NobodyHasJudgedThis") == "rows"

@@ -214,29 +214,39 @@ def common_rows(facts: JobFacts) -> Table:
 
 
 def disclosures(console: Console, rows: Disclosures) -> None:
-    """Every kind of message, and below what each tells."""
+    """Every kind of message, what is at stake in it, and below what each tells."""
+    from woodlot.protocols.stakes import IN_WORDS, stake_of
+
+    words = "what its receiver can work out"
     console.print(
         table(
-            ("from", "to", "message", ">count", ">bytes", "form"),
-            [(row.sender, row.receiver, row.kind, f"{row.count:,}", amount(row.bytes), row.form) for row in rows],
+            ("from", "to", "message", ">count", ">bytes", "form", "at stake"),
+            [
+                (row.sender, row.receiver, row.kind, f"{row.count:,}", amount(row.bytes), row.form, stake_of(row.kind))
+                for row in rows
+            ],
         )
     )
+    console.print()
+    console.print(table(("at stake", words), list(IN_WORDS.items()), wrapped=[words]))
     console.print()
     told = {row.kind: row.reveals for row in rows}
     console.print(table(("message", "what it tells"), sorted(told.items()), wrapped=["what it tells"]))
 
 
 def who_saw(rows: Disclosures) -> Table:
-    """Who has received what, in a few lines."""
-    seen: dict[tuple[str, str], dict[str, int]] = {}
+    """Who has received what, by what is at stake, in a few lines."""
+    from woodlot.protocols.stakes import STAKES, Stake, stake_of
+
+    seen: dict[tuple[str, Stake], dict[str, int]] = {}
     for row in rows:
-        kinds = seen.setdefault((row.receiver, row.form), {})
+        kinds = seen.setdefault((row.receiver, stake_of(row.kind)), {})
         kinds[row.kind] = kinds.get(row.kind, 0) + row.bytes
     lines = [
-        (receiver, form, amount(sum(kinds.values())), ", ".join(sorted(kinds, key=lambda kind: -kinds[kind])))
-        for (receiver, form), kinds in sorted(seen.items())
+        (receiver, stake, amount(sum(kinds.values())), ", ".join(sorted(kinds, key=lambda kind: -kinds[kind])))
+        for (receiver, stake), kinds in sorted(seen.items(), key=lambda one: (one[0][0], STAKES.index(one[0][1])))
     ]
-    return table(("who saw", "in form", ">bytes", "what"), lines, wrapped=["what"])
+    return table(("who saw", "at stake", ">bytes", "what"), lines, wrapped=["what"])
 
 
 # --- a job while it runs ---

@@ -113,6 +113,7 @@ def _print(model: ModelFacts, audit: str) -> None:
     from rich.text import Text
 
     from woodlot.cli import _show
+    from woodlot.privacy.claims import claim_in_words
     from woodlot.runtime.audit import Account
 
     console = _show.stdout()
@@ -135,7 +136,7 @@ def _print(model: ModelFacts, audit: str) -> None:
                 "rows": f"{model.n_rows:,}",
                 "score": _show.out_of_bag(model),
                 "whole model": whole,
-                "privacy": _privacy(model),
+                "privacy": claim_in_words(model.privacy),
             }
         )
     )
@@ -155,14 +156,6 @@ def _print(model: ModelFacts, audit: str) -> None:
     console.print("[bold]Who saw what while it grew[/bold]\n")
     console.print(_show.who_saw(account.disclosure))
     console.print(f"\nMessage by message, and what each tells: {audit}", markup=False, soft_wrap=True)
-
-
-def _privacy(model: ModelFacts) -> str:
-    """What a forest over rows claims, in one line."""
-    from woodlot.privacy.claims import PrivacyClaim
-
-    claim = json.loads(model.privacy)
-    return "" if claim is None else PrivacyClaim.from_dict(claim).in_words
 
 
 def _chosen(settings: dict[str, Any]) -> dict[str, Any]:

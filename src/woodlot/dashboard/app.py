@@ -19,10 +19,11 @@ from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.party_view import PartyView
-from woodlot.dashboard.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
+from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.protocols.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.runtime.audit import readable_bytes, readable_seconds
 from woodlot.service.job_store import ENDED
@@ -201,7 +202,8 @@ class Pages:
             measure="accuracy" if facts.classes else "R²", withheld=_withheld(facts),
             scored=view.scored(model)[:_SCORES_SHOWN],
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
-            disclosure=json.loads(facts.disclosure), settings=_settings(facts.settings),
+            disclosure=json.loads(facts.disclosure),
+            privacy=claim_in_words(facts.privacy), settings=_settings(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),
         )  # fmt: skip
 

@@ -165,7 +165,8 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
         all of X. On a federation every column of numbers needs a range.
     classes : sequence, optional
         The public list of classes. Needed on a federation where privacy is asked for; in ``fit(X, y)`` the classes
-        of y stand for it.
+        of y stand for it. Under ``privacy`` a row whose label is not in the list takes no part (GlobalDP), or is told
+        as a class at random (LocalDP): an error would tell of one row. The client's own log says how many there are.
     privacy : LocalDP, GlobalDP or None, default=None
         What to protect, and how much.
     quantile_epsilon : float, default=1.0
@@ -208,7 +209,7 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = wl.FederatedExtraTreesClassifier(20, privacy=wl.LocalDP(epsilon=2.0), random_state=0).fit(X, y)
     >>> model.privacy_.in_words
-    'the label of one row: an attacker who is 50% sure becomes at most 89% sure'
+    'the label of one row, by this training alone: an attacker who is 50% sure becomes at most 89% sure'
     """
 
     def __init__(

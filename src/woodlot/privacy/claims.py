@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -39,10 +40,10 @@ class PrivacyClaim:
 
     @property
     def in_words(self) -> str:
-        """The guarantee in one line."""
+        """The guarantee in one line; it is of one training, and other uses of the rows are not in it."""
         if self.epsilon is None:
             return "no differential privacy: what the model and the messages tell of a row is not bounded"
-        return f"{self.unit}: {in_plain_words(self.epsilon, self.delta)}"
+        return f"{self.unit}, by this training alone: {in_plain_words(self.epsilon, self.delta)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The claim in plain values."""
@@ -62,6 +63,12 @@ class PrivacyClaim:
         lines.append(f"in words       {self.in_words}")
         lines += [f"not protected  {what}" for what in self.not_protected]
         return "\n".join(lines)
+
+
+def claim_in_words(stored: str) -> str:
+    """What the coordinator keeps with a model, JSON of a claim or of null, in one line; null is no guarantee."""
+    claim = json.loads(stored)
+    return (no_privacy() if claim is None else PrivacyClaim.from_dict(claim)).in_words
 
 
 def no_privacy(*not_protected: str) -> PrivacyClaim:

@@ -69,13 +69,15 @@ function draw() {
       svg.append(make("path", { class: taken ? "edge way" : "edge", d: `M${x} ${y + BOX.height}C${x} ${mid} ${cx} ${mid} ${cx} ${cy}` }));
     }
   }
+  // all of them before the first is drawn: a colour follows from a party's place among them
+  for (const n of shown) if (n.owner !== undefined && !owners.includes(n.owner)) owners.push(n.owner);
+  owners.sort();
   for (const n of shown) {
     const [x, y] = at(n);
     const known = n.owner !== undefined || n.name !== undefined;
     const group = make("g", { class: ["node", n.leaf ? "leaf" : "", known ? "own" : "", n.owner === undefined ? "" : "owned", n.more ? "more" : "", way.has(n.id) ? "way" : "", n.id === chosen ? "chosen" : ""].join(" "), "data-id": n.id, role: "treeitem" });
     const box = make("rect", { class: "box", x: x - BOX.width / 2, y, width: BOX.width, height: BOX.height, rx: n.leaf ? 20 : 8 });
     if (n.owner !== undefined) {
-      if (!owners.includes(n.owner)) { owners.push(n.owner); owners.sort(); }
       box.style.fill = PARTY_COLOURS[owners.indexOf(n.owner) % PARTY_COLOURS.length];
     }
     const [first, second] = lines(n);

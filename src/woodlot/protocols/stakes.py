@@ -1,9 +1,9 @@
 """What is at stake in each kind of message: what its receiver can work out of the sender's or another party's data.
 
 The form of a message says how it travels, not what it costs. Labels under a code are as good as labels, and a message
-in clear may tell nothing. So pages are coloured by this table. It is the judgement of the attacks of ``woodlot
-leak-test`` and of the documents: a message is "rows" where these get at labels, values or ids of single rows from it,
-alone or with the other messages of its job.
+in clear may tell nothing. So pages and commands show this table beside the form. A message is "rows" where the attacks
+of ``woodlot leak-test``, or what the documents say of it, get at labels, values or ids of single rows from it, alone or
+with the other messages of its job.
 """
 
 from __future__ import annotations
