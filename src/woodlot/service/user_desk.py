@@ -187,7 +187,8 @@ class UserDesk:
             parties=tuple(
                 msg.PartyFacts(name=name, since=connected.get(name), certificate=certificate)
                 for name, certificate in self._coordinator.store.parties().items()
-            )
+            ),
+            coordinator=self._coordinator.identity.certificate,
         )
 
     def _on_ListModels(self, user: Peer, request: msg.ListModels) -> Message:

@@ -22,7 +22,7 @@ TO_USER = (Role.coordinator, Role.user)
 
 
 class OpenJob(Message):
-    """Begins a job at a party: the user's signed order."""
+    """Begins a job at a party: the user's signed order, and that the coordinator it is for has passed it on."""
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
@@ -33,6 +33,10 @@ class OpenJob(Message):
     order: bytes
     signature: bytes
     certificate: bytes
+    coordinator: bytes
+    """The coordinator's certificate."""
+    passed: bytes
+    """The coordinator's signature under the order."""
 
 
 class JobOpened(Message):
@@ -144,6 +148,8 @@ class LeaveNotice(Message):
     order: bytes
     signature: bytes
     certificate: bytes
+    coordinator: bytes
+    passed: bytes
 
 
 class LeaveNoted(Message):
@@ -306,8 +312,12 @@ class PartyFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class FederationFacts(Message):
     """The parties of the federation."""
 
-    discloses: ClassVar = Disclosure(*TO_USER, "names and certificates of the parties, and who is connected", "clear")
+    discloses: ClassVar = Disclosure(
+        *TO_USER, "names and certificates of the parties and the coordinator, and who is connected", "clear"
+    )
     parties: tuple[PartyFacts, ...]
+    coordinator: bytes
+    """The coordinator's certificate."""
 
 
 class ListModels(Message):
