@@ -109,7 +109,11 @@ class Client:
 
     def parties(self) -> dict[str, float | None]:
         """All parties, and since when each is connected; None: it is away."""
-        return {party.name: party.since for party in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
+        return {party.name: party.since for party in self.party_facts()}
+
+    def party_facts(self) -> tuple[msg.PartyFacts, ...]:
+        """All parties, and what the coordinator knows of them."""
+        return self.ask(msg.AskFederation(), msg.FederationFacts).parties
 
     def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
         """The fields of an order for these parties; each part is sealed to the party's checked certificate."""

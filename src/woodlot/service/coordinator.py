@@ -99,6 +99,7 @@ class Coordinator:
             admit=self._admit,
             serve_user=desk.serve,
             greet=lambda peer: self.trust.revocation_list(),
+            on_second=lambda second: self.store.note_second(*second),
             message_limit=config.message_limit,
         )
 

@@ -302,18 +302,26 @@ class AskFederation(Message):
 
 
 class PartyFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A party that has connected before: since when it is connected now, and its certificate."""
+    """A party that has connected before: since when it is connected now, and its certificate.
+
+    ``alarm`` is empty unless two processes have used the party's key at once lately; ``alarm_at`` says when.
+    """
 
     name: str
     since: float | None
     certificate: bytes
+    alarm: str = ""
+    alarm_at: float | None = None
 
 
 class FederationFacts(Message):
     """The parties of the federation."""
 
     discloses: ClassVar = Disclosure(
-        *TO_USER, "names and certificates of the parties and the coordinator, and who is connected", "clear"
+        *TO_USER,
+        "names and certificates of the parties and the coordinator, who is connected, and the addresses of two "
+        "processes that have used one party's key at once",
+        "clear",
     )
     parties: tuple[PartyFacts, ...]
     coordinator: bytes
