@@ -398,3 +398,12 @@ def test_over_tls_only_named_users_get_in(stage: Stage) -> None:
                         client.get(server.address)
                 else:
                     assert client.get(server.address).status_code == status
+
+
+def test_two_processes_with_one_key_are_shown(stage: Stage) -> None:
+    said = "two processes have used its key at once (ipv4:10.0.0.7:1 and ipv4:10.0.0.8:2)"
+    assert said not in stage.get("/").text
+    stage.coordinator.store.note_second("shop", "ipv4:10.0.0.7:1", "ipv4:10.0.0.8:2")
+    shown = stage.get("/").text
+    assert f'role="alert"><b>shop</b>: {said}, last at 20' in shown
+    assert "its key was copied: revoke its certificate" in shown

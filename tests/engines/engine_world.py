@@ -45,11 +45,11 @@ def write_coordinator(world: World, path: Path, **more: Any) -> None:
 
 
 def write_job_file(world: World, **forest: Any) -> tuple[Path, Path]:
-    """The job file, and the folder of the parties' certificates."""
+    """The job file, and the folder of the members' certificates."""
     certificates = world.root / "certificates"
     certificates.mkdir(exist_ok=True)
-    for party in world.settings:
-        (certificates / f"{party}.pem").write_bytes((world.root / party / "identity" / "certificate.pem").read_bytes())
+    for name in ("coordinator", *world.settings):
+        (certificates / f"{name}.pem").write_bytes((world.root / name / "identity" / "certificate.pem").read_bytes())
     job = write_toml(
         world.root / "alice" / "job.toml",
         {

@@ -81,6 +81,8 @@ def test_certificates_that_are_missing_or_of_others(world: World, tmp_path: Path
     assert "is not a folder" in run(job, "--certificates", own, *out)[1]
     own.mkdir()
     (own / "bank.pem").write_bytes((certificates / "bank.pem").read_bytes())
+    assert "has no coordinator's certificate.pem" in run(job, "--certificates", own, *out)[1]
+    (own / "coordinator.pem").write_bytes((certificates / "coordinator.pem").read_bytes())
     assert "there is no certificate of shop" in run(job, "--certificates", own, *out)[1]
     (own / "shop.pem").write_bytes((world.root / "alice" / "identity" / "certificate.pem").read_bytes())
     assert run(job, "--certificates", own, *out)[0] == 1

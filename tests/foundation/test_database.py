@@ -28,7 +28,7 @@ from woodlot.privacy.budget import LEDGER, Charge, LedgerFile
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.journal_file import JOURNAL_SCHEMA
 from woodlot.service.job_store import SCHEMA, JobStore
-from woodlot.service.policy import BUDGET_FILE, PREDICTIONS, PredictionBudget
+from woodlot.service.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
 
 NOON = datetime(2025, 3, 9, 12, tzinfo=UTC)
 
@@ -62,7 +62,7 @@ KINDS = [
     Kind(
         BUDGET_FILE,
         PREDICTIONS,
-        lambda at: PredictionBudget(at, None),
+        lambda at: PredictionBudget(at, UNLIMITED),
         lambda budget, number: budget.spend(f"job {number}", "alice", 1, NOON),
     ),
     Kind("privacy.sqlite", LEDGER, lambda at: LedgerFile(at / "privacy.sqlite"), use_ledger),

@@ -76,7 +76,8 @@ class Federation:
         alice, bank = self.identity("alice"), self.identity("bank")
 
         def fields() -> dict[str, Any]:
-            return common_fields({"bank": Part(table="t", label="y")}, {"bank": bank.certificate})
+            here = {"federation": bank.federation, "coordinator": "coordinator"}
+            return common_fields({"bank": Part(table="t", label="y")}, {"bank": bank.certificate}, **here)
 
         made = [
             AlignOrder(**fields()),

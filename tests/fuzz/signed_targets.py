@@ -93,7 +93,9 @@ def _places(given: Any) -> Iterator[tuple[Any, Any]]:
 def parts(data: bytes) -> None:
     """What an order seals to a party, and what a user seals for a scoring: the text itself is the input."""
     bank = federation().identity("bank")
-    order = AlignOrder(job="0" * 32, created=0.0, parties=("bank",), sealed={"bank": _sealed(data)})
+    order = AlignOrder(
+        job="0" * 32, created=0.0, federation="", coordinator="", parties=("bank",), sealed={"bank": _sealed(data)}
+    )
     with suppress(WoodlotError):
         order_seal.open_part(order, bank)
         return

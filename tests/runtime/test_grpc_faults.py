@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from grpc.aio._call import StreamStreamCall
 
 from woodlot.exceptions import LocalProtocolError, PartyAwayError
 from woodlot.runtime.drivers import grpc_wire
-from woodlot.runtime.drivers.grpc_hub import Cancelled
+from woodlot.runtime.drivers.grpc_carrier import Outbox, PartyLink
+from woodlot.runtime.drivers.grpc_hub import Cancelled, Second
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.drivers.grpc_wire import limit_wait
+from woodlot.runtime.peers import Peer
 
 from .driver_contract import PATIENCE
 from .grpc_world import Asking, World, ask, eventually, new_job
@@ -282,7 +285,8 @@ def test_a_round_that_was_given_up_can_be_repeated_while_the_party_works_on_it(w
 
 
 def test_a_second_connection_of_a_party_replaces_the_first(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    hub, at_work, release = world.hub(), threading.Event(), threading.Event()
+    seconds: SimpleQueue[Second] = SimpleQueue()
+    hub, at_work, release = world.hub(on_second=seconds.put), threading.Event(), threading.Event()
 
     def never(job: str, number: int, request: bytes) -> bytes:
         at_work.set()
@@ -297,7 +301,30 @@ def test_a_second_connection_of_a_party_replaces_the_first(world: World, caplog:
     eventually(lambda: not ghost.connected)
     assert set(hub.connected()) == {"a"}
     assert "party 'a' has opened another connection" in caplog.text
+    second = seconds.get(timeout=PATIENCE)
+    assert second.party == "a"
+    assert "127.0.0.1" in second.former
+    assert "127.0.0.1" in second.newer
+    assert second.former != second.newer
+    (said,) = {record.message for record in caplog.records if record.levelname == "ERROR"}
+    assert f"another process ({second.newer}) has connected as party 'a'" in said
+    assert "its key was copied: revoke its certificate" in said
     release.set()
+
+
+def test_a_process_that_dials_again_is_no_second_one() -> None:
+    """Its former line may be half open: the coordinator has not noticed yet that it broke."""
+    seconds: list[Second] = []
+    outbox = Outbox(seconds.append)
+    peer = Peer(name="a", role="party", serial=1, certificate=b"")
+    replaced: list[str] = []
+    for number, instance in enumerate(("one", "one", "two", "two", "one")):
+        writer: Any = None  # nothing is asked
+        outbox.connect(
+            PartyLink(peer, writer, lambda: replaced.append(""), instance=instance, address=f"host:{number}")
+        )
+    assert len(replaced) == 4
+    assert seconds == [Second("a", "host:1", "host:2"), Second("a", "host:3", "host:4")]
 
 
 class Clock:

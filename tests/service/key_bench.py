@@ -51,7 +51,7 @@ class KeyBench(Bench):
         parts = dict.fromkeys(("bank", "shop", "helper", "keys"), Part())
         homes = {**self.homes, **self.members}
         certificates = {name: homes[name].identity.certificate for name in parts}
-        return KeysOrder(**common_fields(parts, certificates), **({"model": "0" * 32} | ORDERED | changes))
+        return KeysOrder(**common_fields(parts, certificates, **self.here), **({"model": "0" * 32} | ORDERED | changes))
 
     def job(self, party: str, name: str) -> Any:
         return MemberJob(self.members[party], name, None) if party in self.members else super().job(party, name)
@@ -77,7 +77,7 @@ class Told(Client):
             return decode(encode(self.told))
         assert isinstance(request, jobs.AskFederation)
         facts = (jobs.PartyFacts(name=name, since=None, certificate=pem) for name, pem in self.certificates.items())
-        return jobs.FederationFacts(parties=tuple(facts))
+        return jobs.FederationFacts(parties=tuple(facts), coordinator=self._bench.identity.certificate)
 
     def find_model(self, name: str) -> Any:
         return self  # of its facts only the id is asked for

@@ -33,7 +33,7 @@ from woodlot.service import policy
 from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import JobStore
-from woodlot.service.order_seal import common_fields, sign_order
+from woodlot.service.order_seal import common_fields, pass_on, sign_order
 from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
@@ -111,11 +111,22 @@ class Bench:
 
     def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
         """What every order says, with these parts."""
-        return common_fields(parts, {p: self.homes[p].identity.certificate for p in parts})
+        return common_fields(parts, {p: self.homes[p].identity.certificate for p in parts}, **self.here)
+
+    @property
+    def here(self) -> dict[str, str]:
+        """Where every order is to be done."""
+        return {"federation": self.identity.federation, "coordinator": self.identity.name}
 
     def opening(self, order: AnyOrder, user: str = "alice") -> msg.OpenJob:
+        return msg.OpenJob(**self.passed_on(order, user))
+
+    def passed_on(self, order: AnyOrder, user: str = "alice") -> dict[str, bytes]:
+        """An order as the coordinator brings it to a party."""
         data, signature = sign_order(order, self.users[user])
-        return msg.OpenJob(order=data, signature=signature, certificate=self.users[user].certificate)
+        own, passed = pass_on(data, self.identity)
+        certificate = self.users[user].certificate
+        return {"order": data, "signature": signature, "certificate": certificate, "coordinator": own, "passed": passed}
 
     def job(self, party: str, name: str) -> PartyJob:
         return PartyJob(self.homes[party], name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +11,19 @@ from pathlib import Path
 import pytest
 from processes import small_tables, wait_until
 from small_jobs import PARTIES, train_order, user_of
+from typer.testing import CliRunner
 from world import POLICY, World, running
 
+from woodlot.cli import app
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import JournalError, WoodlotError
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.protocols.messages.scores import OpenScoring
+from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.service import coordinator
 from woodlot.service.coordinator import Coordinator
+from woodlot.service.identity import Identity
 from woodlot.service.live import LiveJob
 from woodlot.service.party_jobs import PartyJob
 
@@ -88,6 +93,41 @@ def test_an_order_that_was_taken_and_not_begun_begins_when_it_is_sent_again(
     user.client.submit(order)
     wait_until(lambda: user.client.job(order.job).state == "done", "the job", 20)
     assert user.client.submit(order).state == "done"
+
+
+# --- two processes with one key ---
+
+
+def test_a_second_process_with_a_partys_key_raises_an_alarm(
+    world: World, service: Coordinator, user: ConnectedFederation, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert all(party.alarm == "" for party in user.client.party_facts())
+    noted = threading.Event()
+    record = service.store.note_second
+
+    def note(party: str, former: str, newer: str) -> None:
+        record(party, former, newer)
+        noted.set()
+
+    service.store.note_second = note  # type: ignore[method-assign]
+    stolen = Identity.load(world.root / "bank" / "identity")
+    line = PartyLine(world.address, stolen.credentials, lambda job, number, request: b"")
+    line.start()
+    try:
+        assert noted.wait(20)
+    finally:
+        line.stop()
+    assert "has connected as party 'bank', which was connected" in caplog.text
+    alarms = {party.name: party.alarm for party in user.client.party_facts()}
+    assert alarms["bank"].startswith("two processes have used its key at once (ipv4:127.0.0.1:")
+    assert alarms["shop"] == ""
+    where = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
+    shown = CliRunner().invoke(app, ["parties", *where]).stdout
+    assert "bank: two processes have used its key at once" in " ".join(shown.split())
+    told = json.loads(CliRunner().invoke(app, ["parties", *where, "--json"]).stdout)["parties"]
+    assert [(party["name"], bool(party["alarm"]), bool(party["alarm_at"])) for party in told] == [
+        ("bank", True, True), ("shop", False, False),
+    ]  # fmt: skip
 
 
 # --- the start ---

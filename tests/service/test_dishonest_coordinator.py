@@ -255,7 +255,7 @@ def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
     bench = rows_bench
     part, certificates = Part(table=TABLE, label=LABEL), {p: bench.homes[p].identity.certificate for p in PARTIES}
     three = (*PARTIES, "post")
-    fields = common_fields(dict.fromkeys(three, part), certificates | {"post": certificates["shop"]})
+    fields = common_fields(dict.fromkeys(three, part), certificates | {"post": certificates["shop"]}, **bench.here)
     order = TrainRowsOrder(**fields, plan=CollaborativePlan(**ROWS, allow_two=True), settings="{}")
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))  # three parties: nobody is asked to add its numbers to those of one other

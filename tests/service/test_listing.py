@@ -33,8 +33,8 @@ PLAN = LinearPlan(
     tol=1e-3,
 )  # fmt: skip
 ORDER: dict[str, Any] = {
-    "job": "1" * 32, "created": 1.0, "parties": ("bank",), "sealed": {"bank": b""}, "holder": "bank", "plan": PLAN,
-    "settings": "{}",
+    "job": "1" * 32, "created": 1.0, "federation": "", "coordinator": "", "parties": ("bank",),
+    "sealed": {"bank": b""}, "holder": "bank", "plan": PLAN, "settings": "{}",
 }  # fmt: skip
 
 

@@ -92,7 +92,17 @@ def test_names_that_look_like_ids_are_refused(name: str, tmp_path: Path) -> None
     with pytest.raises(ValueError, match="could be the beginning of an id"):
         check_model_name(name)
     with pytest.raises(DataError, match="could be the beginning of an id"):
-        TrainRowsOrder(job=HERS, created=1.0, parties=("bank",), sealed={}, plan=None, settings="", name=name)  # type: ignore[arg-type]
+        TrainRowsOrder(  # type: ignore[call-arg]
+            job=HERS,
+            created=1.0,
+            federation="",
+            coordinator="",
+            parties=("bank",),
+            sealed={},
+            plan=None,
+            settings="",
+            name=name,
+        )
     settings = {"y": "bank.late", "task": "classification", "name": name, "tables": "t"}
     with pytest.raises(ConfigError, match="could be the beginning of an id"):
         JobConfig.parse({"coordinator": "localhost:1", "job": settings}, folder=tmp_path, origin="job.toml")

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from members import Federation, pem_of, self_signed
 
-from woodlot.exceptions import IdentityError, RemoteProtocolError
+from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.authority import Authority
-from woodlot.service.certificates import Subject
-from woodlot.service.identity import Identity
-from woodlot.service.order_seal import check_order, common_fields, open_part, read_order, sign_order
+from woodlot.service.certificates import Request, Subject
+from woodlot.service.identity import Identity, Trust
+from woodlot.service.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
 from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 
 PLAN = ForestPlan(
@@ -42,7 +42,9 @@ def identity(federation: Federation, name: str) -> Identity:
 
 
 def fields(federation: Federation) -> dict[str, Any]:
-    return common_fields(PARTS, {party: pem_of(federation.root / party) for party in PARTS})
+    certificates = {party: pem_of(federation.root / party) for party in PARTS}
+    here = identity(federation, "alice").federation
+    return common_fields(PARTS, certificates, federation=here, coordinator="coordinator")
 
 
 def orders(federation: Federation) -> list[AnyOrder]:
@@ -54,6 +56,21 @@ def orders(federation: Federation) -> list[AnyOrder]:
             score_at="bank", deliver_to="shop", give_answers=False, shuffled=(3, 1),
         ),
     ]  # fmt: skip
+
+
+def test_an_order_is_not_taken_in_another_federation_of_the_same_user(federation: Federation) -> None:
+    """Whoever has one key certified in two federations signs for one of them at a time."""
+    alice = identity(federation, "alice")
+    data, signature = sign_order(orders(federation)[0], alice)
+    root = federation.root / "south"
+    south = Authority.create(root, "south", days=300)
+    asked = Request.parse((federation.root / "alice" / "request.pem").read_bytes(), "request.pem")
+    (root / "alice.pem").write_bytes(south.sign(asked, days=20))
+    certificate = (root / "alice.pem").read_bytes()
+    there = Trust((root / "ca.pem").read_bytes(), None)
+    there.verify(certificate, PURPOSE, data, signature, role="user")  # the signature alone is good there, too
+    with pytest.raises(PolicyError, match="the order is for another federation"):
+        check_order(data, signature, certificate, there)
 
 
 def test_an_order_arrives_as_it_was_given(federation: Federation) -> None:

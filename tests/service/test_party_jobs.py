@@ -27,7 +27,7 @@ from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
 from woodlot.runtime.codec import decode, encode
 from woodlot.service import order_seal
-from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job
+from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
 from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.service.party import Party
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
@@ -71,12 +71,35 @@ def test_an_order_is_for_one_job(bench: Bench) -> None:
     order = train_order(bench)
     assert "of another job" in refused(bench, order, job=new_job())
     shop = bench.homes["shop"].identity.certificate
-    alone = AlignOrder(**common_fields({"shop": Part(table="customers")}, {"shop": shop}))
+    alone = AlignOrder(**common_fields({"shop": Part(table="customers")}, {"shop": shop}, **bench.here))
     assert "not for this party" in refused(bench, alone)
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
     with pytest.raises(RemoteProtocolError, match="opened before"):
         job.handle(bench.opening(order))
+
+
+def test_an_order_is_for_one_federation_and_one_coordinator(bench: Bench) -> None:
+    """What was ordered elsewhere cannot be done again here, nor by whoever has got hold of it."""
+    order = train_order(bench)
+    elsewhere = msgspec.structs.replace(order, federation="0" * 64)
+    assert "the order is for another federation (its authority's key is 0000000000000000" in refused(bench, elsewhere)
+    other = msgspec.structs.replace(order, coordinator="other")
+    assert "the order is for coordinator 'other', and 'coordinator' has passed it on" in refused(bench, other)
+    job = bench.job("bank", order.job)
+    whole = bench.passed_on(order)
+    shop, alice = bench.homes["shop"].identity, bench.users["alice"]
+    for own, passed in (
+        (b"", b""),
+        (whole["coordinator"], b""),
+        (whole["coordinator"], whole["signature"]),
+        pass_on(whole["order"], shop),
+        pass_on(whole["order"], alice),
+        pass_on(whole["order"] + b" ", bench.identity),
+    ):
+        with pytest.raises(PolicyError, match="the order is not taken"):
+            job.handle(msg.OpenJob(**whole | {"coordinator": own, "passed": passed}))
+    job.handle(msg.OpenJob(**whole))
 
 
 def test_an_order_is_begun_within_its_time(bench: Bench) -> None:

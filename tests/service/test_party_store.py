@@ -94,7 +94,7 @@ def test_what_another_job_has_replaced_stays(tmp_path: Path) -> None:
 def test_the_secret_stays_the_same(tmp_path: Path) -> None:
     found = []
     for _ in range(3):
-        with closing(PartyStore(tmp_path, "bank", None)) as store:
+        with closing(PartyStore(tmp_path, "bank")) as store:
             found.append(store.secret_for("forest", "codes"))
         (tmp_path / CHECK_FILE).unlink()  # as a crash right after the secret leaves it
     assert len(set(found)) == 1
@@ -103,7 +103,7 @@ def test_the_secret_stays_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["lost", "empty", "half", "bit", "another", "check"])
 def test_a_damaged_secret_is_noticed(tmp_path: Path, damage: str) -> None:
     """Not replaced by a new one, and not used: with it, no model and no alignment would fit any more."""
-    PartyStore(tmp_path, "bank", None).close()
+    PartyStore(tmp_path, "bank").close()
     path = tmp_path / "secret"
     whole = path.read_bytes()
     match damage:
@@ -116,7 +116,7 @@ def test_a_damaged_secret_is_noticed(tmp_path: Path, damage: str) -> None:
             path.write_bytes(changed.get(damage, whole[::-1]))
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises((JournalError, ConfigError), match=re.escape(str(path))) as caught:
-        PartyStore(tmp_path, "bank", None)
+        PartyStore(tmp_path, "bank")
     if damage != "empty":
         assert "restore it from a copy" in str(caught.value)
         assert "Keep journal.sqlite, which has what was spent of privacy" in str(caught.value)

@@ -43,7 +43,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def alone(bench: Bench, **part: Any) -> dict[str, Any]:
     """The fields of an order for the bank only."""
-    return common_fields({"bank": Part(**part)}, {"bank": bench.homes["bank"].identity.certificate})
+    return common_fields({"bank": Part(**part)}, {"bank": bench.homes["bank"].identity.certificate}, **bench.here)
 
 
 # --- the rows of a day ---

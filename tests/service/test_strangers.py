@@ -288,7 +288,8 @@ def test_a_user_has_some_jobs_in_the_queue_and_no_more(tmp_path: Path, monkeypat
 
     def submit(user: str) -> str:
         me = Identity.load(made.root / user / "identity")
-        order = AlignOrder(**common_fields({"bank": Part(table="customers")}, {"bank": bank}))
+        where = {"federation": me.federation, "coordinator": "coordinator"}
+        order = AlignOrder(**common_fields({"bank": Part(table="customers")}, {"bank": bank}, **where))
         job = here.take(*sign_order(order, me), me.certificate)
         assert here.enqueue(job) is not None
         return job

@@ -220,7 +220,13 @@ def plant(held: dict[str, pa.Table]) -> dict[str, Message]:
     income = held["bank"].column("annual income").to_numpy()
     ids = held["bank"].column(ID).to_pylist()
     order = PredictOrder(
-        job="0" * 32, created=0.0, parties=("bank",), sealed={"bank": b"x" + b"yearly visits" + b"yz"}, model="0" * 32
+        job="0" * 32,
+        created=0.0,
+        federation="",
+        coordinator="",
+        parties=("bank",),
+        sealed={"bank": b"x" + b"yearly visits" + b"yz"},
+        model="0" * 32,
     )
     digests = b"".join(hashlib.sha256(np.int64(i).tobytes()).digest() for i in ids[:2])
     return {

@@ -59,6 +59,8 @@ class RankZero:
         order = TrainOrder(
             job=new_job(),
             created=time.time(),
+            federation="",
+            coordinator="",
             parties=self._job.parties,
             sealed={},
             method=config.align.method,
@@ -67,7 +69,8 @@ class RankZero:
             settings=json.dumps(settings_of(self._estimator)),
             name=config.job.name or "",
         )
-        opening = msg.OpenJob(order=b"", signature=b"", certificate=b"")  # one owner: there is nobody to convince
+        # One owner: there is nobody to convince.
+        opening = msg.OpenJob(order=b"", signature=b"", certificate=b"", coordinator=b"", passed=b"")
         carrier = MpiCarrier(order.job)
         with CarriedDriver(carrier, carrier.parties, ledger=ledger) as driver, _show.watch_job() as show:
             if carrier.parties != self._job.parties:

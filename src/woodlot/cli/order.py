@@ -17,7 +17,7 @@ _NOWHERE = "engine:0"  # what a job file for an engine need not say
 def order(
     job: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="What to grow, as for `woodlot train`.")],
     certificates: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Certificates of the parties, in files that end with .pem.")
+        Path, typer.Option(metavar="FOLDER", help="Certificates of the parties and the coordinator, in .pem files.")
     ],
     nvflare: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a job that can be submitted to NVFlare.")

@@ -21,13 +21,21 @@ def parties(
     job: JobFileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the parties of the federation, and since when each is connected."""
+    """Show the parties of the federation, since when each is connected, and whether a key is used twice."""
     with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
-        known = client.parties()
+        known = client.party_facts()
     if as_json:
-        print_json(
-            {"parties": [{"name": p, "connected": since is not None, "since": since} for p, since in known.items()]}
-        )
+        shown = [
+            {
+                "name": party.name,
+                "connected": party.since is not None,
+                "since": party.since,
+                "alarm": party.alarm or None,
+                "alarm_at": party.alarm_at,
+            }
+            for party in known
+        ]
+        print_json({"parties": shown})
         return
     from rich.text import Text
 
@@ -38,7 +46,17 @@ def parties(
         console.print("No party has connected yet. A party joins with: woodlot party party.toml")
         return
     rows = [
-        (p, Text("away", style="yellow") if since is None else Text("connected", style="green"), show.moment(since))
-        for p, since in known.items()
+        (
+            party.name,
+            Text("away", style="yellow") if party.since is None else Text("connected", style="green"),
+            show.moment(party.since),
+        )
+        for party in known
     ]
     console.print(show.table(("party", "state", "since"), rows))
+    for party in known:
+        if party.alarm:
+            said = (
+                f"{party.name}: {party.alarm}, last at {show.moment(party.alarm_at)}. If the party was not just moved "
+            )
+            console.print(Text(f"{said}or restarted, its key was copied: revoke its certificate.", style="red"))

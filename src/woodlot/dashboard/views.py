@@ -28,7 +28,7 @@ from woodlot.runtime.journal import Journal, Record
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
 from woodlot.service.identity import Identity
-from woodlot.service.job_store import JobStore
+from woodlot.service.job_store import Alarm, JobStore
 from woodlot.service.order_seal import read_order
 from woodlot.service.receipts import Receipt
 
@@ -64,6 +64,7 @@ class PartyLine:
     expires: datetime
     n_columns: int | None
     n_rows: int | None
+    alarm: Alarm | None
 
 
 class StateView:
@@ -160,14 +161,14 @@ class CoordinatorView(StateView):
         _, connected = self.store.presence()
         running = self.running()
         models, jobs = self.store.models(), self.store.latest(MAX_JOBS)
-        lines = []
+        lines, alarms = [], self.store.alarms()
         for name, certificate in self.store.parties().items():
             rows = next((job.rows[name] for job in jobs if name in job.rows), None)
             model = next((m for m in models if name in m.parties), None)
             columns = None if model is None else self._n_columns(model.model, name)
             since = connected.get(name) if running else None
             expires = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-            lines.append(PartyLine(name, since, expires, columns, rows))
+            lines.append(PartyLine(name, since, expires, columns, rows, alarms.get(name)))
         return lines
 
     def _n_columns(self, model: str, party: str) -> int | None:

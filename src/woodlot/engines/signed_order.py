@@ -55,7 +55,7 @@ class OrderDesk:
     identity : Path
         Folder of the user's key and certificate.
     certificates : Path
-        Folder with the certificate of every party, in files that end with ``.pem``.
+        Folder with the certificates of every party and of the coordinator, in files that end with ``.pem``.
 
     Raises
     ------
@@ -71,11 +71,21 @@ class OrderDesk:
         revoked = identity / REVOKED
         trust = Trust(self.identity.authority, revoked if revoked.exists() else None)
         if not certificates.is_dir():
-            raise ConfigError(f"{certificates} is not a folder; put every party's certificate.pem into one, by name")
-        self._certificates = {}
+            raise ConfigError(
+                f"{certificates} is not a folder; put the certificate.pem of every party and of the coordinator into "
+                "one"
+            )
+        self._certificates: dict[str, bytes] = {}
+        self._coordinator = ""
         for path in sorted(certificates.glob("*.pem")):
             pem = path.read_bytes()
-            self._certificates[trust.admit(pem, role="party").name] = pem
+            peer = trust.admit(pem)
+            if peer.role == "coordinator":
+                self._coordinator = peer.name
+            else:
+                self._certificates[trust.admit(pem, role="party").name] = pem
+        if not self._coordinator:
+            raise ConfigError(f"{certificates} has no coordinator's certificate.pem; put it there, with the parties'")
 
     def parties(self) -> dict[str, None]:
         """The parties whose certificates are there; whether they are connected is not known."""
@@ -88,7 +98,9 @@ class OrderDesk:
             raise DataError(
                 f"there is no certificate of {', '.join(strangers)}; there are those of {sorted(self._certificates)}"
             )
-        return common_fields(parts, self._certificates)
+        return common_fields(
+            parts, self._certificates, federation=self.identity.federation, coordinator=self._coordinator
+        )
 
     def close(self) -> None:
         """Nothing is open."""

@@ -109,11 +109,16 @@ class Client:
 
     def parties(self) -> dict[str, float | None]:
         """All parties, and since when each is connected; None: it is away."""
-        return {party.name: party.since for party in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
+        return {party.name: party.since for party in self.party_facts()}
+
+    def party_facts(self) -> tuple[msg.PartyFacts, ...]:
+        """All parties, and what the coordinator knows of them."""
+        return self.ask(msg.AskFederation(), msg.FederationFacts).parties
 
     def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
         """The fields of an order for these parties; each part is sealed to the party's checked certificate."""
-        known = {p.name: p.certificate for p in self.ask(msg.AskFederation(), msg.FederationFacts).parties}
+        facts = self.ask(msg.AskFederation(), msg.FederationFacts)
+        known = {p.name: p.certificate for p in facts.parties}
         strangers = [party for party in parts if party not in known]
         if strangers:
             raise DataError(
@@ -124,7 +129,8 @@ class Client:
             # the coordinator passes certificates on; one that is not the party's would read what is sealed to it
             if self._trust.admit(known[party], role="party").name != party:
                 raise RemoteProtocolError(f"the coordinator passed another's certificate on as that of {party!r}")
-        return common_fields(parts, known)
+        coordinator = self._trust.admit(facts.coordinator, role="coordinator").name
+        return common_fields(parts, known, federation=self._trust.federation, coordinator=coordinator)
 
     def check_signed(self, party: str, purpose: str, data: bytes, signature: bytes) -> None:
         """Check that a party of this federation has signed, by the certificate that it has now.

@@ -40,7 +40,7 @@ from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
-from woodlot.service.order_seal import check_order, read_order
+from woodlot.service.order_seal import check_order, pass_on, read_order
 from woodlot.service.orders import AnyOrder, ScoreOrder
 from woodlot.service.user_desk import UserDesk
 
@@ -91,7 +91,7 @@ class Coordinator:
         self._queue = JobQueue(self.present, config.wait_for_parties)
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._messenger = Messenger(self.store, self.carrier, self._closing)
+        self._messenger = Messenger(self.store, self.carrier, identity, self._closing)
         desk = UserDesk(self)
         self.hub = Hub(
             str(config.listen),
@@ -99,6 +99,7 @@ class Coordinator:
             admit=self._admit,
             serve_user=desk.serve,
             greet=lambda peer: self.trust.revocation_list(),
+            on_second=lambda second: self.store.note_second(*second),
             message_limit=config.message_limit,
         )
 
@@ -193,6 +194,10 @@ class Coordinator:
 
         """
         order, user = check_order(data, signature, certificate, self.trust)
+        if order.coordinator != self.identity.name:
+            raise PolicyError(
+                f"the order is for another coordinator; this one is {self.identity.name!r}: order it there"
+            )
         known = self.store.job(order.job)
         if known is not None:
             if not known.is_of(data) or known.facts.user != user:
@@ -321,7 +326,14 @@ class Coordinator:
         if stored is None:
             return {"state": "failed", "error": "the job is not recorded"}
         order = read_order(stored.order)
-        opening = msg.OpenJob(order=stored.order, signature=stored.signature, certificate=stored.certificate)
+        own, passed = pass_on(stored.order, self.identity)
+        opening = msg.OpenJob(
+            order=stored.order,
+            signature=stored.signature,
+            certificate=stored.certificate,
+            coordinator=own,
+            passed=passed,
+        )
         self.store.update(live.change(state="running", started=live.facts.started or time.time()))
         ledger = Ledger()
         watch = Watch(live, ledger, self.store)

@@ -10,8 +10,9 @@ from woodlot.exceptions import PartyAwayError, PolicyError, RemoteProtocolError,
 from woodlot.protocols.messages import jobs as msg
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled
+from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
-from woodlot.service.order_seal import read_order
+from woodlot.service.order_seal import pass_on, read_order
 from woodlot.service.party_jobs import housekeeping_job
 
 logger = logging.getLogger(__name__)
@@ -30,14 +31,19 @@ class Messenger:
         Has the jobs, and who has still to be told.
     reach : callable
         What carries requests to parties; parameters as for `Hub.carrier`.
+    identity : Identity
+        The coordinator's.
     closing : threading.Event
         Set when the coordinator ends: nobody is told any more.
 
     """
 
-    def __init__(self, store: JobStore, reach: Callable[..., Carrier], closing: threading.Event) -> None:
+    def __init__(
+        self, store: JobStore, reach: Callable[..., Carrier], identity: Identity, closing: threading.Event
+    ) -> None:
         self._store = store
         self._reach = reach
+        self._identity = identity
         self._closing = closing
         self._at_work: dict[str, threading.Thread] = {}
 
@@ -71,7 +77,11 @@ class Messenger:
             return
         # The orders of others may be gone.
         if stored.facts.kind.startswith("revoke") and party == getattr(read_order(stored.order), "leaver", None):
-            notice = msg.LeaveNotice(order=stored.order, signature=stored.signature, certificate=stored.certificate)
+            own, passed = pass_on(stored.order, self._identity)
+            notice = msg.LeaveNotice(
+                order=stored.order, signature=stored.signature, certificate=stored.certificate, coordinator=own,
+                passed=passed,
+            )  # fmt: skip
             try:
                 self._ask(party, job, notice)
             except (PolicyError, RemoteProtocolError) as error:  # it was told, whatever it makes of it

@@ -94,6 +94,11 @@ class Identity:
         return _identity(key, files.parse_certificate(pem, str(root / files.CERTIFICATE)), authority, root)
 
     @property
+    def federation(self) -> str:
+        """The federation that this identity belongs to: SHA-256 of its authority's public key, 64 hex digits."""
+        return fingerprint(public_key(files.parse_authority(self.authority, "the authority's certificate")))
+
+    @property
     def credentials(self) -> Credentials:
         """What a connection needs of this identity."""
         return Credentials(key=self.key, certificate=self.certificate, authority=self.authority)
@@ -230,6 +235,11 @@ class Trust:
         self._in_file: bytes | None = None
         with self._lock:
             self._read_again()
+
+    @property
+    def federation(self) -> str:
+        """The federation whose members are let in; see `Identity.federation`."""
+        return fingerprint(public_key(self._authority))
 
     def admit(self, certificate_pem: bytes, *, role: str | None = None) -> Peer:
         """Return whose certificate this is.

@@ -40,6 +40,9 @@ UNFINISHED = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
 """States that a job never leaves. "stopped" is neither: it can be resumed."""
 
+ALARM_DAYS = 7
+"""For how long it is shown that two processes have used a party's key at once."""
+
 _NEEDS_ORDER = ("train", "predict", "revoke")
 """How kinds begin whose orders are looked at after they are done: what a model was grown by, what was left out."""
 
@@ -62,6 +65,11 @@ SCHEMA = Schema(
         "CREATE INDEX jobs_untold ON jobs (state, job, untold) WHERE untold != '[]'",
         "CREATE TABLE parties (name TEXT PRIMARY KEY, certificate BLOB NOT NULL) STRICT",
         """
+        CREATE TABLE seconds (
+            party TEXT PRIMARY KEY, times INTEGER NOT NULL, at REAL NOT NULL, former TEXT NOT NULL,
+            newer TEXT NOT NULL) STRICT
+        """,
+        """
         CREATE TABLE epochs (
             keyring TEXT NOT NULL, epoch INTEGER NOT NULL, job TEXT NOT NULL UNIQUE,
             PRIMARY KEY (keyring, epoch)) STRICT
@@ -73,6 +81,18 @@ SCHEMA = Schema(
     ),
     damaged="Without a copy, move away this file alone: models, receipts and answers stay, the list of jobs is lost.",
 )
+
+
+class Alarm(NamedTuple):
+    """That two processes have used a party's key at once: how often, last when, and from where."""
+
+    times: int
+    at: float
+    former: str
+    newer: str
+
+    def __str__(self) -> str:
+        return f"two processes have used its key at once ({self.former} and {self.newer})"
 
 
 class StoredJob(NamedTuple):
@@ -237,6 +257,22 @@ class JobStore:
         """Certificates of all parties that were ever connected."""
         with self._db.connection() as db:
             return dict(db.execute("SELECT name, certificate FROM parties ORDER BY name").fetchall())
+
+    def note_second(self, party: str, former: str, newer: str) -> None:
+        """Record that another process has connected as a party that was connected, and where both dial from."""
+        with self._db.connection() as db:
+            db.execute(
+                "INSERT INTO seconds VALUES (:party, 1, :at, :former, :newer) ON CONFLICT (party) DO UPDATE SET "
+                "times = times + 1, at = excluded.at, former = excluded.former, newer = excluded.newer",
+                {"party": party, "at": time.time(), "former": former, "newer": newer},
+            )
+
+    def alarms(self) -> dict[str, Alarm]:
+        """By party, what `note_second` has recorded within the last `ALARM_DAYS`."""
+        with self._db.connection() as db:
+            since = time.time() - ALARM_DAYS * 86_400
+            found = db.execute("SELECT party, times, at, former, newer FROM seconds WHERE at > ?", (since,)).fetchall()
+        return {party: Alarm(*rest) for party, *rest in found}
 
     def note_presence(self, connected: Mapping[str, float]) -> None:
         """Record that the coordinator runs, and which parties are connected, since when: for who looks from outside."""

@@ -21,7 +21,7 @@ from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
-from woodlot.service.order_seal import check_age, check_order
+from woodlot.service.order_seal import check_age, check_passed_on
 from woodlot.service.orders import (
     KeysOrder,
     MemberOrder,
@@ -97,7 +97,7 @@ class MemberJob:
             raise RemoteProtocolError("this job has been opened before")
         again = home.replays(self._job)
         try:
-            order, user = check_order(message.order, message.signature, message.certificate, home.trust, again=again)
+            order, user = check_passed_on(message, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the order is not taken: {error}") from None
         name = home.identity.name

@@ -17,6 +17,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.messages import jobs as msg
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import (
     AnyOrder,
@@ -32,9 +33,13 @@ from woodlot.service.receipts import CLOCK_SECONDS
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
 
+PASSED_ON = "job order passed on"
+"""What a coordinator's signature under an order is for."""
+
 ORDER_DAYS = 30
 """For how long an order can be taken: one that was cancelled, or never ran, must not be kept for later."""
 
+_MAX_NAME = 64  # characters of a name that the other side has written
 _POINT = 65  # bytes of an uncompressed point of P-256
 _NONCE = bytes(12)  # every sealed part has a key of its own
 
@@ -44,12 +49,16 @@ def new_job() -> str:
     return os.urandom(16).hex()
 
 
-def common_fields(parts: Mapping[str, Part], certificates: Mapping[str, bytes]) -> dict[str, Any]:
-    """The fields of an order that say who takes part; each party's part is sealed to its certificate."""
+def common_fields(
+    parts: Mapping[str, Part], certificates: Mapping[str, bytes], *, federation: str, coordinator: str
+) -> dict[str, Any]:
+    """The fields of an order that say who takes part, and where; each party's part is sealed to its certificate."""
     job = new_job()
     return {
         "job": job,
         "created": time.time(),
+        "federation": federation,
+        "coordinator": coordinator,
         "parties": tuple(parts),
         "sealed": {p: _seal(part, certificates[p], job, p) for p, part in parts.items()},
     }
@@ -102,7 +111,34 @@ def check_order(
     With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
     """
     user = trust.verify(certificate, PURPOSE, data, signature, role="user", again=again)
-    return read_order(data), user.name
+    order = read_order(data)
+    if order.federation != trust.federation:
+        raise PolicyError(
+            f"the order is for another federation (its authority's key is {order.federation:.16}..., this one's is "
+            f"{trust.federation:.16}...); order it in this federation"
+        )
+    return order, user.name
+
+
+def pass_on(data: bytes, identity: Identity) -> tuple[bytes, bytes]:
+    """The coordinator's certificate, and its signature that tells parties that it has been given this order."""
+    return identity.certificate, identity.sign(data, PASSED_ON)
+
+
+def check_passed_on(
+    message: msg.OpenJob | msg.LeaveNotice, trust: Trust, *, again: bool = False
+) -> tuple[AnyOrder, str]:
+    """As `check_order`, at a party: the order must also come from the coordinator that it is for."""
+    order, user = check_order(message.order, message.signature, message.certificate, trust, again=again)
+    coordinator = trust.verify(
+        message.coordinator, PASSED_ON, message.order, message.passed, role="coordinator", again=again
+    )
+    if coordinator.name != order.coordinator:
+        raise PolicyError(
+            f"the order is for coordinator {order.coordinator[:_MAX_NAME]!r}, and {coordinator.name!r} has passed it "
+            "on; order it there"
+        )
+    return order, user
 
 
 def check_age(order: AnyOrder) -> None:

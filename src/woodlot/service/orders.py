@@ -55,6 +55,10 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         The job's name, drawn by the user: 32 hexadecimal digits.
     created : float
         When it was ordered, in seconds since 1970.
+    federation : str
+        For which federation: the fingerprint of its authority's key.
+    coordinator : str
+        For which coordinator of it: the name in its certificate.
     parties : tuple of str
         Who takes part.
     sealed : dict of str to bytes
@@ -64,6 +68,8 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     job: JobId
     created: float
+    federation: str
+    coordinator: str
     parties: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MAX_PARTIES)]
     sealed: dict[str, bytes]
 

@@ -21,7 +21,7 @@ from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProt
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.service.key_store import KeyStore
-from woodlot.service.order_seal import check_age, check_order, open_part
+from woodlot.service.order_seal import check_age, check_passed_on, open_part
 from woodlot.service.orders import (
     AlignOrder,
     AnyOrder,
@@ -98,7 +98,7 @@ class PartyJob:
             raise RemoteProtocolError("this job has been opened before")
         again = home.replays(self.job)
         try:
-            order, user = check_order(message.order, message.signature, message.certificate, home.trust, again=again)
+            order, user = check_passed_on(message, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the order is not taken: {error}") from None
         if order.job != self.job or home.identity.name not in order.parties:
@@ -164,7 +164,7 @@ class PartyJob:
         home = self.home
         again = home.replays(self.job)
         try:
-            order, user = check_order(message.order, message.signature, message.certificate, home.trust, again=again)
+            order, user = check_passed_on(message, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the notice is not taken: {error}") from None
         leaving = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder

@@ -182,12 +182,19 @@ class UserDesk:
     # --- the federation and its models ---
 
     def _on_AskFederation(self, user: Peer, request: msg.AskFederation) -> Message:
-        connected = self._coordinator.hub.connected()
+        connected, alarms = self._coordinator.hub.connected(), self._coordinator.store.alarms()
         return msg.FederationFacts(
             parties=tuple(
-                msg.PartyFacts(name=name, since=connected.get(name), certificate=certificate)
+                msg.PartyFacts(
+                    name=name,
+                    since=connected.get(name),
+                    certificate=certificate,
+                    alarm=str(alarms.get(name, "")),
+                    alarm_at=alarms[name].at if name in alarms else None,
+                )
                 for name, certificate in self._coordinator.store.parties().items()
-            )
+            ),
+            coordinator=self._coordinator.identity.certificate,
         )
 
     def _on_ListModels(self, user: Peer, request: msg.ListModels) -> Message:

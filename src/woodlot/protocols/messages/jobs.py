@@ -22,7 +22,7 @@ TO_USER = (Role.coordinator, Role.user)
 
 
 class OpenJob(Message):
-    """Begins a job at a party: the user's signed order."""
+    """Begins a job at a party: the user's signed order, and that the coordinator it is for has passed it on."""
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
@@ -33,6 +33,10 @@ class OpenJob(Message):
     order: bytes
     signature: bytes
     certificate: bytes
+    coordinator: bytes
+    """The coordinator's certificate."""
+    passed: bytes
+    """The coordinator's signature under the order."""
 
 
 class JobOpened(Message):
@@ -144,6 +148,8 @@ class LeaveNotice(Message):
     order: bytes
     signature: bytes
     certificate: bytes
+    coordinator: bytes
+    passed: bytes
 
 
 class LeaveNoted(Message):
@@ -296,18 +302,30 @@ class AskFederation(Message):
 
 
 class PartyFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A party that has connected before: since when it is connected now, and its certificate."""
+    """A party that has connected before: since when it is connected now, and its certificate.
+
+    ``alarm`` is empty unless two processes have used the party's key at once lately; ``alarm_at`` says when.
+    """
 
     name: str
     since: float | None
     certificate: bytes
+    alarm: str = ""
+    alarm_at: float | None = None
 
 
 class FederationFacts(Message):
     """The parties of the federation."""
 
-    discloses: ClassVar = Disclosure(*TO_USER, "names and certificates of the parties, and who is connected", "clear")
+    discloses: ClassVar = Disclosure(
+        *TO_USER,
+        "names and certificates of the parties and the coordinator, who is connected, and the addresses of two "
+        "processes that have used one party's key at once",
+        "clear",
+    )
     parties: tuple[PartyFacts, ...]
+    coordinator: bytes
+    """The coordinator's certificate."""
 
 
 class ListModels(Message):

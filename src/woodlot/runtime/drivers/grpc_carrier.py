@@ -39,8 +39,12 @@ def away_too_long(late: tuple[str, ...], seconds: float, limit: float) -> PartyA
 class PartyLink:
     """One open connection of a party. All of it runs in the event loop."""
 
-    def __init__(self, peer: Peer, writer: Writer, on_replaced: Callable[[], None]) -> None:
+    def __init__(
+        self, peer: Peer, writer: Writer, on_replaced: Callable[[], None], *, instance: str = "", address: str = ""
+    ) -> None:
         self.peer = peer
+        self.instance = instance
+        self.address = address
         self.on_replaced = on_replaced
         self.since = time.time()
         self.tasks = Tasks()
@@ -75,6 +79,15 @@ class PartyLink:
         self._asked += Counter()  # drops what is at zero
 
 
+class Second(NamedTuple):
+    """A second process has connected as a party while the first was connected, and has taken its place."""
+
+    party: str
+    former: str
+    """The address that the first one dials from."""
+    newer: str
+
+
 class _Outcome(NamedTuple):
     party: str
     parcel: Parcel | None = None
@@ -102,8 +115,9 @@ class Errand:
 class Outbox:
     """What the parties have yet to answer, and their connections. Only the event loop changes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_second: Callable[[Second], None] | None = None) -> None:
         self.links: dict[str, PartyLink] = {}
+        self._on_second = on_second
         self._errands: defaultdict[str, dict[Label, Errand]] = defaultdict(dict)
 
     def post(self, errands: list[Errand]) -> None:
@@ -130,6 +144,9 @@ class Outbox:
         self.links[link.peer.name] = link
         if former is not None:
             former.on_replaced()
+            # One process that dials again, since its line broke, is the same instance.
+            if former.instance != link.instance and self._on_second is not None:
+                self._on_second(Second(link.peer.name, former.address, link.address))
         for errand in self._errands[link.peer.name].values():
             link.ask(errand)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 import time
 from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.runtime.drivers.grpc_wire import SERVICE, Writer, client_channel, grpc
+from woodlot.runtime.drivers.grpc_wire import INSTANCE, SERVICE, Writer, client_channel, grpc
 from woodlot.runtime.frames import FRAME_LIMIT, Assembler, Kind, Label, Parcel
 from woodlot.runtime.peers import Credentials
 
@@ -96,6 +97,7 @@ class Dialer:
         self._address = address
         self._credentials = credentials
         self._path = f"/{SERVICE}/{method}"
+        self._instance = secrets.token_hex(16)
         self._watcher = watcher
         self._kinds = kinds
         self._message_limit = message_limit
@@ -125,7 +127,7 @@ class Dialer:
         was_up = False
         try:
             async with client_channel(self._address, self._credentials, frame_limit=self._frame_limit) as channel:
-                call = channel.stream_stream(self._path)()
+                call = channel.stream_stream(self._path)(metadata=((INSTANCE, self._instance),))
                 try:
                     # Not `wait_for`: that of Python 3.11 forgets a cancellation that comes with the connection.
                     async with asyncio.timeout(self._connect_seconds):

@@ -19,10 +19,11 @@ from woodlot.exceptions import ConfigError, IdentityError, LocalProtocolError, R
 from woodlot.protocols.messages.base import Role
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.carried import Carrier
-from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink
+from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink, Second
 from woodlot.runtime.drivers.grpc_users import Answers, Arrival, Room
 from woodlot.runtime.drivers.grpc_wire import (
     BROKEN,
+    INSTANCE,
     PARTY_METHOD,
     SERVICE,
     USER_METHOD,
@@ -37,7 +38,7 @@ from woodlot.runtime.drivers.grpc_wire import (
 from woodlot.runtime.frames import FRAME_LIMIT, NO_JOB, Assembler, Kind, Label, Parcel
 from woodlot.runtime.peers import Credentials, Peer
 
-__all__ = ["Cancelled", "Hub"]
+__all__ = ["Cancelled", "Hub", "Second"]
 
 HANDSHAKE_MS = 10_000
 """Who has not shown a certificate by then is hung up on: connections of strangers take up room until then."""
@@ -95,6 +96,8 @@ class Hub:
         for something returns a future, and waits in no thread.
     greet : callable, optional
         Returns what each peer is sent first when it connects.
+    on_second : callable, optional
+        Called with a `Second` when another process connects as a party that is connected; in any thread.
     message_limit : int
         The longest message, in bytes, in either direction.
     frame_limit : int
@@ -110,6 +113,7 @@ class Hub:
         admit: Callable[[bytes], Peer],
         serve_user: Callable[[Peer, bytes], bytes | Future[bytes]],
         greet: Callable[[Peer], bytes] | None = None,
+        on_second: Callable[[Second], None] | None = None,
         message_limit: int = DEFAULT_LIMIT,
         frame_limit: int = FRAME_LIMIT,
     ) -> None:
@@ -120,7 +124,8 @@ class Hub:
         self._greet = greet
         self._message_limit = message_limit
         self._frame_limit = frame_limit
-        self._outbox = Outbox()
+        self._on_second = on_second
+        self._outbox = Outbox(self._tell_second)
         self._answers = Answers()
         self._visits: set[_Visit] = set()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -187,6 +192,16 @@ class Hub:
         for visit in tuple(self._visits):
             visit.end(grpc.StatusCode.UNAVAILABLE, "the coordinator is stopping")
         await self._server.stop(0.2)
+
+    def _tell_second(self, second: Second) -> None:
+        logger.error(
+            "another process (%s) has connected as party %r, which was connected (%s): the newer connection is used "
+            "and the former closed. If the party was not just moved or restarted, its key was copied: revoke its "
+            "certificate",
+            second.newer, second.party, second.former,
+        )  # fmt: skip
+        if self._on_second is not None:
+            asyncio.get_running_loop().run_in_executor(self._guards, self._on_second, second)
 
     def connected(self) -> dict[str, float]:
         """The parties that are connected, and since when (seconds since 1970)."""
@@ -294,7 +309,10 @@ class Hub:
 
     async def _hear_party(self, visit: _Visit) -> None:
         name = visit.peer.name
-        link = PartyLink(visit.peer, visit.writer, visit.replace)
+        told = {str(key): str(value) for key, value in visit.context.invocation_metadata() or ()}
+        link = PartyLink(
+            visit.peer, visit.writer, visit.replace, instance=told.get(INSTANCE, ""), address=visit.context.peer()
+        )
         assembler = Assembler(self._message_limit, accept=link.check_reply, frame_limit=self._frame_limit)
         logger.info("party %r is connected", name)
         self._outbox.connect(link)
@@ -399,7 +417,11 @@ class _Visit:
             self.ended.set_result(_EndError(code, reason))
 
     def replace(self) -> None:
-        self.end(grpc.StatusCode.ABORTED, f"{self.peer.role} {self.peer.name!r} has opened another connection")
+        reason = (
+            f"{self.peer.role} {self.peer.name!r} has opened another connection; if that was another process and not "
+            "yours, the key was copied: have the certificate revoked"
+        )
+        self.end(grpc.StatusCode.ABORTED, reason)
 
 
 async def _first_to_end(hear: Awaitable[None], watch: Awaitable[None], ended: asyncio.Future[_EndError]) -> None:

@@ -31,6 +31,9 @@ SERVER_NAME: Final = "coordinator.woodlot"
 """The name in the coordinator's certificate, and in no other; clients insist on it whatever address they dial."""
 
 SERVICE: Final = "woodlot.Coordinator"
+INSTANCE: Final = "woodlot-instance"
+"""Metadata of a stream: random, and the same for all connections that one line of a process opens."""
+
 PARTY_METHOD: Final = "Party"
 USER_METHOD: Final = "User"
 
