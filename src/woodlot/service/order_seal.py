@@ -100,8 +100,11 @@ def check_order(
     """The order and the name of the user who has signed it.
 
     With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
+    Otherwise there must be a list of revocations that is good now.
     """
     user = trust.verify(certificate, PURPOSE, data, signature, role="user", again=again)
+    if not again:
+        trust.check_fresh()
     return read_order(data), user.name
 
 
