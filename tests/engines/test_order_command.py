@@ -41,7 +41,9 @@ def test_an_order_for_each_engine(world: World, tmp_path: Path) -> None:
     server = json.loads((folder / "app" / "config" / "config_fed_server.json").read_text())
     meta = json.loads((folder / "meta.json").read_text())
     texts = [server["workflows"][0]["args"]["order"], tomllib.loads(settings.read_text())["order"]]
-    trust = Trust(Identity.load(world.root / "alice" / "identity").authority, None)
+    trust = Trust(
+        Identity.load(world.root / "alice" / "identity").authority, world.root / "alice" / "identity" / "revoked.pem"
+    )
     for text in texts:
         signed = SignedOrder.decode(text)
         order, user = check_order(signed.order, signed.signature, signed.certificate, trust)

@@ -13,6 +13,7 @@ from woodlot.protocols.messages import jobs
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.runtime.codec import decode, encode
+from woodlot.service.certificates import REVOKED
 from woodlot.service.client import Client
 from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.encrypted import encrypted_order
@@ -40,7 +41,7 @@ class KeyBench(Bench):
             self.members[name] = _Home(
                 role="helper" if name == "helper" else "key service",
                 identity=identity,
-                trust=Trust(identity.authority, None),
+                trust=Trust(identity.authority, self.world.root / name / "identity" / REVOKED),
                 policy=Policy(protocols=PROTOCOLS, train=("alice",), predict=("alice",), weak_keys=True),
                 store=KeyStore(root / name / "state" / "keys", forgets=forgets and name == "keys"),
                 n_jobs=1,

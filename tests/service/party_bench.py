@@ -30,6 +30,7 @@ from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
 from woodlot.service import policy
+from woodlot.service.certificates import REVOKED
 from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_store import JobStore
@@ -83,7 +84,7 @@ class Bench:
         identity = Identity.load(config.identity)
         return PartyHome(
             identity=identity,
-            trust=Trust(identity.authority, None),
+            trust=Trust(identity.authority, config.identity / REVOKED),
             tables=config.tables,
             policy=config.policy,
             store=_store(config.state, party, config.policy),

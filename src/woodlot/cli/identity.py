@@ -23,7 +23,7 @@ identity = typer.Typer(
     name="identity",
     no_args_is_help=True,
     help="Make, sign, show and revoke the identities of a federation's members.",
-    epilog="Operator: init, sign, revoke, keys. Member: request, install. Both: show.",
+    epilog="Operator: init, sign, revoke, keys. Member: request, install. Both: show, revocations.",
 )
 
 
@@ -44,18 +44,21 @@ def init(
     authority: AuthorityFolder,
     federation: Annotated[str, typer.Option(help="Name of the federation.")],
     days: Annotated[int, typer.Option(min=1, help="How long the authority is valid.")] = 3650,
+    list_days: Annotated[int, typer.Option(min=1, help="How long a list of revocations is good.")] = 7,
     as_json: AsJson = False,
 ) -> None:
     """Make the authority of a new federation (operator)."""
     from woodlot.service.authority import AUTHORITY_KEY, Authority
 
-    made = Authority.create(authority, federation, days=days)
+    made = Authority.create(authority, federation, days=days, list_days=list_days)
     _result(
         {"kind": "authority", "federation": made.federation, **_facts(made.certificate), "folder": str(authority)},
         as_json,
         f"Keep {authority / AUTHORITY_KEY} to yourself. Each member now runs:",
         "  woodlot identity request FOLDER --role party --name NAME",
         f"sends you FOLDER/request.pem, and you run: woodlot identity sign {authority} request.pem",
+        f"The list of revocations is good for {list_days} days. Renew it in time, best by a timer:",
+        f"  woodlot identity revocations {authority} --renew",
     )
 
 
@@ -200,6 +203,61 @@ def revoke(
     )
 
 
+@identity.command()
+def revocations(
+    folder: Annotated[Path, typer.Argument(help="Folder of an identity or of the authority.")],
+    renew: Annotated[bool, typer.Option("--renew", help="Sign the list again, good from now on (operator).")] = False,
+    days: Annotated[int | None, typer.Option(min=1, help="With --renew: how long lists are good from now on.")] = None,
+    import_from: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE", help="Take a newer list from this file (member).")
+    ] = None,
+    export_to: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the list to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show, renew, import or export the list of revoked certificates; exits with 1 if it has ended.
+
+    Example: woodlot identity revocations identity --import revoked.pem
+    """
+    from woodlot.exceptions import IdentityError
+    from woodlot.service import certificates
+    from woodlot.service.authority import AUTHORITY_KEY, Authority
+    from woodlot.service.identity import Identity, Trust
+
+    problem: str | None = None
+    if (folder / AUTHORITY_KEY).exists():
+        if import_from is not None:
+            raise IdentityError(f"{folder} is the authority's own folder: lists are made here; use --renew")
+        authority = Authority.open(folder)
+        present: certificates.Revocations | None = (
+            authority.renew_revocations(days=days) if renew else authority.revocations()
+        )
+    else:
+        if renew:
+            raise IdentityError(f"{folder} is no authority's folder; the operator renews the list there")
+        own = Identity.load(folder)
+        trust = Trust(own.authority, folder / certificates.REVOKED, may_be_missing=True)
+        if import_from is not None:
+            trust.update(certificates.read_file(import_from, "name the list that the operator sent"))
+        issuer = certificates.parse_authority(own.authority, str(folder / certificates.AUTHORITY))
+        pem = trust.revocation_list()
+        present = certificates.Revocations.parse(pem, issuer, "the list") if pem else None
+    try:
+        certificates.check_fresh(present)
+    except IdentityError as error:
+        problem = str(error)
+    facts: dict[str, Any] = {"kind": "revocations", "problem": problem}
+    if present is not None:
+        left = {"not_after": present.expires.isoformat(), "days_left": _days_left(present.expires)}
+        facts = {"kind": "revocations", "number": present.number, "entries": len(present.serials), **left} | facts
+        if export_to is not None:
+            certificates.write_file(export_to, present.pem)
+    _result(facts, as_json, *([_tell_coordinator(folder)] if renew else []))
+    if problem is not None:
+        raise typer.Exit(1)
+
+
 # --- what is said ---
 
 
@@ -241,7 +299,7 @@ def _echo_facts(facts: dict[str, Any], *, err: bool = False) -> None:
             value = ", ".join(value)
         elif name in ("fingerprint", "authority"):
             value = _grouped(value)
-        elif name in ("not_before", "not_after"):
+        elif name in ("not_before", "not_after", "revocations_until"):
             value = f"{datetime.fromisoformat(value):%Y-%m-%d %H:%M} UTC"
         typer.echo(f"{name.replace('_', ' '):<{width}}  {value}", err=err)
 
@@ -314,6 +372,7 @@ def _authority_facts(authority: Authority) -> dict[str, Any]:
     problem = None
     try:
         certificates.check_time(authority.certificate, "the authority's own certificate")
+        certificates.check_fresh(authority.revocations())
     except IdentityError as error:
         problem = str(error)
     return {
@@ -321,6 +380,7 @@ def _authority_facts(authority: Authority) -> dict[str, Any]:
         "federation": authority.federation,
         **_facts(authority.certificate),
         "revocation_list": authority.revocations().number,
+        "revocations_until": authority.revocations().expires.isoformat(),
         "certificates": [_issued_facts(one) for one in authority.issued()],
         "problem": problem,
     }
@@ -339,7 +399,10 @@ def _folder_facts(folder: Path) -> dict[str, Any]:
         key = certificates.read_key(folder / certificates.KEY, "without it the certificate is of no use")
         belongs = key.public_key() == certificates.public_key(certificate)
         loaded = Identity.load(folder)
-        Trust(loaded.authority, revoked if revoked.exists() else None).admit(loaded.certificate)
+        trust = Trust(loaded.authority, revoked, may_be_missing=True)
+        trust.admit(loaded.certificate)
+        if loaded.role != "user":  # who takes orders needs a list that is good now
+            trust.check_fresh()
     except IdentityError as error:
         problem = str(error)
     return {"kind": "identity", **_member(certificate), "key_and_certificate_match": belongs, "problem": problem}

@@ -28,7 +28,7 @@ _ROWS = """
     Advance Descend LinearStarted PartialScores Residuals Scores
     CountValues DrawRows
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
-    AnswersOpened RowsTested TestRows
+    AnswersOpened OpenDifferences RowsTested TestRows
     PredictRows Score SealedLeaves PlainVector
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
@@ -44,7 +44,7 @@ _NUMBERS = """
     LinearFit LinearSummary
     DescendMasked EncryptedStart OpenDescent StartEncrypted
     CountCells ParticipantSummary
-    DealComparisons FinishComparisons ForestInUse OpenAnswers OpenDifferences
+    DealComparisons ForestInUse OpenAnswers TakeRequest
     RowsPredicted AskScore ScoreBatch MaskedVector
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
 """
@@ -60,9 +60,10 @@ _NOTHING = """
     AskScores FinishLinear LinearFinished OpenLinear StartLinear
     AskSlopes DescentReady EncryptedResiduals MaskedSlopes OpenSlopes OpenedSlopes
     ConstructionDone OpenConstruction SendLabels
-    AskKeys CommitEpoch ComparisonsDealt ComparisonsFinished EncryptSplits EpochCommitted GroupMade KeyDrawn KeysKnown
+    AskKeys CommitEpoch ComparisonsDealt ComparisonsFinished DifferencesBlinded EncryptSplits EpochCommitted
+    FinishComparisons GroupMade KeyDrawn KeysKnown
     KeysOfModel KnowKeys MakeGroup MeetMembers MemberIntroduced MembersMet OpenEpoch RevokeAtHelper RevokeAtService
-    RevokedAtHelper RevokedAtService ShareTaken SplitsEncrypted TablesMade TakeGroup TakeShare UseForest
+    RequestTaken RevokedAtHelper RevokedAtService ShareTaken SplitsEncrypted TakeGroup TakeShare UseForest
     CloseScoring OpenScoring ScoringReady AskSealed
     OpenSums StartSums SumsIntroduced SumsStarted
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone

@@ -16,6 +16,7 @@ from woodlot.runtime.sessions import Sessions
 from woodlot.service.certificates import REVOKED
 from woodlot.service.config import MemberConfig, PartyConfig
 from woodlot.service.identity import Identity, Trust
+from woodlot.service.revocation_source import RevocationSource
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +39,14 @@ class Agent:
         identity = Identity.load(config.identity)
         if identity.role != "party":
             raise IdentityError(f"{config.identity} is the identity of a {identity.role}; a {what} needs its own")
-        revoked = config.identity / REVOKED
         self.identity = identity
         self._what = what
-        self._trust = Trust(identity.authority, revoked if revoked.exists() else None)
+        self._trust = Trust(
+            identity.authority,
+            config.identity / REVOKED,
+            may_be_missing=True,
+            source=None if config.revocations is None else RevocationSource(config.revocations),
+        )
 
     def _connect(self, config: PartyConfig | MemberConfig, open_job: Callable[[str], Handler]) -> None:
         """Open the journal, and prepare the line; the state folder must be there."""

@@ -5,7 +5,8 @@
     authority/
       ca-key.pem      for the owner only
       ca.pem          every member has it
-      revoked.pem     the list of revoked certificates, signed and numbered; goes to the coordinator when it changes
+      revoked.pem     the list of revoked certificates, signed, numbered, and good for some days; goes to the
+                      coordinator when it changes, and before it ends
       issued.jsonl    one line per certificate that was signed
 """
 
@@ -34,6 +35,9 @@ from woodlot.service.certificates import Request, Revocations, Subject, fingerpr
 
 AUTHORITY_KEY = "ca-key.pem"
 ISSUED = "issued.jsonl"
+LIST_DAYS = 7
+"""How long a list of revocations is good, unless the operator says otherwise."""
+
 SKEW = timedelta(minutes=5)
 """How much the clock of a member may be behind the operator's."""
 
@@ -82,7 +86,9 @@ class Authority:
     _key: ec.EllipticCurvePrivateKey = field(repr=False)
 
     @classmethod
-    def create(cls, folder: str | os.PathLike[str], federation: str, *, days: int) -> Authority:
+    def create(
+        cls, folder: str | os.PathLike[str], federation: str, *, days: int, list_days: int = LIST_DAYS
+    ) -> Authority:
         """Make the authority of a new federation.
 
         Parameters
@@ -93,6 +99,8 @@ class Authority:
             The federation's name.
         days : int
             How long the authority is valid; no certificate outlasts it.
+        list_days : int, default=7
+            How long a list of revocations is good; members refuse orders once theirs has ended.
 
         """
         root = Path(folder)
@@ -120,7 +128,7 @@ class Authority:
             files.write_file(staging / AUTHORITY_KEY, files.key_bytes(key), files.OWNER_ONLY)
             files.write_file(staging / files.AUTHORITY, certificate.public_bytes(Encoding.PEM))
             files.write_file(staging / ISSUED, b"", files.OWNER_ONLY)
-            new._publish([], 1)
+            new._publish([], 1, _days(list_days))
             staging.rename(root)
         except OSError as error:
             raise IdentityError(f"{root} cannot be made: {error.strerror}") from None
@@ -258,6 +266,26 @@ class Authority:
                 self._revoke(fresh, None)
             return fresh
 
+    def renew_revocations(self, *, days: int | None = None) -> Revocations:
+        """Sign the list of revocations again: the same entries, good from now on.
+
+        Parameters
+        ----------
+        days : int, optional
+            How long this list and later ones are good; as long as the one before if omitted.
+
+        """
+        with self._locked():
+            previous = self.revocations()
+            validity = self._list_validity() if days is None else _days(days)
+            self._publish(list(x509.load_pem_x509_crl(previous.pem)), previous.number + 1, validity)
+            return self.revocations()
+
+    def _list_validity(self) -> timedelta:
+        """How long lists are good here: as long as the present one is."""
+        present = self.revocations()
+        return present.expires - x509.load_pem_x509_crl(present.pem).last_update_utc - SKEW
+
     def _certify(self, request: Request, starts: datetime, ends: datetime) -> x509.Certificate:
         subject = request.subject
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
@@ -318,14 +346,15 @@ class Authority:
             if reason is not None:
                 entry = entry.add_extension(x509.CRLReason(reason), critical=False)
             entries.append(entry.build())
-        self._publish(entries, previous.number + 1)
+        self._publish(entries, previous.number + 1, self._list_validity())
 
-    def _publish(self, entries: Sequence[x509.RevokedCertificate], number: int) -> None:
+    def _publish(self, entries: Sequence[x509.RevokedCertificate], number: int, validity: timedelta) -> None:
+        now = datetime.now(UTC)
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
-            .last_update(datetime.now(UTC) - SKEW)
-            .next_update(self.certificate.not_valid_after_utc)
+            .last_update(now - SKEW)
+            .next_update(now + validity)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(x509.CRLNumber(number), critical=False)
         )
@@ -343,6 +372,12 @@ class Authority:
             yield
         finally:
             os.close(folder)
+
+
+def _days(days: int) -> timedelta:
+    """How long a list is good that ends after some days."""
+    starts, ends = _validity(days)
+    return ends - starts - SKEW
 
 
 def _validity(days: int) -> tuple[datetime, datetime]:

@@ -156,6 +156,8 @@ class Revocations:
     ----------
     number : int
         Grows with every list; of two lists the higher one counts.
+    expires : datetime
+        Until when the authority says that it is the latest, UTC.
     serials : frozenset of int
         Serial numbers of the revoked certificates.
     pem : bytes
@@ -164,6 +166,7 @@ class Revocations:
     """
 
     number: int
+    expires: datetime
     serials: frozenset[int] = field(repr=False)
     pem: bytes = field(repr=False)
 
@@ -175,9 +178,12 @@ class Revocations:
         if not readable(what, lambda: crl.issuer == authority.subject and crl.is_signature_valid(key)):
             raise IdentityError(f"{what} is not signed by the federation's authority")
         number = readable(what, lambda: crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number)
+        expires = readable(what, lambda: crl.next_update_utc)
+        if expires is None:
+            raise IdentityError(f"{what} does not say until when it is good; ask the operator for a new one")
         serials = readable(what, lambda: frozenset(entry.serial_number for entry in crl))
         # encoded anew: what stands around the list in a bundle is not signed and does not go on
-        return cls(number, serials, crl.public_bytes(Encoding.PEM))
+        return cls(number, expires, serials, crl.public_bytes(Encoding.PEM))
 
 
 def subject_of(document: x509.Certificate | x509.CertificateSigningRequest, what: str) -> Subject:
@@ -260,6 +266,27 @@ def check_time(certificate: x509.Certificate, what: str) -> None:
     if now < certificate.not_valid_before_utc:
         raise IdentityError(
             f"{what} is valid only from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC; check the clock"
+        )
+
+
+def is_fresh(revocations: Revocations | None) -> bool:
+    """Whether there is a list of revocations, and it is good now."""
+    return revocations is not None and datetime.now(UTC) <= revocations.expires
+
+
+def check_fresh(revocations: Revocations | None) -> None:
+    """Raise unless there is a list of revocations that is good now: without, somebody revoked would be let in."""
+    if revocations is None:
+        raise IdentityError(
+            "there is no list of revoked certificates here, so nobody knows who was revoked; get revoked.pem from the "
+            "federation's operator and run: woodlot identity revocations FOLDER --import revoked.pem"
+        )
+    if not is_fresh(revocations):
+        raise IdentityError(
+            f"the list of revoked certificates here (number {revocations.number}) was good until "
+            f"{revocations.expires:%Y-%m-%d %H:%M} UTC, so nobody knows who was revoked since. The operator renews it: "
+            "woodlot identity revocations AUTHORITY --renew. It arrives through the coordinator, the setting "
+            "revocations, or: woodlot identity revocations FOLDER --import revoked.pem"
         )
 
 

@@ -21,6 +21,7 @@ from woodlot.service.settings import (
     Address,
     ClusterAddress,
     Duration,
+    ListSource,
     Section,
     Size,
     anchored,
@@ -165,6 +166,9 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         Where to dial.
     identity, state : Path
         Folders of key and certificate; of journal, alignments and parts of models.
+    revocations : ListSource or None
+        Where the party looks for newer lists of revocations itself: a file, which is read again and again, or an
+        address ``https://...``.
     n_jobs : int
         Threads, as in scikit-learn; -1: as many as there are cores.
     memory : Size or None
@@ -189,6 +193,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
     coordinator: Address
     identity: Path = Path("identity")
     state: Path = Path("state")
+    revocations: ListSource | None = None
     n_jobs: int = -1
     memory: Size | None = None
     cluster: ClusterAddress | None = None
@@ -217,7 +222,7 @@ class MemberConfig(_File, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    coordinator, identity, state, n_jobs, message_limit, log_format
+    coordinator, identity, state, revocations, n_jobs, message_limit, log_format
         As for `PartyConfig`.
     policy : Policy
         Who may do what: `train`, `predict` and `weak_keys` matter here.
@@ -229,6 +234,7 @@ class MemberConfig(_File, frozen=True, kw_only=True):
     coordinator: Address
     identity: Path = Path("identity")
     state: Path = Path("state")
+    revocations: ListSource | None = None
     n_jobs: int = -1
     message_limit: Size = CoordinatorConfig().message_limit
     log_format: Literal["text", "json"] = "text"

@@ -74,7 +74,7 @@ class Coordinator:
             )
         self.identity = identity
         file = config.revocation_file
-        self.trust = Trust(identity.authority, file if config.revocations is not None or file.exists() else None)
+        self.trust = Trust(identity.authority, file, may_be_missing=config.revocations is None)
         self.store = JobStore(config.state)
         with ExitStack() as stack:
             stack.callback(self.store.close)

@@ -9,8 +9,8 @@
       ca.pem             comes with it: the authority's own certificate
       revoked.pem        comes with it: the authority's list of revoked certificates, replaced when there is a newer one
 
-Nobody looks at the end date of the list of revocations: it is replaced when there is news, not by a calendar, so that
-a federation does not stop because its operator is on holiday. Its number tells an old list from a new one.
+A list of revocations is good for some days. Its number tells an old list from a new one, its end date whether there
+may be a newer one that somebody withholds: a member whose list has ended takes no orders.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from woodlot.exceptions import IdentityError
 from woodlot.runtime.peers import Credentials, Peer
 from woodlot.service import certificates as files
 from woodlot.service.certificates import Request, Revocations, Subject, fingerprint, public_key
+from woodlot.service.revocation_source import RevocationSource
 
 _log = logging.getLogger(__name__)
 
@@ -224,12 +225,26 @@ class Trust:
     revocations : Path or None
         The list of revoked certificates; read again when it changes. Must be there where it is named. Without it
         only lists given to `update` count, and only as long as this object lives.
+    may_be_missing : bool
+        Whether the file may not be there yet: it is written when a list is given to `update`.
+    source : RevocationSource, optional
+        Where newer lists are looked for, besides.
 
     """
 
-    def __init__(self, authority_pem: bytes, revocations: Path | None) -> None:
+    def __init__(
+        self,
+        authority_pem: bytes,
+        revocations: Path | None,
+        *,
+        may_be_missing: bool = False,
+        source: RevocationSource | None = None,
+    ) -> None:
         self._authority = files.parse_authority(authority_pem, "the authority's certificate")
         self._path = revocations
+        self._may_be_missing = may_be_missing
+        self._source = source
+        self._offered: bytes | None = None  # what the source had when it was last asked
         self._lock = threading.Lock()
         self._current: Revocations | None = None
         self._in_file: bytes | None = None
@@ -296,15 +311,24 @@ class Trust:
         """
         with self._lock:
             self._read_again()
-            offered = Revocations.parse(crl_pem, self._authority, "the list of revocations")
-            previous, current = self._current, self._current
-            if current is None or offered.number > current.number:
-                # in use even if the disk is full: what is revoked must not come in meanwhile
-                self._current = current = offered
-            if self._path is not None and self._in_file != current.pem:
-                files.write_file(self._path, current.pem)
-                self._in_file = current.pem
-            return current is not previous
+            return self._take(crl_pem, "the list of revocations")
+
+    def _take(self, crl_pem: bytes, what: str) -> bool:
+        offered = Revocations.parse(crl_pem, self._authority, what)
+        previous, current = self._current, self._current
+        if current is None or offered.number > current.number:
+            # in use even if the disk is full: what is revoked must not come in meanwhile
+            self._current = current = offered
+        if self._path is not None and self._in_file != current.pem:
+            files.write_file(self._path, current.pem)
+            self._in_file = current.pem
+        return current is not previous
+
+    def check_fresh(self) -> None:
+        """Raise unless there is a list of revocations that is good now."""
+        with self._lock:
+            self._read_again()
+            files.check_fresh(self._current)
 
     def revocation_list(self) -> bytes:
         """Return the list of revocations in use, PEM; empty where there is none."""
@@ -332,8 +356,21 @@ class Trust:
         return peer, public_key(certificate)
 
     def _read_again(self) -> None:
-        """Take the list in the file, unless it is damaged or older than the one in use."""
-        if self._path is None:
+        """Take the list in the file, and that of the source, unless damaged or older than the one in use."""
+        self._read_file()
+        if self._source is None:
+            return
+        data = self._source.read(is_fresh=files.is_fresh(self._current))
+        if data is None or data == self._offered:
+            return
+        self._offered = data
+        try:
+            self._take(data, f"the list of revocations at {self._source.where}")
+        except IdentityError as error:
+            _log.warning("a list of revocations is not taken: %s", error)
+
+    def _read_file(self) -> None:
+        if self._path is None or (self._may_be_missing and not self._path.exists()):
             return
         data = files.read_file(self._path, "put the list of revocations from the federation's operator there")
         if data == self._in_file:

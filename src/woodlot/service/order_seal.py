@@ -109,8 +109,11 @@ def check_order(
     """The order and the name of the user who has signed it.
 
     With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
+    Otherwise there must be a list of revocations that is good now.
     """
     user = trust.verify(certificate, PURPOSE, data, signature, role="user", again=again)
+    if not again:
+        trust.check_fresh()
     order = read_order(data)
     if order.federation != trust.federation:
         raise PolicyError(

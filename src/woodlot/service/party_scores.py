@@ -108,6 +108,7 @@ class ScoreWork:
         home = self._home
         try:
             home.trust.admit(self._certificate, role="user")
+            home.trust.check_fresh()
         except IdentityError as error:
             raise PolicyError(f"the order is not valid any more: {error}") from None
         home.policy.check_order(self._order.kind, self._user)

@@ -113,6 +113,28 @@ class ClusterAddress(str):
         return cls(value)
 
 
+class ListSource(str):
+    """Where a list of revocations is: a path, or an address ``"https://host/revoked.pem"``."""
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Read a path or an address, or raise ValueError."""
+        if not isinstance(value, str) or not value:
+            raise ValueError("expected a path, or an address such as 'https://authority.example/revoked.pem'")
+        if "://" in value and not value.startswith("https://"):
+            raise ValueError(f"{value!r} is neither a path nor an address that begins with https://")
+        return cls(value)
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it is an address."""
+        return self.startswith("https://")
+
+    def below(self, folder: Path) -> Self:
+        """The same, a relative path being relative to a folder."""
+        return self if self.is_web else type(self)(folder / Path(self).expanduser())
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings under one heading."""
 
@@ -139,6 +161,8 @@ def anchored(settings: S, folder: Path) -> S:
         value = getattr(settings, name)
         if isinstance(value, Path):
             changes[name] = folder / value
+        elif isinstance(value, ListSource):
+            changes[name] = value.below(folder)
         elif isinstance(value, msgspec.Struct):
             changes[name] = anchored(value, folder)
     return msgspec.structs.replace(settings, **changes)

@@ -8,6 +8,7 @@ that is refused later loses the connection that it has.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -95,7 +96,7 @@ class Hub:
         Takes a user and a request and returns the reply, or a future of it. Called in one of many threads; who waits
         for something returns a future, and waits in no thread.
     greet : callable, optional
-        Returns what each peer is sent first when it connects.
+        Returns what each peer is sent first when it connects, and again when it changes.
     on_second : callable, optional
         Called with a `Second` when another process connects as a party that is connected; in any thread.
     message_limit : int
@@ -265,7 +266,7 @@ class Hub:
             self._visits.add(visit)  # nothing is awaited since they were counted, or several would be the last
             try:
                 await context.send_initial_metadata(())
-                await _first_to_end(self._hear(visit, hear), self._watch(certificate, role), visit.ended)
+                await _first_to_end(self._hear(visit, hear), self._watch(visit, certificate, role), visit.ended)
             finally:
                 self._visits.discard(visit)
         except _EndError as end:
@@ -292,17 +293,27 @@ class Hub:
             raise _EndError(grpc.StatusCode.PERMISSION_DENIED, reason)
         return peer
 
-    async def _watch(self, certificate: bytes, role: str) -> None:
-        """End when the certificate is good no more."""
+    async def _watch(self, visit: _Visit, certificate: bytes, role: str) -> None:
+        """End when the certificate is good no more; pass on what is to be said when it changes."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self._check(certificate, role)
+            if visit.greeting is not None:
+                with contextlib.suppress(*BROKEN):  # whoever hears the visit notices
+                    await self._say(visit)
+
+    async def _say(self, visit: _Visit) -> None:
+        """Send the greeting, unless the other side has it."""
+        if self._greet is None:
+            return
+        greeting = await asyncio.get_running_loop().run_in_executor(self._guards, self._greet, visit.peer)
+        if greeting != visit.greeting:
+            await visit.writer.send(Label(Kind.greeting, NO_JOB, 0), greeting)
+            visit.greeting = greeting
 
     async def _hear(self, visit: _Visit, hear: Callable[[_Visit], Awaitable[None]]) -> None:
         try:
-            if self._greet is not None:
-                greeting = await asyncio.get_running_loop().run_in_executor(self._guards, self._greet, visit.peer)
-                await visit.writer.send(Label(Kind.greeting, NO_JOB, 0), greeting)
+            await self._say(visit)
             await hear(visit)
         except BROKEN:
             logger.debug("the connection of %s %r broke", visit.peer.role, visit.peer.name)
@@ -410,6 +421,7 @@ class _Visit:
         self.peer = peer
         self.context = context
         self.writer = writer
+        self.greeting: bytes | None = None  # what it was sent last
         self.ended: asyncio.Future[_EndError] = asyncio.get_running_loop().create_future()
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
