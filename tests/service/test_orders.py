@@ -67,7 +67,7 @@ def test_an_order_is_not_taken_in_another_federation_of_the_same_user(federation
     asked = Request.parse((federation.root / "alice" / "request.pem").read_bytes(), "request.pem")
     (root / "alice.pem").write_bytes(south.sign(asked, days=20))
     certificate = (root / "alice.pem").read_bytes()
-    there = Trust((root / "ca.pem").read_bytes(), None)
+    there = Trust((root / "ca.pem").read_bytes(), root / "revoked.pem")
     there.verify(certificate, PURPOSE, data, signature, role="user")  # the signature alone is good there, too
     with pytest.raises(PolicyError, match="the order is for another federation"):
         check_order(data, signature, certificate, there)
