@@ -25,6 +25,7 @@ from woodlot.protocols.linear.files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.model import PartyLinear
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
 from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.orders import JOB_ID
 from woodlot.service.policy import UNLIMITED, Limit, PredictionBudget
 
@@ -160,9 +161,16 @@ class PartyStore:
 
     # --- alignments ---
 
-    def keep_alignment(self, job: str, parties: Sequence[str], table: LoadedTable, rows: NDArray[np.int64]) -> None:
-        """Store which rows are the common ones."""
-        facts = AlignmentFacts(tuple(parties), table.name, table.digest)
+    def keep_alignment(
+        self,
+        job: str,
+        parties: Sequence[str],
+        table: LoadedTable,
+        rows: NDArray[np.int64],
+        plan: ForestPlan | None = None,
+    ) -> None:
+        """Store which rows are the common ones, and where a forest was grown on them, by which plan."""
+        facts = AlignmentFacts(tuple(parties), table.name, table.digest, plan)
         with _on_disk("the alignment"):
             folder = self.folder / "alignments" / job
             private_folder(folder)
@@ -179,6 +187,13 @@ class PartyStore:
         return rows
 
     # --- answers ---
+
+    def plan_of(self, job: str) -> ForestPlan:
+        """The plan that this party has grown a forest by: the one that it was ordered then."""
+        plan = read_alignment(self.folder, job)[0].plan
+        if plan is None:
+            raise DataError("it does not know by which plan this forest was grown; train it anew")
+        return plan
 
     def keep_answers(
         self,
@@ -206,11 +221,12 @@ class PartyStore:
 
 
 class AlignmentFacts(msgspec.Struct, frozen=True):
-    """Who took part in an alignment, and which table was aligned."""
+    """Who took part in an alignment, which table was aligned, and by which plan a forest was grown on these rows."""
 
     parties: tuple[str, ...]
     table: str
     digest: str
+    plan: ForestPlan | None = None
 
 
 def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.int64]]:

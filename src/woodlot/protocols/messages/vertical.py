@@ -85,6 +85,7 @@ class GrowthStart(Message, abstract=True):
     min_samples_leaf: int
     min_weight: int
     whole_tree: bool
+    max_leaf_nodes: int | None
     order_seed: int
     bootstrap_seed: int | None
     n_draws: int

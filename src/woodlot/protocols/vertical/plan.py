@@ -100,6 +100,15 @@ class ForestPlan:
             wanted = float(m) * n_features
         return max(1, min(n_features, int(wanted)))
 
+    def may_try(self, candidates: NDArray[np.unsignedinteger[Any]]) -> bool:
+        """Party: whether so many of its own features can be candidates at each of some nodes.
+
+        Shares of all features mean nothing to a party: it does not know how many the others have.
+        """
+        m = self.max_features
+        most = m if isinstance(m, int) and not isinstance(m, bool) else None
+        return most is None or int(candidates.max(initial=0)) <= max(1, most)
+
     def n_draws(self, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> int:
         """Rows drawn for each tree."""
         return n_draws(self.max_samples if self.bootstrap else None, n_rows, weights, factor)
@@ -174,6 +183,7 @@ class ForestPlan:
             "min_samples_leaf": rules.min_samples_leaf,
             "min_weight": rules.min_weight,
             "whole_tree": rules.whole_tree,
+            "max_leaf_nodes": self.max_leaf_nodes,
             "order_seed": derive_seed(self.seed, "order"),
             "bootstrap_seed": sampling.seed,
             "n_draws": sampling.n_draws,
@@ -222,6 +232,8 @@ def check_growth(start: GrowthStart, n_rows: int) -> None:
         raise RemoteProtocolError(f"{what} carries a number of draws or a depth out of range")
     if start.min_samples_split < 2 or start.min_samples_leaf < 1 or start.min_weight < 1:
         raise RemoteProtocolError(f"{what} carries rules under which a node could lose its rows")
+    if start.max_leaf_nodes is not None and start.max_leaf_nodes < 2:
+        raise RemoteProtocolError(f"{what} carries trees of fewer than two leaves")
 
 
 def rules_of(start: GrowthStart) -> GrowthRules:
