@@ -339,7 +339,7 @@ def test_a_descent_has_the_steps_that_were_ordered() -> None:
         task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
         max_iter=2, tol=1e-4, key_bits=1024,
     )  # fmt: skip
-    watch = OrderedDescent(plan)
+    watch = OrderedDescent(plan, PARTIES)
     start = linear.StartLinear(**start_of(plan))
     hidden = StartEncrypted(**start_of(plan), key_bits=1024, columns={"shop": 3})
     for right in (start, hidden):
@@ -349,6 +349,8 @@ def test_a_descent_has_the_steps_that_were_ordered() -> None:
                 watch.check(changed(right, **wrong))
     with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
         watch.check(changed(hidden, key_bits=512))
+    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):  # ciphertexts would be opened for nobody
+        watch.check(changed(hidden, columns={"shop": 3, "ghost": 30}))
     none = np.zeros((1, 1))
     steps: dict[Message, int] = {
         linear.Advance(scores=none, products=none): 2,

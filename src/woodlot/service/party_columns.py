@@ -24,6 +24,7 @@ from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import StartBlind
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
@@ -250,7 +251,7 @@ class ColumnsWork:
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 
-    def _plan(self) -> ForestPlan | None:
+    def _plan(self) -> ForestPlan | RevocablePlan | None:
         """By which plan the forest of this job is grown."""
         return self._order.plan if isinstance(self._order, TrainOrder) else None
 

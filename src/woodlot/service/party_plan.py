@@ -7,6 +7,7 @@ of every message that the party has then answered.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
@@ -221,10 +222,13 @@ class OrderedConstruction:
 
 
 class OrderedDescent:
-    """A linear model is fitted as was ordered, in at most as many steps."""
+    """A linear model is fitted as was ordered, in at most as many steps.
 
-    def __init__(self, plan: LinearPlan) -> None:
-        self._plan = plan
+    ``parties``: those of the order; residuals are opened for no others.
+    """
+
+    def __init__(self, plan: LinearPlan, parties: Collection[str]) -> None:
+        self._plan, self._parties = plan, parties
         self._asked: dict[type[Message], int] = {}
 
     def check(self, message: Message) -> None:
@@ -235,7 +239,7 @@ class OrderedDescent:
                 ordered = _same(message, linear.StartLinear(**start_of(plan)))
             case StartEncrypted():
                 start = StartEncrypted(**start_of(plan), key_bits=plan.key_bits, columns=message.columns)
-                ordered = _same(message, start)
+                ordered = _same(message, start) and set(message.columns) <= set(self._parties)
             case linear.Advance():
                 ordered = asked < plan.max_iter
             case linear.Descend() | DescendMasked() | AskSlopes():

@@ -45,7 +45,7 @@ class RevokeWork(ColumnsWork):
             raise RemoteProtocolError("the order is for another model, or for other rows")
         if order.alignment != order.model:
             raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
-        plan = self.home.store.plan_of(message.model)
+        plan = self.home.store.plan_of(message.model, ForestPlan)
         self._former = self.home.store.model(message.model, message.forest, by=self.job)
         self._former_plan = plan
         return msg.ModelReady()

@@ -36,7 +36,7 @@ from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
 from woodlot.trees.room import Room
 from woodlot.trees.rules import Sides
-from woodlot.trees.sampling import feature_key
+from woodlot.trees.sampling import Bootstrap, feature_key
 
 
 class State(StrEnum):
@@ -82,6 +82,8 @@ class VerticalParty:
         The labels and weights, at the label holder.
     forest : PartyForest, optional
         Its part of a forest grown before, to predict with.
+    sampling : Bootstrap, optional
+        How its rows were drawn, where they are to be scored out of bag.
     known : bool array, optional
         Which of the rows to predict the party has; None for all.
     key_by_party : bool
@@ -118,6 +120,7 @@ class VerticalParty:
         *,
         target: Target | None = None,
         forest: PartyForest | None = None,
+        sampling: Bootstrap | None = None,
         known: NDArray[np.bool_] | None = None,
         key_by_party: bool = True,
         secret: bytes = b"",
@@ -135,6 +138,7 @@ class VerticalParty:
         self.target = target
         self.forest = forest
         self.known = known
+        self._sampling = sampling
         self.shares_model = shares_model
         self._secret = secret
         self._sealer = sealer
@@ -370,7 +374,7 @@ class VerticalParty:
         if not grower.has_won_only(is_split):
             raise RemoteProtocolError("a split that this party has carried out is missing from the level")
         flags = unpack(message.flags, grower.rows_of_others(is_split), "sides of the others' splits")
-        sides = grower.sides(is_split, flags)
+        sides = grower.sides(is_split, message.flags)
         if not grower.rules.allow(sides):
             raise RemoteProtocolError(
                 f"{type(message).__name__} carries a split of another party that leaves {int(sides.rows.min())} rows "
@@ -484,9 +488,10 @@ class VerticalParty:
         if n_sizes == 0 or said is None or other is not None or len(said) != shape[0] * shape[1]:
             raise RemoteProtocolError("OutOfBagAnswers must carry one answer of the right kind per size and row")
         n_trees = self.grown_forest().structure.n_trees
-        if self._start is None or message.sizes.tolist() != list(curve_sizes(n_trees)):
-            raise RemoteProtocolError("OutOfBagAnswers is about other sizes than those of the forest that has grown")
-        since = first_sizes(sampling_of(self._start), n_trees, self.table.n_rows)
+        sampling = self._sampling if self._start is None else sampling_of(self._start)
+        if sampling is None or sampling.seed is None or message.sizes.tolist() != list(curve_sizes(n_trees)):
+            raise RemoteProtocolError("OutOfBagAnswers is about other trees, or other draws, than those of the forest")
+        since = first_sizes(sampling, n_trees, self.table.n_rows)
         if not np.array_equal(message.since, since):  # a row that alone counts at one size would have its label told
             raise RemoteProtocolError("OutOfBagAnswers counts a row other than by the trees that have not drawn it")
         answers = said.astype(np.float64).reshape(shape)

@@ -138,7 +138,7 @@ class RegrowingParty(VerticalParty):
         if (self._question[self._origin[stays]] < 0).any():
             raise RemoteProtocolError("ApplySplits names a former split that is not this party's")
         again = self._former_flags(grower, np.flatnonzero(stays))
-        if not grower.rules.allow(grower.sides(stays, again)):
+        if not grower.rules.allow(grower.sides(stays, pack(again))):
             raise RemoteProtocolError("ApplySplits names a former split that leaves too few rows on one side")
         sizes = grower.end - grower.start
         flags = np.empty(int(sizes[won].sum()), np.uint8)
