@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pytest
 
+from deviating import changed, run
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
-from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.messages import revocable as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.construct import construct, regrow
@@ -20,7 +18,6 @@ from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.target import Target
-from woodlot.runtime.codec import decode, encode
 
 N, NAMES = 120, ("bank", "club", "shop")
 PLAN = RevocablePlan(
@@ -31,7 +28,6 @@ PLAN = RevocablePlan(
     ),
     zeta=7,
 )  # fmt: skip
-Wrong = Callable[[Participant, Message], Iterator[Message]]
 
 
 def table(name: str) -> Table:
@@ -42,32 +38,6 @@ def table(name: str) -> Table:
 def target() -> Target:
     signal = sum(table(name).columns[0].values for name in NAMES)  # type: ignore[union-attr, misc]
     return Target.of_classes(np.where(signal + np.random.default_rng(9).normal(size=N) > 0, "yes", "no"))
-
-
-def nothing(party: Participant, message: Message) -> Iterator[Message]:
-    return iter(())
-
-
-def run(protocol: Iterator[Any], members: dict[str, Participant], wrong: Wrong = nothing) -> tuple[Any, list[str]]:
-    """Run a protocol; before each message the wrong ones are sent, which must be refused and change nothing."""
-    replies: dict[str, Message] | None = None
-    refusals: list[str] = []
-    while True:
-        try:
-            step = next(protocol) if replies is None else protocol.send(replies)  # type: ignore[attr-defined]
-        except StopIteration as end:
-            return end.value, refusals
-        replies = {}
-        for name, asked in step.requests.items():
-            for other in wrong(members[name], asked):
-                with pytest.raises(RemoteProtocolError) as caught:
-                    members[name].handle(decode(encode(other)))
-                refusals.append(str(caught.value))
-            replies[name] = members[name].handle(decode(encode(asked)))
-
-
-def changed(message: Message, **fields: Any) -> Message:
-    return type(message)(**{name: fields.get(name, getattr(message, name)) for name in message.__struct_fields__})
 
 
 def few_rows(party: Participant, message: Message) -> Iterator[Message]:

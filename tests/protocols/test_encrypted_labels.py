@@ -294,7 +294,9 @@ def test_the_recording_has_every_message() -> None:
 def test_labels_under_a_code_are_not_given() -> None:
     party = make_party("holder", "classes")
     party.handle(vertical.OpenTraining(max_bins=8))
-    share = vertical.ShareLabels(task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False)
+    share = vertical.ShareLabels(
+        task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False, bootstrap=True, max_samples=None
+    )
     with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
         party.handle(share)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deviating import changed, run
 from inventor import Inventor, labels_read
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
@@ -22,12 +23,11 @@ from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.vertical.plan import ForestPlan, gain_unit
 from woodlot.protocols.vertical.predict import predict_node_by_node
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, regrow
 from woodlot.protocols.vertical.regrowing import RegrowingParty
 from woodlot.protocols.vertical.target import Target
-from woodlot.runtime.codec import decode, encode
 
 N, LEAF = 300, 50
 PLAN = ForestPlan(
@@ -54,23 +54,13 @@ def parties(encrypted: bool = False, **options: Any) -> dict[str, VerticalParty]
     return {"holder": VerticalParty("holder", table(1), **options), "other": VerticalParty("other", table(2))}
 
 
-def run(protocol: Iterator[Any], members: dict[str, VerticalParty]) -> Any:
-    replies: dict[str, Message] | None = None
-    while True:
-        try:
-            step = next(protocol) if replies is None else protocol.send(replies)  # type: ignore[attr-defined]
-        except StopIteration as end:
-            return end.value
-        replies = {name: members[name].handle(decode(encode(asked))) for name, asked in step.requests.items()}
-
-
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_labels_are_not_read_by_invented_splits(encrypted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "Batch", Inventor)
     members = parties(encrypted)
     protocol = train.train(replace(PLAN, labels="encrypted" if encrypted else "shared"), tuple(members), "holder")
     try:
-        read = labels_read(run(protocol, members))
+        read = labels_read(run(protocol, members)[0])
     except RemoteProtocolError as error:
         refused = str(error)
     else:
@@ -81,30 +71,6 @@ def test_labels_are_not_read_by_invented_splits(encrypted: bool, monkeypatch: py
 
 
 # --- single messages that do not follow the plan ---
-
-
-def changed(message: Message, **fields: Any) -> Message:
-    return type(message)(**{name: fields.get(name, getattr(message, name)) for name in message.__struct_fields__})
-
-
-def refused_on_the_way(protocol: Iterator[Any], members: dict[str, VerticalParty], wrong: Any) -> tuple[Any, list[str]]:
-    """Run a protocol; before each message send the wrong ones, which must be refused and change nothing."""
-    replies: dict[str, Message] | None = None
-    refusals: list[str] = []
-    while True:
-        try:
-            step = next(protocol) if replies is None else protocol.send(replies)  # type: ignore[attr-defined]
-        except StopIteration as end:
-            return end.value, refusals
-        replies = {}
-        for name, asked in step.requests.items():
-            before = members[name].state
-            for other in wrong(members[name], asked):
-                with pytest.raises(RemoteProtocolError) as caught:
-                    members[name].handle(decode(encode(other)))
-                refusals.append(str(caught.value))
-                assert members[name].state == before
-            replies[name] = members[name].handle(decode(encode(asked)))
 
 
 def same_forest(one: Any, other: Any) -> bool:
@@ -128,9 +94,9 @@ def invented(party: VerticalParty, message: Message) -> Iterator[Message]:
 
 def test_no_side_is_smaller_than_the_plan_says_and_a_refusal_changes_nothing() -> None:
     plan = replace(PLAN, min_samples_leaf=20)
-    honest = run(train.train(plan, ("holder", "other"), "holder"), parties())
+    honest = run(train.train(plan, ("holder", "other"), "holder"), parties())[0]
     members = parties()
-    forest, refusals = refused_on_the_way(train.train(plan, tuple(members), "holder"), members, invented)
+    forest, refusals = run(train.train(plan, tuple(members), "holder"), members, invented)
     assert len(refusals) >= 8
     assert all("min_samples_leaf=20" in words for words in refusals)
     assert same_forest(forest, honest)
@@ -152,9 +118,9 @@ def test_no_side_is_lighter_than_the_plan_says() -> None:
                 yield changed(message, flags=pack(both))
 
     members = parties(target=target)
-    honest = run(train.train(plan, tuple(members), "holder"), members)
+    honest = run(train.train(plan, tuple(members), "holder"), members)[0]
     members = parties(target=target)
-    forest, refusals = refused_on_the_way(train.train(plan, tuple(members), "holder"), members, light)
+    forest, refusals = run(train.train(plan, tuple(members), "holder"), members, light)
     assert len(refusals) == 1
     assert "a weight of at least 1515" in refusals[0]
     assert same_forest(forest, honest)
@@ -175,9 +141,43 @@ def test_the_label_holder_takes_no_weights_but_its_own(encrypted: bool, weighted
                 yield changed(message, weights=None, n_draws=N, min_weight=1)
 
     members = parties(encrypted, target=Target.of_classes(labels(), own))
-    _, refusals = refused_on_the_way(train.train(plan, tuple(members), "holder"), members, other_weights)
+    _, refusals = run(train.train(plan, tuple(members), "holder"), members, other_weights)
     assert len(refusals) == 1 + weighted
     assert all("other weights" in words for words in refusals)
+
+
+def test_the_label_holder_knows_how_many_rows_its_weights_draw() -> None:
+    """A share of the rows' weights is a number that the others cannot tell."""
+    target = Target.of_classes(labels(), np.where(np.arange(N) % 2, 2.5, 1.0))
+
+    def other_draws(party: VerticalParty, message: Message) -> Iterator[Message]:
+        if isinstance(message, msg.StartForest) and party.name == "holder":
+            yield changed(message, n_draws=1)
+            yield changed(message, n_draws=message.n_draws + 1)
+
+    members = parties(target=target)
+    _, refusals = run(train.train(replace(PLAN, max_samples=0.5), tuple(members), "holder"), members, other_draws)
+    assert [("another number of rows" in words) for words in refusals] == [True, True]
+
+
+def test_a_node_whose_split_gains_too_little_is_not_split() -> None:
+    plan = replace(PLAN, min_samples_leaf=5, min_impurity_decrease=0.005)
+
+    def every_offer(party: VerticalParty, message: Message) -> Iterator[Message]:
+        grower = party._grower
+        due = isinstance(message, msg.GrowLevel | msg.FinishTrees) and party.state == "growing"
+        if due and grower is not None:
+            can = grower._cut >= 0
+            weak = can & (party._gains * gain_unit(party._start, N, 1.0) < 0.0049)  # type: ignore[arg-type, operator]
+            if weak.any():
+                yield msg.ApplySplits(won=pack(weak))
+
+    honest, _ = run(train.train(plan, ("holder", "other"), "holder"), parties())
+    members = parties()
+    forest, refusals = run(train.train(plan, tuple(members), "holder"), members, every_offer)
+    assert refusals
+    assert all("min_impurity_decrease=0.005" in words for words in refusals)
+    assert same_forest(forest, honest)
 
 
 @pytest.mark.parametrize("limit", [None, 4])
@@ -196,7 +196,7 @@ def test_trees_are_pruned_to_max_leaf_nodes_and_not_otherwise(limit: int | None)
 
     members = parties()
     protocol = train.train(plan, tuple(members), "holder")
-    forest, refusals = refused_on_the_way(protocol, members, other_prunings)
+    forest, refusals = run(protocol, members, other_prunings)
     assert len(refusals) == (4 if limit is None else 6)
     if limit is not None:
         assert max(np.diff(forest.structure.offset) + 1) // 2 <= limit
@@ -217,7 +217,7 @@ def test_a_row_is_asked_about_on_one_way_down_each_tree() -> None:
     """Else the classical method would tell the side of every row at every node, reached or not."""
     plan = replace(PLAN, min_samples_leaf=5)
     members = parties()
-    forest = run(train.train(plan, tuple(members), "holder"), members)
+    forest = run(train.train(plan, tuple(members), "holder"), members)[0]
     asked: list[msg.AskNodes] = []
 
     def elsewhere(party: VerticalParty, message: Message) -> Iterator[Message]:
@@ -233,7 +233,7 @@ def test_a_row_is_asked_about_on_one_way_down_each_tree() -> None:
         asked.append(message)
 
     protocol = predict_node_by_node(forest, tuple(members), N, "soft")
-    _, refusals = refused_on_the_way(protocol, members, elsewhere)
+    _, refusals = run(protocol, members, elsewhere)
     assert len(asked) >= 2
     assert len(refusals) == len(asked) ** 2
     assert all("cannot have reached, or again" in words for words in refusals)
@@ -247,7 +247,7 @@ def test_a_former_split_is_repeated_where_it_stood_and_nowhere_else() -> None:
     plan = replace(PLAN, min_samples_leaf=10, n_estimators=3)
     members = parties()
     members["third"] = VerticalParty("third", table(3))
-    forest = run(train.train(plan, tuple(members), "holder"), members)
+    forest = run(train.train(plan, tuple(members), "holder"), members)[0]
     target = members["holder"].target
 
     def staying() -> dict[str, VerticalParty]:
@@ -286,9 +286,9 @@ def test_a_former_split_is_repeated_where_it_stood_and_nowhere_else() -> None:
                 yield changed(message, is_split=pack(split & ~stays))  # what stays is not split
 
     with_leaver = regrow(plan, forest, "third", 1, "holder")
-    honest = run(with_leaver, staying()).forest
+    honest = run(with_leaver, staying())[0].forest
     again = staying()
-    found, refusals = refused_on_the_way(regrow(plan, forest, "third", 1, "holder"), again, elsewhere)
+    found, refusals = run(regrow(plan, forest, "third", 1, "holder"), again, elsewhere)
     assert sum("stood in another place" in words for words in refusals) >= 4
     assert same_forest(found.forest, honest)
 
@@ -303,7 +303,7 @@ def test_rows_count_out_of_bag_where_a_tree_has_not_drawn_them(task: str) -> Non
     target = Target.of_classes(labels()) if task == "classes" else Target.of_values(values)
     plan = replace(PLAN, task=task, min_samples_leaf=20, out_of_bag="soft")  # type: ignore[arg-type]
     members = parties(target=target)
-    forest = run(train.train(plan, tuple(members), "holder"), members)
+    forest = run(train.train(plan, tuple(members), "holder"), members)[0]
 
     def other_answers(party: VerticalParty, message: Message) -> Iterator[Message]:
         if isinstance(message, msg.OutOfBagAnswers):
@@ -318,5 +318,5 @@ def test_rows_count_out_of_bag_where_a_tree_has_not_drawn_them(task: str) -> Non
                 yield changed(message, targets=1000.0 * np.arange(n))
                 yield changed(message, targets=np.full(n, np.nan))
 
-    _, refusals = refused_on_the_way(score_out_of_bag(forest, "holder", "soft", 1), members, other_answers)
+    _, refusals = run(score_out_of_bag(forest, "holder", "soft", 1), members, other_answers)
     assert len(refusals) == (3 if task == "classes" else 4)

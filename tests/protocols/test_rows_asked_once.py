@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deviating import Wrong, changed, run
 from woodlot.data.tables import read_table
-from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan, collaborative_forest
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
@@ -22,7 +22,6 @@ from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages import lossless
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
-from woodlot.runtime.codec import decode, encode
 from woodlot.trees.extra import SPLITS
 
 NAMES = ("anna", "bern", "chur")
@@ -30,7 +29,6 @@ GROWTH: dict[str, Any] = {
     "task": "classes", "n_estimators": 3, "criterion": "gini", "max_depth": 3, "min_samples_split": 2,
     "min_samples_leaf": 2, "max_features": None, "bootstrap": True, "max_samples": None, "max_bins": 4, "seed": 7,
 }  # fmt: skip
-Wrong = Callable[[HorizontalClient, Message], Iterator[Message]]
 
 
 def clients(plan: HorizontalPlan) -> dict[str, HorizontalClient]:
@@ -52,28 +50,6 @@ def clients(plan: HorizontalPlan) -> dict[str, HorizontalClient]:
     return made
 
 
-def run(protocol: Iterator[Any], plan: HorizontalPlan, wrong: Wrong) -> tuple[Any, list[str]]:
-    """Run a protocol; before each message the wrong ones are sent, which must be refused and change nothing."""
-    members, refusals = clients(plan), []
-    replies: dict[str, Message] | None = None
-    while True:
-        try:
-            step = next(protocol) if replies is None else protocol.send(replies)  # type: ignore[attr-defined]
-        except StopIteration as end:
-            return end.value, refusals
-        replies = {}
-        for name, asked in step.requests.items():
-            for other in wrong(members[name], asked):
-                with pytest.raises(RemoteProtocolError) as caught:
-                    members[name].handle(decode(encode(other)))
-                refusals.append(str(caught.value))
-            replies[name] = members[name].handle(decode(encode(asked)))
-
-
-def changed(message: Message, **fields: Any) -> Message:
-    return type(message)(**{name: fields.get(name, getattr(message, name)) for name in message.__struct_fields__})
-
-
 def next_round(message: Any, **fields: Any) -> Message:
     """The same question in a sum of its own."""
     order = message.order
@@ -81,13 +57,9 @@ def next_round(message: Any, **fields: Any) -> Message:
     return changed(message, order=later, **fields)
 
 
-def nothing(client: HorizontalClient, message: Message) -> Iterator[Message]:
-    return iter(())
-
-
 def check(plan: HorizontalPlan, protocol: Callable[[Any, Any], Any], wrong: Wrong, words: dict[str, int]) -> None:
-    honest, _ = run(protocol(plan, NAMES), plan, nothing)
-    found, refusals = run(protocol(plan, NAMES), plan, wrong)
+    honest, _ = run(protocol(plan, NAMES), clients(plan))
+    found, refusals = run(protocol(plan, NAMES), clients(plan), wrong)
     for some, least in words.items():
         assert sum(some in refusal for refusal in refusals) >= least, (some, refusals)
     assert np.array_equal(found[0].leaves.value, honest[0].leaves.value)

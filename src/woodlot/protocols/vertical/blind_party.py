@@ -99,7 +99,7 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError(f"EncryptLabels speaks of trees that draw {draws} rows")
         tree_weight = Bootstrap(0 if message.bootstrap else None, draws, weights).tree_weight(self.table.n_rows)
         coded, unit = self._coded(target, weights, message.seed)
-        self._shared_weights = weights
+        self._shared_weights, self._shared_draws = weights, draws
         stream = SecretStream.derived(self._job_secret, "labels", self._history, tree_weight, coded.tobytes())
         key = paillier.PrivateKey.generate(message.key_bits, stream) if message.others else None
         if target.classes:

@@ -27,7 +27,7 @@ from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode, target_key
 from woodlot.protocols.vertical.model import PartyForest, join_forests
 from woodlot.protocols.vertical.out_of_bag import curve_sizes, first_sizes
-from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
+from woodlot.protocols.vertical.plan import EPSILON, check_start, gain_unit, n_draws, rules_of, sampling_of
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.protocols.vertical.target import Target
@@ -154,6 +154,8 @@ class VerticalParty:
         self._codes: EncodedTable | None = None
         self._label_code: ClassCode | TargetCode | None = None
         self._shared_weights: NDArray[np.int64] | None = None  # at the label holder, with the labels
+        self._shared_draws = 0
+        self._gains: NDArray[np.float64] | None = None
         self._start: msg.GrowthStart | None = None
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
         self._grower: Grower | None = None
@@ -217,6 +219,9 @@ class VerticalParty:
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
         coded, unit = self._coded(target, weights, message.seed)
         self._shared_weights = weights
+        self._shared_draws = n_draws(
+            message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor
+        )
         return msg.EncodedLabels(
             labels=coded if target.classes else None,
             targets=None if target.classes else coded,
@@ -274,13 +279,14 @@ class VerticalParty:
 
     def _check_own_weights(self, message: msg.GrowthStart) -> None:
         """Label holder: with weights 1, 2, 4, 8 and so on, a leaf's total would be a list of rows."""
-        own, told = self._shared_weights, message.weights
-        if self.target is None or (own is None and told is None):
+        own, told, what = self._shared_weights, message.weights, type(message).__name__
+        if self.target is None:
             return
-        if own is None or told is None or not np.array_equal(own, told):
-            raise RemoteProtocolError(
-                f"{type(message).__name__} carries other weights of the rows than those that this party has shared"
-            )
+        same = told is None if own is None else told is not None and np.array_equal(own, told)
+        if not same:
+            raise RemoteProtocolError(f"{what} carries other weights of the rows than those that this party has shared")
+        if message.n_draws != self._shared_draws:
+            raise RemoteProtocolError(f"{what} draws another number of rows than max_samples is of these weights")
 
     # --- growing ---
 
@@ -327,6 +333,9 @@ class VerticalParty:
         """The best splits of this party at the nodes that are open now."""
         offers = grower.find(self._own_candidates(candidates, grower.is_open), self._searched)
         score, feature = offers.score, smallest_unsigned(offers.feature + 1)
+        # of targets only the label holder knows the unit of gains
+        rule = self._start is not None and self._start.n_classes > 0 and self._start.min_impurity_decrease > 0
+        self._gains = score - offers.whole if rule else None
         if len(self.feature_keys) == 0:
             score, feature = score[:0], feature[:0]
         if self.target is None:
@@ -344,11 +353,24 @@ class VerticalParty:
         won = unpack(message.won, len(grower.start), "ApplySplits").astype(bool)
         if not grower.can_apply(won):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
+        self._check_gains(won)
         flags = grower.apply(won)
         if self._room is not None and self._codes is not None:  # each threshold has brought a page of values with it
             self._room.spool.let_go(self._codes.lowest, self._codes.highest)
         self.state = State.applied
         return msg.Partition(flags=pack(flags))
+
+    def _check_gains(self, won: NDArray[np.bool_]) -> None:
+        """Refuse to split where this party's best split gains too little: the node is a leaf."""
+        start, gains = self._start, self._gains
+        if start is None or gains is None:
+            return
+        decrease = gains[won] * gain_unit(start, self.table.n_rows, 1.0)
+        if (decrease + EPSILON < start.min_impurity_decrease).any():
+            raise RemoteProtocolError(
+                f"ApplySplits names a node whose split gains less than min_impurity_decrease="
+                f"{start.min_impurity_decrease}"
+            )
 
     def _growing(self) -> Grower:
         if self._grower is None:

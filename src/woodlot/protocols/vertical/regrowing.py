@@ -137,6 +137,7 @@ class RegrowingParty(VerticalParty):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
         if (self._question[self._origin[stays]] < 0).any():
             raise RemoteProtocolError("ApplySplits names a former split that is not this party's")
+        self._check_gains(won & ~stays)
         again = self._former_flags(grower, np.flatnonzero(stays))
         if not grower.rules.allow(grower.sides(stays, pack(again))):
             raise RemoteProtocolError("ApplySplits names a former split that leaves too few rows on one side")
