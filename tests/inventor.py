@@ -16,6 +16,7 @@ from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.vertical import train
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.vertical.plan import ForestPlan
 
 
 class Inventor(train.Batch):
@@ -37,13 +38,13 @@ class Inventor(train.Batch):
         return dict.fromkeys(self.parties, pack(flags)), np.ones(len(sizes), np.int64)
 
 
-def labels_read(forest: CoordinatorForest) -> dict[int, Any]:
+def labels_read(forest: CoordinatorForest, plan: ForestPlan) -> dict[int, Any]:
     """What the coordinator has read: the label of each row that is alone in a leaf."""
-    assert forest.sampling is not None
+    sampling = plan.sampling(forest.n_rows, None, 1.0)
     read: dict[int, Any] = {}
     structure, leaves = forest.structure, forest.leaves
     for tree in range(structure.n_trees):
-        drawn = np.flatnonzero(forest.sampling.counts(tree, forest.n_rows))
+        drawn = np.flatnonzero(sampling.counts(tree, forest.n_rows))
         nodes = slice(structure.offset[tree], structure.offset[tree + 1])
         of_tree = structure.leaf[nodes][structure.right[nodes] < 0]
         for row, leaf in zip(drawn[: len(of_tree) - 1].tolist(), of_tree.tolist(), strict=False):

@@ -60,7 +60,7 @@ def test_labels_are_not_read_by_invented_splits(encrypted: bool, monkeypatch: py
     members = parties(encrypted)
     protocol = train.train(replace(PLAN, labels="encrypted" if encrypted else "shared"), tuple(members), "holder")
     try:
-        read = labels_read(run(protocol, members)[0])
+        read = labels_read(run(protocol, members)[0], PLAN)
     except RemoteProtocolError as error:
         refused = str(error)
     else:

@@ -46,7 +46,7 @@ def test_a_party_refuses_splits_that_a_coordinator_invents(running: Processes) -
             refused = str(error)
         else:
             with closing(JobStore(running.world.root / COORDINATOR / "state")) as store:
-                read = labels_read(store.forest(order.job).coordinator)
+                read = labels_read(store.forest(order.job).coordinator, ALONE)
             pytest.fail(f"{len(read)} labels were read below min_samples_leaf={LEAF}")
     assert "leaves 1 rows on one side" in refused
     for party in running.world.settings:
