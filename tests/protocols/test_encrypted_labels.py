@@ -174,10 +174,11 @@ def tables() -> dict[str, Any]:
     return plain.tables() | {"other": plain.tables()["other"].select(["c", "e"])}
 
 
-def make_party(name: str, task: str) -> BlindParty:
+def make_party(name: str, task: str, **options: Any) -> BlindParty:
     target = plain.target(task) if name == "holder" else None
     voucher = LabelVoucher(name, "holder", "job", signer=OPERATOR.admit(name))
-    return BlindParty(name, tables()[name], target=target, job_secret=bytes(32), shares_model=True, voucher=voucher)
+    options = {"job_secret": bytes(32), "shares_model": True, "voucher": voucher, **options}
+    return BlindParty(name, tables()[name], target=target, **options)
 
 
 def plan(task: str) -> Any:
@@ -293,7 +294,9 @@ def test_the_recording_has_every_message() -> None:
 def test_labels_under_a_code_are_not_given() -> None:
     party = make_party("holder", "classes")
     party.handle(vertical.OpenTraining(max_bins=8))
-    share = vertical.ShareLabels(task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False)
+    share = vertical.ShareLabels(
+        task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False, bootstrap=True, max_samples=None
+    )
     with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
         party.handle(share)
 
@@ -443,6 +446,53 @@ def test_what_a_party_puts_into_its_envelope_is_checked(monkeypatch: pytest.Monk
         lie(field, change)
     lie("widths", lambda raw: np.zeros(len(raw) // 2, "<u2").tobytes())
     lie("n_cuts", lambda raw: raw + b"\0")
+
+
+def test_sums_of_sides_that_are_too_small_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the public key can add up any few labels itself, and would have them scored."""
+    honest = blind_sums.Sums
+    monkeypatch.setattr(
+        blind_sums,
+        "Sums",
+        lambda **told: honest(**told | {"weight": np.full(len(told["weight"]) // 4, 4, "<u4").tobytes()}),
+    )
+    parties = {n: make_party(n, "classes") for n in tables()}
+    small = plain.plan("classes", labels="encrypted", max_bins=8, key_bits=BITS, min_samples_leaf=5)
+    with pytest.raises(RemoteProtocolError, match="leaves less than 5 on one side"):
+        plain.play(train(small, tuple(parties), "holder"), parties, plain.Play())
+
+
+def test_sums_are_scored_of_the_parties_that_were_ordered() -> None:
+    party = make_party("holder", "classes", others={"other"})
+    record = recorded("classes")
+    for message, reply in zip(record.asked["holder"], record.answered["holder"], strict=True):
+        if isinstance(message, msg.ScoreSums):
+            ghost = {"ghost": message.envelopes["other"]}
+            for envelopes in (ghost, message.envelopes | ghost):
+                with pytest.raises(RemoteProtocolError, match="no other party of this training"):
+                    party.handle(plain.with_fields(message, envelopes=envelopes))
+        assert encode(party.handle(message)) == reply
+
+
+def refused_under(rules: dict[str, int]) -> str:
+    """Why a party refuses a level of a training that grows by other rules."""
+    party = make_party("other", "classes")
+    for message in recorded("classes").asked["other"]:
+        if isinstance(message, msg.StartBlind):
+            party.handle(plain.with_fields(message, **rules))
+            continue
+        try:
+            party.handle(message)
+        except RemoteProtocolError as error:
+            return f"{type(message).__name__}: {error}"
+    return ""
+
+
+def test_nodes_that_must_be_leaves_are_not_opened() -> None:
+    """At a node of a few rows every sum of a split is a few labels."""
+    assert "PlantBlind: PlantBlind opens a node that" in refused_under({"min_samples_split": N})
+    assert "GrowBlind opens a node that" in refused_under({"min_samples_split": N // 2})
+    assert "GrowBlind opens a node that" in refused_under({"max_depth": 1})
 
 
 # --- who sees what ---

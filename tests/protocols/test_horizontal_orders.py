@@ -16,7 +16,7 @@ from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, Stat
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import METHODS, HorizontalPlan, client_of
-from woodlot.protocols.horizontal.whole import fields_of
+from woodlot.protocols.horizontal.whole import fields_of, trees_of
 from woodlot.protocols.messages import extra_trees, secure_sum
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages.base import registered
@@ -135,12 +135,15 @@ def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others()
         c.name: c.handle(secure_sum.OpenSums(clients=names, mode="secure")) for c in (made, other)
     }
     made.handle(secure_sum.StartSums(introductions={name: reply.introduction for name, reply in opened.items()}))
+    whole = made.handle(msg.GrowOn(settings=plan.settings(2), **fields_of(WholeTrees.single_leaves(4), 0)))
+    grown = trees_of(whole, (None, None), "anna")  # type: ignore[arg-type]
     for number, first in enumerate((0, -2, 2, 4, -4, 0)):
-        order = secure_sum.SumOrder(round=number, clients=names, length=4, bound=100)
+        some = grown.take(max(0, min(first, 2)), max(0, min(first, 2)) + 2)
+        order = secure_sum.SumOrder(round=number, clients=names, length=2 * some.structure.n_leaves, bound=100)
         answered = True
         try:
             ask = msg.FillLeaves(
-                **fields_of(WholeTrees.single_leaves(2), first),
+                **fields_of(some, first),
                 order=order,
                 average="rows",
                 min_rows=1,

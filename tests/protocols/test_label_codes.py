@@ -22,7 +22,11 @@ def shared(target: Target, seed: int = 7, **options: Any) -> EncodedLabels:
     party = VerticalParty("holder", Table((), (), N), target=target, **options)
     party.handle(OpenTraining(max_bins=None))
     task = "classes" if target.classes else "targets"
-    reply = party.handle(ShareLabels(task=task, seed=seed, balanced=False, class_weight=(), reveal_unit=False))
+    reply = party.handle(
+        ShareLabels(
+            task=task, seed=seed, balanced=False, class_weight=(), reveal_unit=False, bootstrap=True, max_samples=None
+        )
+    )
     assert isinstance(reply, EncodedLabels)
     return reply
 

@@ -169,6 +169,25 @@ def test_a_party_that_answers_with_something_else_is_named(kind: type[Message], 
         on()
 
 
+def test_a_party_takes_the_residuals_of_one_loss_only() -> None:
+    """What can be told without labels: residuals of all rows add up to 1, and the loss stays the same."""
+    parties = parties_of()
+    tried = 0
+    for name, message, reply in play(parties_of()):
+        if isinstance(message, msg.Descend) and name == "shop":
+            one = np.zeros_like(message.residuals)
+            one[3] = 1.5
+            wrong = [{"residuals": one}, {"residuals": message.residuals * 1e3}]
+            if tried:
+                wrong += [{"penalty": message.penalty * 2}, {"curvature": message.curvature / 2}]
+            for fields in wrong:
+                with pytest.raises(RemoteProtocolError, match=r"no loss has|in the middle of a descent"):
+                    parties[name].handle(msgspec.structs.replace(message, **fields))
+            tried += 1
+        assert encode(parties[name].handle(message)) == reply
+    assert tried > 1
+
+
 def test_shares_of_the_wrong_shape_do_not_predict() -> None:
     parties = parties_of()
     said = play(parties)

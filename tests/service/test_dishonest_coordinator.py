@@ -209,12 +209,19 @@ def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
     said = {type(m): m for m in map(decode, (*trained.asked["bank"], *recorded.plays["predict"].asked["bank"]))}
-    shared = [job.handle(said[kind]) for kind in (msg.UseModel, vertical.OpenTraining, vertical.ShareLabels)][-1]
-    job.handle(changed(said[vertical.StartForest], labels=shared.labels))  # type: ignore[attr-defined]
+    n = trained.outcome.aligned.n_rows
+    job.handle(said[msg.UseModel])
+    job.handle(said[vertical.OpenTraining])
+    for other in other_questions(said[vertical.OpenTraining], n) + other_questions(said[vertical.ShareLabels], n):
+        refuses(job, other)
+    shared = job.handle(said[vertical.ShareLabels])
+    start = changed(said[vertical.StartForest], labels=shared.labels)  # type: ignore[attr-defined]
+    for other in other_questions(start, n):  # the plan of the training, whose trees are grown anew
+        refuses(job, other)
+    job.handle(start)
     plain = said[vertical.AskDecisions]
     for other in (changed(plain, wire="ranks"), changed(plain, shuffled=0)):
         refuses(job, other)
-    n = trained.outcome.aligned.n_rows
     for other in other_questions(said[vertical.OutOfBagAnswers], n):
         refuses(job, other)
     assert isinstance(job.handle(plain), vertical.Decisions)
@@ -332,7 +339,7 @@ def test_a_descent_has_the_steps_that_were_ordered() -> None:
         task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
         max_iter=2, tol=1e-4, key_bits=1024,
     )  # fmt: skip
-    watch = OrderedDescent(plan)
+    watch = OrderedDescent(plan, PARTIES)
     start = linear.StartLinear(**start_of(plan))
     hidden = StartEncrypted(**start_of(plan), key_bits=1024, columns={"shop": 3})
     for right in (start, hidden):
@@ -342,6 +349,8 @@ def test_a_descent_has_the_steps_that_were_ordered() -> None:
                 watch.check(changed(right, **wrong))
     with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
         watch.check(changed(hidden, key_bits=512))
+    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):  # ciphertexts would be opened for nobody
+        watch.check(changed(hidden, columns={"shop": 3, "ghost": 30}))
     none = np.zeros((1, 1))
     steps: dict[Message, int] = {
         linear.Advance(scores=none, products=none): 2,

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hospitals import LABEL, TABLE
 from party_bench import ROWS, Bench, clinics, play, rows_order
-from small_jobs import PLAN
+from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.horizontal.local import LocalPlan
@@ -22,6 +22,7 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import revocable
 from woodlot.protocols.messages.revocable_keys import Ticket
 from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.runtime.codec import decode
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
@@ -29,7 +30,7 @@ from woodlot.service.orders import (
     PredictEncryptedOrder,
     PredictRowsOrder,
     RevokeRevocableOrder,
-    TrainOrder,
+    TrainRevocableOrder,
 )
 from woodlot.service.party_keys import _OrderGate
 
@@ -109,8 +110,10 @@ def test_an_encrypted_request_is_paid_for_when_it_is_answered(bench: Bench) -> N
 
 
 def test_a_construction_that_was_asked_for_too_soon_is_opened_when_it_is_due(bench: Bench) -> None:
-    trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
-    bench.change_policy("bank", protocols=("revoke-revocable",), labels="coordinator")
+    for party in PARTIES:
+        bench.change_policy(party, protocols=("train-revocable", "revoke-revocable"), labels="coordinator")
+    plan = RevocablePlan(PLAN, rho=0, zeta=3)
+    trained = play(bench, TrainRevocableOrder(**bench.fields(), holder="bank", plan=plan, settings="{}"))
     fields = alone(bench, table="customers", label="late") | {"model": trained.job, "alignment": trained.job}
     order = RevokeRevocableOrder(**fields, leaver="shop", task="classes", holder="bank")
     job = bench.job("bank", order.job)
@@ -118,6 +121,7 @@ def test_a_construction_that_was_asked_for_too_soon_is_opened_when_it_is_due(ben
     opening = revocable.OpenConstruction(rho=0, zeta=3, regrows=True)
     with pytest.raises(RemoteProtocolError, match="no part of a former forest"):
         job.handle(opening)
+    n_rows = bench.coordinator.forest(trained.job).coordinator.n_rows
     (kept,) = [m for m in map(decode, trained.asked["bank"]) if isinstance(m, msg.KeepModel)]
-    job.handle(msg.UseModel(model=trained.job, forest=kept.forest, n_rows=trained.outcome.aligned.n_rows))
+    job.handle(msg.UseModel(model=trained.job, forest=kept.forest, n_rows=n_rows))
     assert isinstance(job.handle(opening), revocable.ParticipantSummary)

@@ -255,6 +255,7 @@ class Federation:
             common = secrets.token_bytes(KEY_BYTES)
             for name, own in told.items():
                 own["voucher"] = LabelVoucher(name, holder, "local", shared_secret=common)
+                own["others"] = frozenset(told) - {name}
         handlers = {name: kind(name, **own) for name, own in told.items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
             forest: CoordinatorForest = run(

@@ -166,7 +166,9 @@ def grow_revocable(
     ledger = Ledger()
     numbers, categories = as_numbers(federation, None)
     tables = _tables(numbers, labels)
-    handlers = {name: Participant(name, t, key_by_party=federation.key_by_party) for name, t in tables.items()}
+    handlers = {
+        name: Participant(name, t, plan=plan, key_by_party=federation.key_by_party) for name, t in tables.items()
+    }
     target = _target(labels)
     with InProcessDriver(handlers, ledger=ledger) as driver:
         made: Constructed = run(
@@ -224,7 +226,9 @@ def revoke_revocable(
     if absent:
         raise DataError(f"{absent} are not here; regrowing needs the tables of all participants that stay")
     handlers = {
-        name: Participant(name, t, former=forest.parts.get(name), key_by_party=federation.key_by_party)
+        name: Participant(
+            name, t, former=forest.parts.get(name), plan=forest.revocable, key_by_party=federation.key_by_party
+        )
         for name, t in tables.items()
     }
     rebuilding = forest.rebuilding
@@ -281,6 +285,7 @@ def _gather(
                 name,
                 tables[name],
                 forest=parts.get(name, nothing),
+                sampling=made.forest.sampling,
                 target=labels.target if name == holder else None,
                 key_by_party=federation.key_by_party,
             )

@@ -24,12 +24,14 @@ from woodlot.protocols.messages import align, vertical
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import StartBlind
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.block import ColumnBlock
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
@@ -167,6 +169,7 @@ class ColumnsWork:
                     job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
                     sealed_only=self.home.policy.sealed_predictions,
+                    min_leaf=self.home.policy.min_samples_leaf,
                     n_jobs=self.home.n_jobs,
                     room=self.home.room,
                     spread=self._spread(rows, table.names),
@@ -179,7 +182,8 @@ class ColumnsWork:
         if order.plan.labels != "encrypted":
             return VerticalParty
         voucher = LabelVoucher(self.home.identity.name, order.holder, self.job, signer=self.home.signer(self.job))
-        return partial(BlindParty, voucher=voucher)
+        others = frozenset(order.row_parties) - {self.home.identity.name}
+        return partial(BlindParty, voucher=voucher, others=others)
 
     def _table(self, rows: NDArray[np.int64], columns: Sequence[str]) -> Table:
         """The job's rows of some columns; a row that the party does not have (-1) is missing everywhere."""
@@ -240,10 +244,16 @@ class ColumnsWork:
             raise RemoteProtocolError("KeepModel is not due before the forest has grown")
         part = forget_values(forest.grown_forest())
         digest = self.home.store.keep_model(self.job, message.forest, part)
-        # a party may leave later: the forest is then regrown on the same rows
-        self.home.store.keep_alignment(self.job, self._order.row_parties, self._taken.loaded, self._common_rows())
+        # a party may leave later: the forest is then regrown on the same rows, by the same plan
+        self.home.store.keep_alignment(
+            self.job, self._order.row_parties, self._taken.loaded, self._common_rows(), self._plan()
+        )
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
+
+    def _plan(self) -> ForestPlan | RevocablePlan | None:
+        """By which plan the forest of this job is grown."""
+        return self._order.plan if isinstance(self._order, TrainOrder) else None
 
     # --- predicting ---
 

@@ -25,7 +25,7 @@ class LinearWork(ColumnsWork):
         super().__init__(taken)
         self._linear: LinearParty | None = None
         order = taken.order
-        self._descent = OrderedDescent(order.plan) if isinstance(order, TrainLinearOrder) else None
+        self._descent = OrderedDescent(order.plan, order.row_parties) if isinstance(order, TrainLinearOrder) else None
         if isinstance(order, TrainLinearOrder) and order.holder == self.home.identity.name:
             self.home.policy.check_residuals(order.plan.residuals)
 

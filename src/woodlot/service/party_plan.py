@@ -7,6 +7,7 @@ of every message that the party has then answered.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.messages import linear, revocable, vertical
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.blind import EncryptLabels, PlantBlind
+from woodlot.protocols.messages.blind import EncryptLabels, GrowBlind, PlantBlind
 from woodlot.protocols.messages.linear_encrypted import AskSlopes, DescendMasked, StartEncrypted
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
@@ -94,7 +95,10 @@ class OrderedTraining:
             case vertical.GrowthStart():
                 return plan.is_started_by(message, self._n_rows)
             case vertical.PlantTrees() | PlantBlind():
-                return message.first_tree == self._planted and message.n_trees <= left
+                due = message.first_tree == self._planted and message.n_trees <= left
+                return due and plan.may_try(message.candidates)
+            case vertical.GrowLevel() | GrowBlind():
+                return plan.may_try(message.candidates)
             case vertical.OutOfBagAnswers():
                 return plan.out_of_bag is not None and left == 0 and _is_curve(message, plan.n_estimators)
             case vertical.AskDecisions():  # only to score out of bag
@@ -110,10 +114,10 @@ class OrderedTraining:
 
 
 class OrderedRegrowing:
-    """A revocation grows each tree anew at most once, and scores the forest out of bag at most once."""
+    """A revocation grows each tree anew at most once, by the plan of its training, and scores as the training did."""
 
-    def __init__(self, n_trees: int) -> None:
-        self._n_trees = n_trees
+    def __init__(self, plan: ForestPlan, n_rows: int, n_trees: int) -> None:
+        self._plan, self._n_rows, self._n_trees = plan, n_rows, n_trees
         self._planted: set[int] = set()
         self._judged = Once()
 
@@ -127,13 +131,20 @@ class OrderedRegrowing:
     def _is_ordered(self, message: Message) -> bool:
         match message:
             case vertical.OpenTraining():
-                return not self._planted
+                return message.max_bins == self._plan.max_bins and not self._planted
+            case vertical.ShareLabels():
+                return _same(message, self._plan.share_message())
+            case vertical.GrowthStart():
+                return self._plan.is_started_by(message, self._n_rows)
             case vertical.ReplantTrees():
-                return self._planted.isdisjoint(message.trees.tolist())
+                new = self._planted.isdisjoint(message.trees.tolist())
+                return new and self._plan.may_try(message.candidates)
+            case vertical.RegrowLevel():
+                return self._plan.may_try(message.candidates)
             case vertical.OutOfBagAnswers():
-                return _is_curve(message, self._n_trees)
+                return self._plan.out_of_bag is not None and _is_curve(message, self._n_trees)
             case vertical.AskDecisions():
-                return _is_plain(message)
+                return self._plan.out_of_bag is not None and _is_plain(message)
         return not isinstance(message, ASKED["classical"] + ASKED["sealed"])
 
     def note(self, message: Message) -> None:
@@ -211,10 +222,13 @@ class OrderedConstruction:
 
 
 class OrderedDescent:
-    """A linear model is fitted as was ordered, in at most as many steps."""
+    """A linear model is fitted as was ordered, in at most as many steps.
 
-    def __init__(self, plan: LinearPlan) -> None:
-        self._plan = plan
+    ``parties``: those of the order; residuals are opened for no others.
+    """
+
+    def __init__(self, plan: LinearPlan, parties: Collection[str]) -> None:
+        self._plan, self._parties = plan, parties
         self._asked: dict[type[Message], int] = {}
 
     def check(self, message: Message) -> None:
@@ -225,7 +239,7 @@ class OrderedDescent:
                 ordered = _same(message, linear.StartLinear(**start_of(plan)))
             case StartEncrypted():
                 start = StartEncrypted(**start_of(plan), key_bits=plan.key_bits, columns=message.columns)
-                ordered = _same(message, start)
+                ordered = _same(message, start) and set(message.columns) <= set(self._parties)
             case linear.Advance():
                 ordered = asked < plan.max_iter
             case linear.Descend() | DescendMasked() | AskSlopes():

@@ -16,6 +16,7 @@ from woodlot.protocols.messages import revocable as growing
 from woodlot.protocols.messages import revocable_keys as keys
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.participant import Participant
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
@@ -48,6 +49,7 @@ class RevocableWork(ColumnsWork):
         if isinstance(order, TrainRevocableOrder):  # what a revocation grows anew may begin at any node
             self._construction_watch = OrderedConstruction(order.plan.n_estimators)
         self._former: PartyForest | None = None
+        self._former_plan: RevocablePlan | None = None
         self._part: PartyForest | None = None
         self._provider: Provider | None = None
         self._kept = False
@@ -81,16 +83,18 @@ class RevocableWork(ColumnsWork):
             raise RemoteProtocolError("the order does not ask for that")
         if message.model != order.model or message.n_rows != len(self._common_rows()):
             raise RemoteProtocolError("the order is for another model, or for other rows")
+        if order.alignment != order.model:
+            raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
+        plan = self.home.store.plan_of(message.model, RevocablePlan)
         self._former = self.home.store.model(message.model, message.forest, by=self.job)
+        self._former_plan = plan
         return msg.ModelReady()
 
     def _on_OpenConstruction(self, message: growing.OpenConstruction) -> Message:
-        order, regrows = self._revocable, isinstance(self._revocable, RevokeRevocableOrder)
+        regrows = isinstance(self._revocable, RevokeRevocableOrder)
         rows = self._common_rows()
-        if isinstance(order, TrainRevocableOrder):
-            self.home.policy.check_leaf(order.plan.min_samples_leaf(len(rows)))
-            if (message.rho, message.zeta) != (order.plan.rho, order.plan.zeta):
-                raise RemoteProtocolError("the order asks for other candidates")
+        if (plan := self._construction_plan()) is not None:
+            self.home.policy.check_leaf(plan.min_samples_leaf(len(rows)))
         if message.regrows != regrows:
             raise RemoteProtocolError("the order asks for a new forest, or for a former one to be regrown")
         participant = self._participant
@@ -100,11 +104,20 @@ class RevocableWork(ColumnsWork):
                     self.home.identity.name,
                     self._taken.loaded.table().select(self._taken.features).take(rows),
                     former=self._former,
+                    plan=self._construction_plan(),
                     secret=self.home.store.secret_for("forest", "codes"),
                 )
         reply = self._construct(participant, message)
         self._participant = participant  # one that refuses may have been made before its former part was opened
         return reply
+
+    def _construction_plan(self) -> RevocablePlan | None:
+        """What was ordered; in a revocation, what was when the forest was grown."""
+        order = self._revocable
+        return order.plan if isinstance(order, TrainRevocableOrder) else self._former_plan
+
+    def _plan(self) -> RevocablePlan | None:
+        return self._construction_plan()
 
     def _construct(self, participant: Participant, message: Message) -> Message:
         """Ask the participant, unless the user has ordered something else."""

@@ -10,6 +10,7 @@ from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
 from woodlot.service.orders import RevokeOrder
 from woodlot.service.party_columns import ColumnsWork
@@ -24,6 +25,7 @@ class RevokeWork(ColumnsWork):
         super().__init__(taken)
         self._revocation = taken.order
         self._former: PartyForest | None = None
+        self._former_plan: ForestPlan | None = None
         self._kept = False
         if taken.part.label is not None:  # they are shared, as in a training
             self.home.policy.check_labels("shared")
@@ -41,16 +43,23 @@ class RevokeWork(ColumnsWork):
         order = self._revocation
         if message.model != order.model or message.n_rows != len(self._common_rows()):
             raise RemoteProtocolError("the order is for another model, or for other rows")
+        if order.alignment != order.model:
+            raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
+        plan = self.home.store.plan_of(message.model, ForestPlan)
         self._former = self.home.store.model(message.model, message.forest, by=self.job)
+        self._former_plan = plan
         return msg.ModelReady()
+
+    def _plan(self) -> ForestPlan | None:
+        return self._former_plan
 
     def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
         if self._forest is None:
             rows, part = self._common_rows(), self._taken.part
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
                 table = self._table(rows, self._taken.features)
-                former = self._former
-                if former is None:
+                former, plan = self._former, self._former_plan
+                if former is None or plan is None:
                     raise RemoteProtocolError("the former model was not opened here")
                 self._forest = RegrowingParty(
                     self.home.identity.name,
@@ -61,9 +70,10 @@ class RevokeWork(ColumnsWork):
                     job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
                     sealed_only=self.home.policy.sealed_predictions,
+                    min_leaf=self.home.policy.min_samples_leaf,
                     n_jobs=self.home.n_jobs,
                 )
-            self._watch = OrderedRegrowing(former.structure.n_trees)
+            self._watch = OrderedRegrowing(plan, len(rows), former.structure.n_trees)
         return self._ask(self._forest, message)
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:

@@ -23,11 +23,14 @@ from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
 from woodlot.protocols.linear.files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.model import PartyLinear
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
 from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.orders import JOB_ID
 from woodlot.service.policy import UNLIMITED, Limit, PredictionBudget
 
+AnyPlan = TypeVar("AnyPlan", ForestPlan, RevocablePlan)
 P = TypeVar("P")
 
 SECRET_BYTES = 32
@@ -160,9 +163,22 @@ class PartyStore:
 
     # --- alignments ---
 
-    def keep_alignment(self, job: str, parties: Sequence[str], table: LoadedTable, rows: NDArray[np.int64]) -> None:
-        """Store which rows are the common ones."""
-        facts = AlignmentFacts(tuple(parties), table.name, table.digest)
+    def keep_alignment(
+        self,
+        job: str,
+        parties: Sequence[str],
+        table: LoadedTable,
+        rows: NDArray[np.int64],
+        plan: ForestPlan | RevocablePlan | None = None,
+    ) -> None:
+        """Store which rows are the common ones, and where a forest was grown on them, by which plan."""
+        facts = AlignmentFacts(
+            tuple(parties),
+            table.name,
+            table.digest,
+            plan if isinstance(plan, ForestPlan) else None,
+            plan if isinstance(plan, RevocablePlan) else None,
+        )
         with _on_disk("the alignment"):
             folder = self.folder / "alignments" / job
             private_folder(folder)
@@ -179,6 +195,14 @@ class PartyStore:
         return rows
 
     # --- answers ---
+
+    def plan_of(self, job: str, kind: type[AnyPlan]) -> AnyPlan:
+        """The plan that this party has grown a forest by: the one that it was ordered then."""
+        facts, _ = read_alignment(self.folder, job)
+        for plan in (facts.plan, facts.revocable):
+            if isinstance(plan, kind):
+                return plan
+        raise DataError("it does not know by which plan this forest was grown; train it anew")
 
     def keep_answers(
         self,
@@ -206,11 +230,13 @@ class PartyStore:
 
 
 class AlignmentFacts(msgspec.Struct, frozen=True):
-    """Who took part in an alignment, and which table was aligned."""
+    """Who took part in an alignment, which table was aligned, and by which plan a forest was grown on these rows."""
 
     parties: tuple[str, ...]
     table: str
     digest: str
+    plan: ForestPlan | None = None
+    revocable: RevocablePlan | None = None
 
 
 def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.int64]]:

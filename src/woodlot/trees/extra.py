@@ -95,18 +95,22 @@ def value_matrix(table: Table) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
-    """Open nodes: where their rows stand, and of which tree they are."""
+    """Open nodes: where their rows stand, of which tree they are, how deep, and how often they have waited."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     tree: NDArray[np.int64]
+    depth: NDArray[np.int64]
+    waited: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.start)
 
     def take(self, places: Any) -> Frontier:
         """Some of them, in this order."""
-        return Frontier(self.start[places], self.end[places], self.tree[places])
+        return Frontier(
+            self.start[places], self.end[places], self.tree[places], self.depth[places], self.waited[places]
+        )
 
 
 class NodeRows:
@@ -128,7 +132,8 @@ class NodeRows:
         n_rows = values.shape[1]
         self.rows = np.tile(np.arange(n_rows, dtype=np.uint32), n_trees)
         start: NDArray[np.int64] = np.arange(n_trees, dtype=np.int64) * n_rows
-        self.roots = Frontier(start, start + n_rows, np.arange(n_trees, dtype=np.int64))
+        none = np.zeros(n_trees, np.int64)
+        self.roots = Frontier(start, start + n_rows, np.arange(n_trees, dtype=np.int64), none, none)
 
     def advance(self, frontier: Frontier, fate: NDArray[np.uint8], questions: Questions) -> Frontier:
         """Split the nodes whose fate it is, by these questions in the order of the nodes.
@@ -165,6 +170,8 @@ class NodeRows:
             np.where(is_right, middle[copies], frontier.start[copies]),
             np.where(is_left, middle[copies], frontier.end[copies]),
             frontier.tree[copies],
+            frontier.depth[copies] + split[copies],
+            np.where(split[copies], 0, frontier.waited[copies] + 1),
         )
 
     def count(

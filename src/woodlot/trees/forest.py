@@ -49,6 +49,15 @@ class Structure:
         return int(np.count_nonzero(self.right < 0))
 
 
+def depth_of(structure: Structure) -> int:
+    """Levels of splits of the deepest tree."""
+    level, depth = structure.offset[:-1], -1
+    while len(level):
+        inner = level[structure.right[level] >= 0]
+        level, depth = np.concatenate([inner + 1, structure.right[inner]]), depth + 1
+    return depth
+
+
 def subtree_ends(right: NDArray[np.int32]) -> NDArray[np.int64]:
     """The node after the last one below each node, for right children that stand behind their parents."""
     end = np.empty(len(right), np.int64)

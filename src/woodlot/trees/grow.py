@@ -23,7 +23,7 @@ from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import cut, rows
 from woodlot.trees.kernels.search import Columns
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.rules import GrowthRules
+from woodlot.trees.rules import GrowthRules, Sides
 from woodlot.trees.sampling import Bootstrap, draw_rows, tree_keys
 from woodlot.trees.search import Found, SplitSearch
 from woodlot.trees.skeleton import Skeleton
@@ -287,9 +287,40 @@ class Grower:
         """How many flags this party must be told: one per row of the split nodes that it has not won."""
         return int((self.end - self.start)[is_split & (self._middle < 0)].sum())
 
+    def has_carried_out(self, nodes: NDArray[np.bool_]) -> bool:
+        """Whether this party has split all these nodes itself."""
+        return bool((self._middle[nodes] >= 0).all())
+
     def has_won_only(self, is_split: NDArray[np.bool_]) -> bool:
         """Whether all that this party has carried out is among these splits."""
         return not ((self._middle >= 0) & ~is_split).any()
+
+    def sides(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8]) -> Sides:
+        """How many rows, and where a rule asks what weight, all splits of a level would send left and right.
+
+        Nothing is moved yet. What others have split can be anything: look at it before `split`.
+
+        Parameters
+        ----------
+        is_split : bool array
+            As for `split`.
+        other_bits : uint8 array
+            Its flags, packed eight to a byte, first bit lowest: so they are counted in no time.
+        """
+        chosen = np.flatnonzero(is_split)
+        start, end, middle = self.start[chosen], self.end[chosen], self._middle[chosen]
+        sizes, left, told = end - start, middle - start, middle < 0
+        ends = np.cumsum(sizes[told])
+        left[told] = np.diff(_ones_before(other_bits, ends), prepend=0)
+        rows = np.column_stack([left, sizes - left])
+        if self.rules.min_weight <= 1:  # every row weighs as much
+            return Sides(rows, None)
+        flags = np.repeat(np.tile(np.array([1, 0], np.uint8), len(rows)), rows.ravel())  # ours stand as they were split
+        flags[np.repeat(told, sizes)] = np.unpackbits(other_bits, count=int(sizes[told].sum()), bitorder="little")
+        first = np.cumsum(sizes) - sizes
+        weights = self.weights[np.arange(len(flags)) + np.repeat(start - first, sizes)]
+        heavy, whole = _sums_of(weights * flags, sizes), _sums_of(weights, sizes)
+        return Sides(rows, np.column_stack([heavy, whole - heavy]))
 
     def split(
         self,
@@ -404,6 +435,24 @@ class Grower:
 
         run_chunks(work, self._chunks(end - start), self.n_jobs)
         return totals[:, 0].astype(np.int64), totals[:, 1]
+
+
+def _ones_before(bits: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the first bits are set, for some of them: packed eight to a byte, first bit lowest."""
+    whole = np.concatenate([[0], np.cumsum(ONES[bits], dtype=np.int64)])
+    rest = np.append(bits, np.uint8(0))[ends >> 3] & ((1 << (ends & 7)) - 1).astype(np.uint8)
+    return np.asarray(whole[ends >> 3] + ONES[rest], np.int64)
+
+
+ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+"""How many bits of a byte are set."""
+
+
+def _sums_of(numbers: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums of numbers that stand together, so many at a time and at least one: less than 2**31 each."""
+    if len(sizes) == 0:
+        return np.empty(0, np.int64)
+    return np.add.reduceat(numbers, np.cumsum(sizes) - sizes, dtype=np.uint32).astype(np.int64)
 
 
 _NO_SET = np.empty(0, np.uint8)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.trees.sampling import Bootstrap
 
@@ -12,6 +14,15 @@ XLOGX_BITS = 42
 """Entropy scores are integers below 2**42: exact, and with room for the last bit of another machine's log2."""
 XLOGX_SIZE = 1 << 22
 """Rows that weigh more than this together, and more than one each, get no table of x*log2(x): it would be too large."""
+
+
+class Sides(NamedTuple):
+    """Both sides of some splits, shape (splits, 2), left first."""
+
+    rows: NDArray[np.int64]
+    """Different rows, however often each was drawn."""
+    weight: NDArray[np.int64] | None
+    """What they weigh; None where no rule asks for it."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,18 @@ class GrowthRules:
     def splits_two_rows_by_order(self) -> bool:
         """Whether at a node of two rows every split is allowed and as good as any: the first feature in order wins."""
         return self.min_samples_leaf == 1 and self.min_weight == 1 and not self.whole_tree
+
+    def allow(self, sides: Sides) -> bool:
+        """Whether both sides of every split are large and heavy enough: what a search offers always is."""
+        enough = sides.rows.min(initial=self.min_samples_leaf) >= self.min_samples_leaf
+        return bool(enough and (sides.weight is None or sides.weight.min(initial=self.min_weight) >= self.min_weight))
+
+    def may_split(self, sides: Sides, depth: int) -> NDArray[np.bool_]:
+        """Which of the new nodes, left and right of each split, are not leaves by size, weight or depth alone."""
+        may = (sides.rows >= max(self.min_samples_split, 2 * self.min_samples_leaf)) & (depth < self.max_depth)
+        if sides.weight is not None:
+            may &= sides.weight >= 2 * self.min_weight
+        return may.ravel()
 
 
 def entropy_scale(bootstrap: Bootstrap, n_rows: int) -> int:

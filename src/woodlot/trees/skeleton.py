@@ -6,6 +6,8 @@ frontier. So a split is told by one bit per open node, and node numbers never tr
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -82,6 +84,13 @@ class Skeleton:
         while (gone := position[heir] < 0).any():
             heir[gone] = parent[heir[gone]]
         return heir
+
+    def leaves_if(self, is_split: NDArray[np.bool_], pruned: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Leaves of each tree if these open nodes were split and then these splits pruned; nothing changes."""
+        trial = copy(self)
+        trial._splits = list(self._splits)
+        trial.split(is_split)
+        return (np.diff(trial.finish(pruned)[0].offset) + 1) // 2
 
     def finish(self, pruned: NDArray[np.int64] | None = None) -> tuple[Structure, NDArray[np.int64]]:
         """The finished structure, and where each node stands in it (-1: pruned away).

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.trees.forest import Splits, Structure
+from woodlot.trees.forest import Splits, Structure, subtree_ends
 from woodlot.trees.ranks import Columns
 
 
@@ -72,6 +72,54 @@ def answer_questions(
             below = values.astype(np.float64) <= splits.threshold[asked]
             left[here] = np.where(np.isnan(values), splits.missing_left[asked], below)
     return np.packbits(~left, bitorder="little")
+
+
+class Paths:
+    """Party: where each row can still be asked about, which bounds what a coordinator can ask.
+
+    A row goes down every tree once. When this party has told its side at a node, only nodes on that side are left; they
+    are a range, for nodes are numbered in preorder.
+
+    Parameters
+    ----------
+    structure : Structure
+        The shape of the trees.
+    n_rows : int
+        Number of rows to predict.
+
+    """
+
+    def __init__(self, structure: Structure, n_rows: int) -> None:
+        self._structure = structure
+        self._end = subtree_ends(structure.right)
+        self._first = np.tile(structure.offset[:-1].astype(np.int32), (n_rows, 1))
+        self._last = np.tile(structure.offset[1:].astype(np.int32), (n_rows, 1))
+
+    def follow(self, rows: NDArray[np.int32], nodes: NDArray[np.int32], bits: NDArray[np.uint8]) -> None:
+        """Note the answers to some questions, or refuse them all.
+
+        Parameters
+        ----------
+        rows, nodes : arrays of int32
+            As `answer_questions` has taken them.
+        bits : array of uint8
+            What it has returned.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If a row cannot be at the node, or is asked about twice in a tree.
+
+        """
+        trees = np.searchsorted(self._structure.offset, nodes, side="right") - 1
+        ways = rows.astype(np.int64) * self._structure.n_trees + trees
+        reached = (self._first[rows, trees] <= nodes) & (nodes < self._last[rows, trees])
+        if not reached.all() or len(np.unique(ways)) != len(ways):
+            raise RemoteProtocolError("AskNodes asks about a row at a node that it cannot have reached, or again.")
+        right = np.unpackbits(bits, count=len(nodes), bitorder="little").astype(bool)
+        behind = self._structure.right[nodes]
+        self._first[rows, trees] = np.where(right, behind, nodes + 1)
+        self._last[rows, trees] = np.where(right, self._end[nodes], behind)
 
 
 class NodeByNode:

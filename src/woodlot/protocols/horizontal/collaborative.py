@@ -44,7 +44,7 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import WholeTrees, grow_on, join_trees
 from woodlot.trees.encoding import encode
 from woodlot.trees.fill import Levels, fill_leaves
-from woodlot.trees.forest import Leaves, Structure, join_leaves
+from woodlot.trees.forest import Leaves, Structure, depth_of, join_leaves
 from woodlot.trees.parallel import run_chunks
 
 SHARE_BITS = 20
@@ -295,6 +295,7 @@ class CollaborativeClient(HorizontalClient):
         self._epsilon = None if plan is None else plan.dp_leaf_epsilon
         self._grid = None if plan is None else plan.grid
         self._purse, self._job, self._dataset = purse, job, dataset
+        self._grown: dict[int, WholeTrees] = {}
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         ready = super()._on_UseSchema(message)
@@ -316,9 +317,26 @@ class CollaborativeClient(HorizontalClient):
         field, growth = self.growth(message.settings)
         trees = range(message.first_tree, message.first_tree + given.structure.n_trees)
         self.check_trees(message, trees)
-        grown = msg.GrownTrees(**fields_of(grow_on(field, growth, trees, given), message.first_tree))
+        self._check_depth(message, given)
+        grown = grow_on(field, growth, trees, given)
         self.note_trees(message, trees)
-        return grown
+        self._grown |= {tree: grown.take(k, k + 1) for k, tree in enumerate(trees)}
+        return msg.GrownTrees(**fields_of(grown, message.first_tree))
+
+    def _check_depth(self, message: Message, trees: WholeTrees) -> None:
+        limit = None if self.plan is None else self.plan.max_depth
+        if limit is not None and depth_of(trees.structure) > limit:
+            raise RemoteProtocolError(f"{type(message).__name__} carries a tree that is deeper than max_depth={limit}")
+
+    def _check_own_splits(self, trees: WholeTrees, numbers: range) -> None:
+        """Leaves are filled of trees that have grown here: others could be made up to single out rows."""
+        if self.plan is None:
+            return
+        for k, tree in enumerate(numbers):
+            if tree not in self._grown:
+                raise RemoteProtocolError("FillLeaves carries a tree that has not grown at this client")
+            own = self._grown[tree]
+            grown_on(own, nobody(own), trees.take(k, k + 1), 0, "the coordinator")
 
     def _on_FillLeaves(self, message: msg.FillLeaves) -> Message:
         trees = trees_of(message, self.schema.categories, "the coordinator")
@@ -336,6 +354,8 @@ class CollaborativeClient(HorizontalClient):
             raise RemoteProtocolError(f"FillLeaves asks for {message.fraction_bits} bits after the point")
         numbers = range(message.first_tree, message.first_tree + trees.structure.n_trees)
         self.check_trees(message, numbers)
+        self._check_depth(message, trees)
+        self._check_own_splits(trees, numbers)
         self._sums.check(message.order, fresh=self._epsilon is not None)  # before any noise is paid for
         tally = self.tally(trees, message.average, message.min_rows, message.fraction_bits)[cells]
         if self._epsilon is not None:

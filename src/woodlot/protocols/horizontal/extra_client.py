@@ -44,7 +44,7 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.secure_sum import to_fixed
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import prediction_column
-from woodlot.trees.extra import SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
+from woodlot.trees.extra import ATTEMPTS, SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
 from woodlot.trees.kernels import extra as kernels
 from woodlot.trees.kernels.extra import Questions
 
@@ -92,6 +92,7 @@ class ExtraTreesClient(HorizontalClient):
         self._step = -1
         self._asked = b""
         self._counted = 0  # nodes of the present level
+        self._proposed = -1  # the last level that thresholds were proposed for
 
     # --- columns and classes ---
 
@@ -190,6 +191,8 @@ class ExtraTreesClient(HorizontalClient):
         if plan.ranges != "proposals":
             raise RemoteProtocolError("proposals of thresholds were not ordered")
         n_open = self._check_level(message)
+        if message.step == self._proposed:
+            raise RemoteProtocolError("ProposeThresholds asks about a level again")
         if len(message.feature) != n_open * message.width:
             raise RemoteProtocolError("ProposeThresholds does not fit the open nodes")
         if len(message.feature) and not -1 <= int(message.feature.min()) <= int(message.feature.max()) < len(
@@ -203,6 +206,7 @@ class ExtraTreesClient(HorizontalClient):
         hidden = few | ~(low < high) | (self._sizes[message.feature] > 0)
         proposed = np.where(hidden, np.nan, low + (high - low) * self._shares(message.step, len(low)))
         self._commit(message, frontier)
+        self._proposed = message.step
         self._sums.note(self.digest_of(message))  # it says what has become of the nodes that later sums are of
         return msg.ThresholdsProposed(threshold=proposed)
 
@@ -248,12 +252,12 @@ class ExtraTreesClient(HorizontalClient):
         return reply
 
     def _check_once(self, message: msg.CountSplits) -> None:
-        """With noise a node is asked about once: what more is told of it would cost more than was ordered."""
+        """A node is asked about once: what more is told of it would cost more, or tell more, than was ordered."""
         privacy, plan = self._ordered.privacy, self._ordered
-        if not isinstance(privacy, GlobalDP):
-            return
-        levels = 0 if privacy.leaves_only else plan.max_depth or 0
-        if message.step >= levels or message.first != (self._counted if message.step == self._step else 0):
+        beyond = False
+        if isinstance(privacy, GlobalDP):
+            beyond = message.step >= (0 if privacy.leaves_only else plan.max_depth or 0)
+        if beyond or message.first != (self._counted if message.step == self._step else 0):
             raise RemoteProtocolError("CountSplits asks for more than was ordered, or about a node again")
 
     def _on_CountLeaves(self, message: msg.CountLeaves) -> Message:
@@ -473,11 +477,16 @@ class ExtraTreesClient(HorizontalClient):
             return self._frontier
         else:
             after = self._rows.advance(self._frontier, message.fate, self._split_questions(message))
-        return after.take(message.is_open.astype(np.bool_))
+        after = after.take(message.is_open.astype(np.bool_))
+        if (after.depth >= self._ordered.settings(len(self.schema.names)).max_depth).any():
+            raise RemoteProtocolError("a level opens a node that is as deep as max_depth allows: it is a leaf")
+        if (after.waited >= ATTEMPTS).any():
+            raise RemoteProtocolError("a level lets a node wait again that has been asked about often enough")
+        return after
 
     def _commit(self, message: msg.LevelMessage, frontier: Frontier) -> None:
         if message.step != self._step:
-            self._frontier, self._step = frontier, message.step
+            self._frontier, self._step, self._counted = frontier, message.step, 0
         self._note(message)
 
     def _note(self, message: Message) -> None:

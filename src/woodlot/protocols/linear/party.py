@@ -21,6 +21,8 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.target import Target
 
+SLACK = 1e-6
+"""By how much rounding may make residuals larger."""
 MAX_WHITENED = 2000
 """Columns up to which a direction allows for all of a party's own correlations; beyond, for variances only."""
 
@@ -85,6 +87,7 @@ class LinearParty:
         self._weights: Matrix = np.empty((0, 0))
         self._inverse: Matrix = np.empty((0, 0))
         self._penalty = 0.0
+        self._shape = (0.0, 0.0)
         self._directions: list[Matrix] = []
         """The newest direction, then the last steps, newest first."""
         self._descent: Descent | None = None
@@ -162,9 +165,15 @@ class LinearParty:
             raise RemoteProtocolError("the number of scores has changed in the middle of a descent")
         self._check_step(step)
         check_shape(message.penalty, message.curvature)
+        # what can be told without labels; whose residuals they are cannot
+        if (np.abs(residuals).sum(axis=0) > 1 + SLACK).any():
+            raise RemoteProtocolError("Descend carries residuals that no loss has: those of all rows add up to 1")
+        shape = (message.penalty, message.curvature)
+        if self.state == State.descending and shape != self._shape:
+            raise RemoteProtocolError("penalty or curvature have changed in the middle of a descent")
         if self.state == State.opened:
-            self._prepare(residuals.shape[1], message.penalty, message.curvature)
-        self._penalty = message.penalty
+            self._prepare(residuals.shape[1], *shape)
+        self._penalty, self._shape = message.penalty, shape
         return self._descend(step, self._matrix.T @ residuals)
 
     def _check_step(self, step: NDArray[np.float64]) -> None:

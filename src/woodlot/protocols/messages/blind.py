@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from woodlot.protocols.messages.base import F64, U8, Disclosure, Message, UInt
-from woodlot.protocols.messages.vertical import FROM_HOLDER, FROM_PARTY, TO_HOLDER, TO_PARTY, GrowthStart
+from woodlot.protocols.messages.vertical import (
+    FROM_HOLDER,
+    FROM_PARTY,
+    TO_HOLDER,
+    TO_PARTY,
+    GrowthStart,
+    check_samples,
+)
 
 
 class EncryptLabels(Message):
@@ -27,8 +34,7 @@ class EncryptLabels(Message):
 
     def check(self) -> None:
         """Trees draw at least one row."""
-        if self.max_samples is not None and not 0 < self.max_samples < float("inf"):
-            raise ValueError("max_samples must be a positive number")
+        check_samples(self.max_samples)
 
 
 class EncryptedLabels(Message):

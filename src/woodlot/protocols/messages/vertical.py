@@ -47,13 +47,27 @@ class ShareLabels(Message):
     """Asks the label holder for the encoded labels."""
 
     discloses: ClassVar = Disclosure(
-        *TO_HOLDER, "the task, the weights asked for its classes, and a seed of the encoding", "clear"
+        *TO_HOLDER,
+        "the task, the weights asked for its classes, how many rows trees draw, and a seed of the encoding",
+        "clear",
     )
     task: Literal["classes", "targets"]
     seed: int
     balanced: bool
     class_weight: tuple[tuple[str, float], ...]
     reveal_unit: bool
+    bootstrap: bool
+    max_samples: int | float | None
+
+    def check(self) -> None:
+        """Trees draw at least one row."""
+        check_samples(self.max_samples)
+
+
+def check_samples(max_samples: int | float | None) -> None:
+    """Refuse a number, or a share, of rows that no tree can draw."""
+    if max_samples is not None and not 0 < max_samples < float("inf"):
+        raise ValueError("max_samples must be a positive number")
 
 
 class EncodedLabels(Message):
@@ -85,6 +99,8 @@ class GrowthStart(Message, abstract=True):
     min_samples_leaf: int
     min_weight: int
     whole_tree: bool
+    max_leaf_nodes: int | None
+    min_impurity_decrease: float
     order_seed: int
     bootstrap_seed: int | None
     n_draws: int

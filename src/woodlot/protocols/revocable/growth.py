@@ -14,6 +14,7 @@ from woodlot.protocols.messages import revocable as msg
 from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
+from woodlot.protocols.revocable.oversight import mixed
 from woodlot.protocols.revocable.participant import segments, unpack_bins, write_samples
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import pack
@@ -30,13 +31,6 @@ from woodlot.trees.sampling import Bootstrap, derive_seed, draw_rows, tree_keys
 
 NOWHERE = np.iinfo(np.uint64).max
 """Place of a feature that is no candidate."""
-
-
-def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """`kernels.hashing.mix` of many numbers."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 class Growth:

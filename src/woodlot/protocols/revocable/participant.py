@@ -14,10 +14,14 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages import revocable as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.revocable.oversight import Opened, Oversight
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.model import PartyForest
+from woodlot.protocols.vertical.soundness import check_structure
 from woodlot.trees.encoding import NumericCoding
 from woodlot.trees.forest import Splits, Structure
+from woodlot.trees.grow import ONES
 from woodlot.trees.kernels import rows as row_kernels
 from woodlot.trees.kernels.samples import read_bits, write_bits
 from woodlot.trees.kernels.spaced import bin_rows, cut_values, draw_ranges
@@ -109,7 +113,7 @@ def read_samples(
     if len(vectors) != width * int(as_bits.sum()) or len(lists) != int(sizes.sum()):
         raise RemoteProtocolError("a sample vector has one bit per row")
     found = sizes.astype(np.int64)
-    found[as_bits] = _ONES[vectors].reshape(-1, width).sum(axis=1, dtype=np.int64) if width else 0
+    found[as_bits] = ONES[vectors].reshape(-1, width).sum(axis=1, dtype=np.int64) if width else 0
     bits = np.empty(int(found[as_bits].sum()), np.uint32)
     read_bits(vectors, bits, width)
     rows = np.empty(int(found.sum()), np.uint32)
@@ -124,8 +128,6 @@ def read_samples(
     return rows, found
 
 
-_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
-"""How many bits of a byte are set."""
 _NOT_SAMPLES = "the samples of a node are rows of the table, ascending, at least one"
 
 
@@ -140,6 +142,8 @@ class Participant:
         Its columns, all of them numbers, without missing values.
     former : PartyForest, optional
         Its part of the forest that is to be grown anew in part.
+    plan : RevocablePlan, optional
+        What was ordered: it is asked for nothing else. Without it only forms are checked.
     key_by_party : bool
         Whether the name enters the codes of the columns.
     secret : bytes
@@ -152,6 +156,7 @@ class Participant:
         table: Table,
         *,
         former: PartyForest | None = None,
+        plan: RevocablePlan | None = None,
         key_by_party: bool = True,
         secret: bytes = b"",
     ) -> None:
@@ -163,6 +168,8 @@ class Participant:
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
         self.former = former
+        self._plan = plan
+        self._oversight: Oversight | None = None
         self.forest: PartyForest | None = None
         self.state = State.idle
 
@@ -179,6 +186,11 @@ class Participant:
             raise RemoteProtocolError(f"rho must not be negative, and zeta be from 1 to {MAX_ZETA}")
         if message.regrows and self.former is None and len(self.feature_keys):
             raise RemoteProtocolError("this participant has no part of a former forest")
+        plan = self._plan
+        if plan is not None and (message.rho, message.zeta) != (plan.rho, plan.zeta):
+            raise RemoteProtocolError("OpenConstruction asks for other candidates than were ordered")
+        if plan is not None:
+            self._oversight = Oversight(plan, self._values, self.former if message.regrows else None)
         self._rho, self._zeta = message.rho, message.zeta
         self._regrows = message.regrows
         self._rows, self._start, self._end = _NO_ROWS, _NONE, _NONE
@@ -191,17 +203,19 @@ class Participant:
 
     def _on_ExpandLeaves(self, message: msg.ExpandLeaves) -> msg.SplitVectors:
         won = self._check_won(message.won_pair, message.won_cut)
-        rows, start, end = self._split(message)
+        rows, start, end, opened = self._split(message)
         n_open, n_own = len(start), len(self.feature_keys)
-        if len(message.keys) != n_open:
-            raise RemoteProtocolError(f"ExpandLeaves must carry a key for each of {n_open} open nodes")
         selected = unpack(message.selected, n_open * n_own, "selected features").reshape(n_open, n_own)
+        if self._oversight is not None:
+            self._oversight.check_candidates(selected, message.keys, self.feature_keys)
         node, feature = (np.ascontiguousarray(part, dtype=np.int64) for part in np.nonzero(selected))
         keys = message.keys[node] ^ self.feature_keys[feature] ^ RANGE_SALT
         low, high = np.empty(len(node)), np.empty(len(node))
         draw_ranges(self._values, rows, start, end, node, feature, keys, self._rho, low, high)
         bins = np.empty(int((end - start)[node].sum()), np.uint8)
         bin_rows(self._values, rows, start, end, node, feature, low, high, self._zeta, bins)
+        if self._oversight is not None and opened is not None:
+            self._oversight.note(opened)
         self._won += won
         self._rows, self._start, self._end = rows, start, end
         self._pairs = (node, feature, low, high)
@@ -221,12 +235,32 @@ class Participant:
         cut_values(low[pair], high[pair], cut.astype(np.int64), self._zeta, threshold)
         return [(feature[pair], threshold)]
 
-    def _split(self, message: msg.ExpandLeaves) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+    def _check_own_sides(
+        self, is_split: NDArray[np.bool_], flags: NDArray[np.uint8], pair: NDArray[np.uint32], cut: NDArray[Any]
+    ) -> None:
+        """Refuse a split by this participant's candidate, the sides of which are not those that it has told."""
+        node, feature, low, high = (some[pair] for some in self._pairs)
+        if len(np.unique(node)) != len(node) or not is_split[node].all():
+            raise RemoteProtocolError("two candidates have won at one node, or one has at a node that is not split")
+        sizes = self._end - self._start
+        bins = np.empty(int(sizes[node].sum()), np.uint8)
+        bin_rows(self._values, self._rows, self._start, self._end, node, feature, low, high, self._zeta, bins)
+        ends = np.cumsum(np.where(is_split, sizes, 0))
+        told = flags[segments(ends[node] - sizes[node], ends[node])]
+        if not np.array_equal(told, bins <= np.repeat(cut, sizes[node])):
+            raise RemoteProtocolError(
+                "ExpandLeaves carries other sides of a split than this participant's candidate has"
+            )
+
+    def _split(
+        self, message: msg.ExpandLeaves
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], Opened | None]:
         """The rows of the next open nodes: children of those that were split, and nodes at which growing begins."""
         is_split = unpack(message.is_split, len(self._start), "split nodes").astype(bool)
         start, end = self._start[is_split], self._end[is_split]
         n = int((end - start).sum())
         flags = unpack(message.flags, n, "sides")
+        self._check_own_sides(is_split, flags, message.won_pair, message.won_cut)
         is_open = unpack(message.is_open, 2 * len(start), "open nodes").astype(bool)
         kept = self._rows[segments(start, end)]
         ends = np.cumsum(end - start)
@@ -237,11 +271,18 @@ class Participant:
         row_kernels.partition(kept, weights, starts, ends, flags, spare, unused, middle)
         children = np.column_stack([starts, middle]).ravel()[is_open], np.column_stack([middle, ends]).ravel()[is_open]
         entering, sizes = read_samples(message.vectors, message.sizes, message.samples, self._n_rows)
+        if len(message.keys) != len(children[0]) + len(sizes):
+            raise RemoteProtocolError("ExpandLeaves must carry a key for each open node")
+        opened = None
+        if self._oversight is not None:
+            sides = np.column_stack([middle - starts, ends - middle])
+            opened = self._oversight.check_level(is_split, is_open, sides, message.keys, entering, sizes)
         last = len(kept) + np.cumsum(sizes)
         return (
             np.concatenate([kept, entering]),
             np.concatenate([children[0], last - sizes]).astype(np.int64),
             np.concatenate([children[1], last]).astype(np.int64),
+            opened,
         )
 
     # --- the end ---
@@ -249,6 +290,12 @@ class Participant:
     def _on_FinishConstruction(self, message: msg.FinishConstruction) -> msg.ConstructionDone:
         won = [*self._won, *self._check_won(message.won_pair, message.won_cut)]
         structure = Structure(message.offset.copy(), message.right.copy())
+        try:
+            check_structure(structure)
+        except ValueError as error:
+            raise RemoteProtocolError(f"FinishConstruction carries trees that are not sound: {error}") from None
+        if self._oversight is not None:
+            self._oversight.check_trees(structure)
         feature = np.concatenate([_NONE, *(part[0] for part in won)])
         threshold = np.concatenate([np.empty(0), *(part[1] for part in won)])
         former = _NO_SPLITS if self.former is None or not self._regrows else self.former.splits
@@ -258,6 +305,8 @@ class Participant:
         at = node[node >= 0]
         if len(np.unique(at)) != len(at) or (len(at) and int(at.max()) >= structure.n_nodes):
             raise RemoteProtocolError("two splits cannot stand at one node, nor outside the trees")
+        if (structure.right[at] < 0).any():
+            raise RemoteProtocolError("a split cannot stand at a leaf")
         order = np.flatnonzero(node >= 0)[np.argsort(at)]
         n = len(order)
         splits = Splits(

@@ -20,7 +20,7 @@ from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.trees import wire
 from woodlot.trees.encoding import CategoryCoding, Coding, UnseenWarning, match_codes
-from woodlot.trees.stepwise import answer_questions
+from woodlot.trees.stepwise import Paths, answer_questions
 
 
 def match_columns(names: Sequence[str], codings: Sequence[Coding], table: Table) -> list[NDArray[Any]]:
@@ -64,6 +64,7 @@ class Answers:
         self._known = known
         self._n_jobs = n_jobs
         self._predictor = wire.PartyPredictor(forest.structure, forest.splits)
+        self._paths: Paths | None = None
         self._possible: tuple[object, wire.Reply | None] = (None, None)
 
     def decide(self, message: msg.AskDecisions) -> Message:
@@ -125,5 +126,9 @@ class Answers:
         """The classical method: one node per row and tree."""
         if self._known is not None and not self._known.all():
             raise DataError("the classical method needs every row at every party; use method='one-round'")
-        bits = answer_questions(self._forest.structure, self._forest.splits, self._columns, message.rows, message.nodes)
+        structure, splits = self._forest.structure, self._forest.splits
+        paths = Paths(structure, self._n_rows) if self._paths is None else self._paths
+        bits = answer_questions(structure, splits, self._columns, message.rows, message.nodes)
+        paths.follow(message.rows, message.nodes, bits)
+        self._paths = paths
         return msg.Sides(bits=bits)

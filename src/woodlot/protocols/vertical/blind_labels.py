@@ -216,6 +216,7 @@ class LabelDesk:
         scale: int,
         party: str,
     ) -> NDArray[np.float64]:
+        self._check_sides(grower, first, weight, party)
         score = np.empty(len(weight))
         where = (grower.rows, grower.weights, self.labels, grower.start, grower.end, first, weight)
         if self.slots.n_classes == 0:
@@ -229,6 +230,16 @@ class LabelDesk:
         if wrong >= 0:
             raise RemoteProtocolError(f"{party} has told of sums that rows of the node cannot have")
         return score
+
+    def _check_sides(self, grower: Grower, first: NDArray[np.int64], weight: NDArray[np.int64], party: str) -> None:
+        """Refuse sums of sides that the rules do not allow: a row weighs 1 at least, so they are too light."""
+        before = np.concatenate([[0], np.cumsum(grower.weights, dtype=np.int64)])
+        whole = np.repeat(before[grower.end] - before[grower.start], np.diff(first))
+        least = max(grower.rules.min_weight, grower.rules.min_samples_leaf)
+        if int(np.minimum(weight, whole - weight).min(initial=least)) < least:
+            raise RemoteProtocolError(
+                f"{party} has told of a split that leaves less than {least} on one side, which the rules do not allow"
+            )
 
 
 def _best(

@@ -7,7 +7,7 @@ other party sums ciphertexts, and grows trees of which it is told the winners. S
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,6 +53,8 @@ class BlindParty(VerticalParty):
     ----------
     voucher : LabelVoucher
         How it knows the label holder's key, or is known as the label holder.
+    others : collection of str, optional
+        The other parties as they were ordered: sums are scored of no others. By default of any.
 
     """
 
@@ -62,9 +64,10 @@ class BlindParty(VerticalParty):
     _trees: range = range(0)
     _history: bytes = b""
 
-    def __init__(self, *args: Any, voucher: LabelVoucher, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, voucher: LabelVoucher, others: Collection[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._voucher = voucher
+        self._others = others
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
@@ -96,6 +99,7 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError(f"EncryptLabels speaks of trees that draw {draws} rows")
         tree_weight = Bootstrap(0 if message.bootstrap else None, draws, weights).tree_weight(self.table.n_rows)
         coded, unit = self._coded(target, weights, message.seed)
+        self._shared_weights, self._shared_draws = weights, draws
         stream = SecretStream.derived(self._job_secret, "labels", self._history, tree_weight, coded.tobytes())
         key = paillier.PrivateKey.generate(message.key_bits, stream) if message.others else None
         if target.classes:
@@ -128,6 +132,7 @@ class BlindParty(VerticalParty):
 
     def _on_StartBlind(self, message: msg.StartBlind) -> Ready:
         check_growth(message, self.table.n_rows)
+        self._check_own_weights(message)
         weight = sampling_of(message).tree_weight(self.table.n_rows)
         if message.balance:
             raise RemoteProtocolError("StartBlind asks for weights that only labels can tell")
@@ -156,6 +161,9 @@ class BlindParty(VerticalParty):
         desk, grower = self._holder_desk(), self._growing()
         if self._start is None:
             raise RemoteProtocolError("ScoreSums is not due before a training has started")
+        # each name has a score told at every node: who could invent names could ask as often
+        if self._others is not None and not set(message.envelopes) <= set(self._others):
+            raise RemoteProtocolError("ScoreSums brings sums of somebody who is no other party of this training")
         return desk.score(message, grower, entropy_scale(sampling_of(self._start), self.table.n_rows))
 
     def _holder_desk(self) -> LabelDesk:
@@ -172,19 +180,23 @@ class BlindParty(VerticalParty):
         if self._side is None or self._codes is None or self._start is None:
             raise RemoteProtocolError("PlantBlind is for parties with encrypted labels")
         is_open = unpack(message.is_open, n, "open roots").astype(bool)
-        self._trees = range(message.first_tree, message.first_tree + n)
-        self._grower = BlindGrower(
+        trees = range(message.first_tree, message.first_tree + n)
+        grower = BlindGrower(
             self._codes,
             self.feature_keys,
             rules_of(self._start),
             sampling_of(self._start),
             self._start.order_seed,
-            self._trees,
+            trees,
             self.n_jobs,
             is_open,
         )
+        if (grower.end - grower.start < max(grower.rules.min_samples_split, 2 * grower.rules.min_samples_leaf)).any():
+            raise RemoteProtocolError(_TOO_SMALL.format("PlantBlind"))
+        self._take_root(grower)
+        self._trees = trees
         self.state = State.growing
-        return self._sums(self._side, self._grower, message.candidates)
+        return self._sums(self._side, grower, message.candidates)
 
     def _sums(self, side: BlindSide, grower: BlindGrower, candidates: NDArray[Any]) -> msg.BlindSums:
         counts = self._own_candidates(candidates, grower.is_open)
@@ -192,11 +204,13 @@ class BlindParty(VerticalParty):
 
     def _on_GrowBlind(self, message: msg.GrowBlind) -> msg.BlindSums:
         side, grower = self._blind()
-        is_split, flags = self._level(grower, message.is_split, message.flags)
+        is_split, flags, sides = self._level(grower, message)
         n_new = 2 * int(is_split.sum())
         is_open = unpack(message.is_open, n_new, "open nodes").astype(bool)
         if len(message.candidates) != n_new:
             raise RemoteProtocolError("GrowBlind must carry one number of candidates per new node")
+        if (is_open & ~grower.rules.may_split(sides, grower.skeleton.depth + 1)).any():
+            raise RemoteProtocolError(_TOO_SMALL.format("GrowBlind"))
         grower.expect(is_open)
         grower.split(is_split, flags)
         self.state = State.growing
@@ -218,3 +232,6 @@ class BlindParty(VerticalParty):
         if self._desk is None:
             raise RemoteProtocolError("trees without labels are planted by PlantBlind")
         return super()._plant(trees)
+
+
+_TOO_SMALL = "{} opens a node that this training's rules make a leaf: it is too small or too deep to be split"

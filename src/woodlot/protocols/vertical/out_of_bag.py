@@ -25,6 +25,7 @@ from woodlot.trees import wire
 from woodlot.trees.collect import Collector
 from woodlot.trees.forest import Leaves
 from woodlot.trees.predict import Vote
+from woodlot.trees.sampling import Bootstrap
 
 WITHHELD = (
     "all rows, or all of some class, are in the sample of every tree, so no tree can judge them; grow more trees, "
@@ -93,6 +94,18 @@ def curve_sizes(n_trees: int) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
+def first_sizes(sampling: Bootstrap, n_trees: int, n_rows: int) -> NDArray[np.int64]:
+    """Of each row the first of the `curve_sizes` at which it counts, their number where it never does.
+
+    A row counts as soon as a tree has not drawn it.
+    """
+    sizes = np.array(curve_sizes(n_trees))
+    since = np.full(n_rows, len(sizes), np.int64)
+    for tree in reversed(range(n_trees)):
+        since[sampling.counts(tree, n_rows) == 0] = np.searchsorted(sizes, tree + 1)
+    return since
+
+
 def score_out_of_bag(
     forest: CoordinatorForest, holder: str, vote: Vote | None, n_jobs: int
 ) -> Generator[Round, dict[str, Message], OutOfBagResult]:
@@ -150,7 +163,7 @@ def answer_out_of_bag(
     trees = np.zeros(n_rows, np.int64)
     said = _answers_of_leaves(forest.leaves, vote)
     sizes = curve_sizes(forest.structure.n_trees)
-    answers, since = np.zeros((len(sizes), n_rows)), np.full(n_rows, len(sizes))
+    answers = np.zeros((len(sizes), n_rows))
     point = 0
     for tree in range(forest.structure.n_trees):
         left_out = sampling.counts(tree, n_rows) == 0
@@ -158,12 +171,12 @@ def answer_out_of_bag(
         trees += left_out
         if tree + 1 == sizes[point]:
             counted = trees > 0
-            since[counted & (since > point)] = point
             mean = sums[counted] / trees[counted, None]
             answers[point, counted] = mean.argmax(axis=1) if forest.classes else mean[:, 0]
             point += 1
     outputs = np.full_like(sums, np.nan)
     outputs[counted] = mean
+    since = first_sizes(sampling, forest.structure.n_trees, n_rows)
     return OutOfBagAnswers(outputs, sizes, answers, since)
 
 

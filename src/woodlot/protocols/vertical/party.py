@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,15 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.privacy.derivation import SECRET_BYTES, derive_key
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message
+from woodlot.protocols.messages.blind import GrowBlind
 from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode, target_key
 from woodlot.protocols.vertical.model import PartyForest, join_forests
-from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
+from woodlot.protocols.vertical.out_of_bag import curve_sizes, first_sizes
+from woodlot.protocols.vertical.plan import EPSILON, check_start, gain_unit, n_draws, rules_of, sampling_of
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.protocols.vertical.target import Target
@@ -33,7 +35,8 @@ from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding,
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
 from woodlot.trees.room import Room
-from woodlot.trees.sampling import feature_key
+from woodlot.trees.rules import Sides
+from woodlot.trees.sampling import Bootstrap, feature_key
 
 
 class State(StrEnum):
@@ -79,6 +82,8 @@ class VerticalParty:
         The labels and weights, at the label holder.
     forest : PartyForest, optional
         Its part of a forest grown before, to predict with.
+    sampling : Bootstrap, optional
+        How its rows were drawn, where they are to be scored out of bag.
     known : bool array, optional
         Which of the rows to predict the party has; None for all.
     key_by_party : bool
@@ -94,6 +99,8 @@ class VerticalParty:
         Its secrets for sealed predictions; without them it gives none.
     sealed_only : bool
         Policy: predictions are answered under seal only.
+    min_leaf : int
+        Policy: the fewest rows of a leaf, and so of a tree.
     n_jobs : int
         Threads.
     room : Room, optional
@@ -113,6 +120,7 @@ class VerticalParty:
         *,
         target: Target | None = None,
         forest: PartyForest | None = None,
+        sampling: Bootstrap | None = None,
         known: NDArray[np.bool_] | None = None,
         key_by_party: bool = True,
         secret: bytes = b"",
@@ -120,6 +128,7 @@ class VerticalParty:
         shares_model: bool = False,
         sealer: Sealer | None = None,
         sealed_only: bool = False,
+        min_leaf: int = 1,
         n_jobs: int = 1,
         room: Room | None = None,
         spread: SpreadColumns | None = None,
@@ -129,10 +138,12 @@ class VerticalParty:
         self.target = target
         self.forest = forest
         self.known = known
+        self._sampling = sampling
         self.shares_model = shares_model
         self._secret = secret
         self._sealer = sealer
         self._sealed_only = sealed_only
+        self._min_leaf = min_leaf
         self._job_secret = secrets.token_bytes(SECRET_BYTES) if job_secret is None else job_secret
         self.n_jobs = n_jobs
         self._room = room
@@ -142,6 +153,9 @@ class VerticalParty:
         self.state = State.idle if forest is None else State.trained
         self._codes: EncodedTable | None = None
         self._label_code: ClassCode | TargetCode | None = None
+        self._shared_weights: NDArray[np.int64] | None = None  # at the label holder, with the labels
+        self._shared_draws = 0
+        self._gains: NDArray[np.float64] | None = None
         self._start: msg.GrowthStart | None = None
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
         self._grower: Grower | None = None
@@ -204,6 +218,10 @@ class VerticalParty:
             raise DataError("class_weight must have finite weights, none negative")
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
         coded, unit = self._coded(target, weights, message.seed)
+        self._shared_weights = weights
+        self._shared_draws = n_draws(
+            message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor
+        )
         return msg.EncodedLabels(
             labels=coded if target.classes else None,
             targets=None if target.classes else coded,
@@ -240,6 +258,7 @@ class VerticalParty:
     def _on_StartForest(self, message: msg.StartForest) -> msg.Ready:
         labels = check_start(message, self.table.n_rows)
         self._check_own_labels(message.n_classes, labels)
+        self._check_own_weights(message)
         self._start = message
         self._labels = np.array(labels)  # a copy of its own: kernels know no read-only arrays
         if self._spread is not None:
@@ -258,6 +277,17 @@ class VerticalParty:
         if own is None or not np.array_equal(own, labels):
             raise RemoteProtocolError("StartForest carries other labels than those that this party has shared")
 
+    def _check_own_weights(self, message: msg.GrowthStart) -> None:
+        """Label holder: with weights 1, 2, 4, 8 and so on, a leaf's total would be a list of rows."""
+        own, told, what = self._shared_weights, message.weights, type(message).__name__
+        if self.target is None:
+            return
+        same = told is None if own is None else told is not None and np.array_equal(own, told)
+        if not same:
+            raise RemoteProtocolError(f"{what} carries other weights of the rows than those that this party has shared")
+        if message.n_draws != self._shared_draws:
+            raise RemoteProtocolError(f"{what} draws another number of rows than max_samples is of these weights")
+
     # --- growing ---
 
     def _on_PlantTrees(self, message: msg.PlantTrees) -> Message:
@@ -269,11 +299,10 @@ class VerticalParty:
 
     def _plant(self, trees: Sequence[int]) -> Grower:
         if self._spread is not None and isinstance(self._start, msg.StartForest):
-            self._grower = self._spread.plant(self.feature_keys, self._labels, self._start, trees, self.n_jobs)
-            return self._grower
+            return self._take_root(self._spread.plant(self.feature_keys, self._labels, self._start, trees, self.n_jobs))
         if self._codes is None or self._start is None:
             raise RemoteProtocolError("no tree is planted before a training has started")
-        self._grower = Grower(
+        grower = Grower(
             self._codes,
             self.feature_keys,
             self._labels,
@@ -284,7 +313,17 @@ class VerticalParty:
             trees,
             self.n_jobs,
         )
-        return self._grower
+        return self._take_root(grower)
+
+    def _take_root(self, grower: G) -> G:
+        """Grow these trees from now on, unless they draw so few rows that even their roots are too small as leaves."""
+        if (fewest := int(grower.root_sizes.min())) < self._min_leaf:
+            raise PolicyError(
+                f"a tree of this plan draws {fewest} rows, and this party's policy asks for leaves of at least "
+                f"{self._min_leaf}: raise max_samples"
+            )
+        self._grower = grower
+        return grower
 
     def _own_candidates(self, candidates: NDArray[Any], is_open: NDArray[np.bool_]) -> NDArray[np.int64]:
         """How many of this party's features are candidates at each open node; it may have more than fit the message."""
@@ -294,6 +333,9 @@ class VerticalParty:
         """The best splits of this party at the nodes that are open now."""
         offers = grower.find(self._own_candidates(candidates, grower.is_open), self._searched)
         score, feature = offers.score, smallest_unsigned(offers.feature + 1)
+        # of targets only the label holder knows the unit of gains
+        rule = self._start is not None and self._start.n_classes > 0 and self._start.min_impurity_decrease > 0
+        self._gains = score - offers.whole if rule else None
         if len(self.feature_keys) == 0:
             score, feature = score[:0], feature[:0]
         if self.target is None:
@@ -311,11 +353,24 @@ class VerticalParty:
         won = unpack(message.won, len(grower.start), "ApplySplits").astype(bool)
         if not grower.can_apply(won):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
+        self._check_gains(won)
         flags = grower.apply(won)
         if self._room is not None and self._codes is not None:  # each threshold has brought a page of values with it
             self._room.spool.let_go(self._codes.lowest, self._codes.highest)
         self.state = State.applied
         return msg.Partition(flags=pack(flags))
+
+    def _check_gains(self, won: NDArray[np.bool_]) -> None:
+        """Refuse to split where this party's best split gains too little: the node is a leaf."""
+        start, gains = self._start, self._gains
+        if start is None or gains is None:
+            return
+        decrease = gains[won] * gain_unit(start, self.table.n_rows, 1.0)
+        if (decrease + EPSILON < start.min_impurity_decrease).any():
+            raise RemoteProtocolError(
+                f"ApplySplits names a node whose split gains less than min_impurity_decrease="
+                f"{start.min_impurity_decrease}"
+            )
 
     def _growing(self) -> Grower:
         if self._grower is None:
@@ -324,33 +379,41 @@ class VerticalParty:
 
     def _on_GrowLevel(self, message: msg.GrowLevel) -> Message:
         grower = self._growing()
-        is_split, flags = self._level(grower, message.is_split, message.flags)
+        is_split, flags, _ = self._level(grower, message)
         if len(message.candidates) != 2 * int(is_split.sum()):
             raise RemoteProtocolError("GrowLevel must carry one number of candidates per new node")
         grower.split(is_split, flags)
         self.state = State.growing
         return self._offers(grower, message.candidates, _NO_SIZES)
 
-    def _level(
-        self, grower: Grower, split_bits: NDArray[np.uint8], other_flags: NDArray[np.uint8]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-        """Which open nodes are split, and the flags of the others' splits."""
-        is_split = unpack(split_bits, len(grower.start), "split nodes").astype(bool)
+    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], Sides]:
+        """Which open nodes are split, the flags of the others' splits, and the sides of all.
+
+        Another party's split is known by its flags alone, and these come through the coordinator, who could have made
+        them up. Whatever they are, no leaf gets smaller than the rules say.
+        """
+        is_split = unpack(message.is_split, len(grower.start), "split nodes").astype(bool)
         if not grower.has_won_only(is_split):
             raise RemoteProtocolError("a split that this party has carried out is missing from the level")
-        return is_split, unpack(other_flags, grower.rows_of_others(is_split), "sides of the others' splits")
+        flags = unpack(message.flags, grower.rows_of_others(is_split), "sides of the others' splits")
+        sides = grower.sides(is_split, message.flags)
+        if not grower.rules.allow(sides):
+            raise RemoteProtocolError(
+                f"{type(message).__name__} carries a split of another party that leaves {int(sides.rows.min())} rows "
+                f"on one side; the plan asks for min_samples_leaf={grower.rules.min_samples_leaf} and a weight of at "
+                f"least {grower.rules.min_weight}. The coordinator, or that party, does not follow the plan"
+            )
+        return is_split, flags, sides
 
     def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
         grower = self._growing()
-        level = self._level(grower, message.is_split, message.flags) if len(message.is_split) else None
+        level = self._level(grower, message) if len(message.is_split) else None
         if level is None and (self.state == State.applied or len(message.flags)):
             raise RemoteProtocolError("FinishTrees must carry the level that is being split")
-        n_nodes = grower.skeleton.n_nodes + (0 if level is None else 2 * int(level[0].sum()))
-        pruned = message.pruned.astype(np.int64)
-        if len(pruned) and int(pruned.max()) >= n_nodes:
-            raise RemoteProtocolError("FinishTrees prunes a node that does not exist")
+        is_split = np.zeros(len(grower.start), bool) if level is None else level[0]
+        pruned = self._pruned(grower, is_split, message.pruned.astype(np.int64))
         if level is not None:  # everything is checked: a refusal must leave the trees as they were
-            grower.split(*level)
+            grower.split(*level[:2])
         structure, splits, position = grower.finish(pruned)
         codings = self._codings()
         self._finished(grower, PartyForest(structure, splits, self.table.names, codings), position)
@@ -358,6 +421,19 @@ class VerticalParty:
         self._grower, self._answers, self.forest = None, None, None
         self.state = State.trained
         return reply
+
+    def _pruned(self, grower: Grower, is_split: NDArray[np.bool_], pruned: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Splits to undo: none without ``max_leaf_nodes``, and with it as many as it takes."""
+        limit = None if self._start is None else self._start.max_leaf_nodes
+        skeleton = grower.skeleton
+        split_nodes = np.concatenate([skeleton.split_nodes, skeleton.frontier[is_split]])
+        if (np.diff(pruned) <= 0).any() or not np.isin(pruned, split_nodes).all() or (limit is None and len(pruned)):
+            raise RemoteProtocolError("FinishTrees prunes what is not a split, or prunes where no rule asks for it")
+        if limit is not None and (n_leaves := int(skeleton.leaves_if(is_split, pruned).max())) > limit:
+            raise RemoteProtocolError(
+                f"FinishTrees leaves a tree {n_leaves} leaves, where this training keeps max_leaf_nodes={limit}"
+            )
+        return pruned
 
     def _codings(self) -> tuple[Coding, ...]:
         if self._spread is not None:
@@ -433,9 +509,17 @@ class VerticalParty:
         said, other = (message.classes, message.targets) if target.classes else (message.targets, message.classes)
         if n_sizes == 0 or said is None or other is not None or len(said) != shape[0] * shape[1]:
             raise RemoteProtocolError("OutOfBagAnswers must carry one answer of the right kind per size and row")
-        if not np.isfinite(said).all() or len(message.since) != shape[1] or int(message.since.max()) > n_sizes:
-            raise RemoteProtocolError("OutOfBagAnswers must carry numbers, and of each row the size at which it counts")
-        scores, residuals = target.summary(said.astype(np.float64).reshape(shape), message.since)
+        n_trees = self.grown_forest().structure.n_trees
+        sampling = self._sampling if self._start is None else sampling_of(self._start)
+        if sampling is None or sampling.seed is None or message.sizes.tolist() != list(curve_sizes(n_trees)):
+            raise RemoteProtocolError("OutOfBagAnswers is about other trees, or other draws, than those of the forest")
+        since = first_sizes(sampling, n_trees, self.table.n_rows)
+        if not np.array_equal(message.since, since):  # a row that alone counts at one size would have its label told
+            raise RemoteProtocolError("OutOfBagAnswers counts a row other than by the trees that have not drawn it")
+        answers = said.astype(np.float64).reshape(shape)
+        if not target.can_be_answers(answers[since <= np.arange(n_sizes)[:, None]]):
+            raise RemoteProtocolError("OutOfBagAnswers must carry answers that a forest of these labels can give")
+        scores, residuals = target.summary(answers, since)
         return msg.OutOfBagScores(scores=np.array(scores), residuals=residuals)
 
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
@@ -471,6 +555,10 @@ class VerticalParty:
             self._answers = self._match(self.grown_forest())
         return self._answers
 
+
+Level: TypeAlias = msg.GrowLevel | msg.RegrowLevel | msg.FinishTrees | GrowBlind
+"""What carries the splits of a level."""
+G = TypeVar("G", bound=Grower)
 
 _NO_SIZES = np.empty(0, np.int64)
 _MOST_SCALE = 2.0**450

@@ -14,13 +14,16 @@ from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.messages.blind import EncryptedLabels, EncryptLabels, StartBlind
 from woodlot.protocols.messages.vertical import EncodedLabels, GrowthStart, ShareLabels, StartForest
 from woodlot.trees.predict import Vote
-from woodlot.trees.rules import GrowthRules
+from woodlot.trees.rules import GrowthRules, entropy_scale
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
 
 UNLIMITED_DEPTH = 2**31 - 1
 BYTES_PER_ROW = 8
 """Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag per level."""
 DEFAULT_MEMORY = 2 * 1024**3
+
+EPSILON = float(np.finfo(np.float64).eps)
+"""By how much a gain may fall short of ``min_impurity_decrease``: as in scikit-learn."""
 
 BLIND_BINS = 32
 """Bins of a numeric column where nothing else is said and labels are encrypted: every cut costs as many squarings of
@@ -100,6 +103,15 @@ class ForestPlan:
             wanted = float(m) * n_features
         return max(1, min(n_features, int(wanted)))
 
+    def may_try(self, candidates: NDArray[np.unsignedinteger[Any]]) -> bool:
+        """Party: whether so many of its own features can be candidates at each of some nodes.
+
+        Shares of all features mean nothing to a party: it does not know how many the others have.
+        """
+        m = self.max_features
+        most = m if isinstance(m, int) and not isinstance(m, bool) else None
+        return most is None or int(candidates.max(initial=0)) <= max(1, most)
+
     def n_draws(self, n_rows: int, weights: NDArray[np.int64] | None, factor: float) -> int:
         """Rows drawn for each tree."""
         return n_draws(self.max_samples if self.bootstrap else None, n_rows, weights, factor)
@@ -128,6 +140,8 @@ class ForestPlan:
             balanced=self.class_weight == "balanced",
             class_weight=self.class_weight if isinstance(self.class_weight, tuple) else (),
             reveal_unit=self.min_impurity_decrease > 0,
+            bootstrap=self.bootstrap,
+            max_samples=self.max_samples,
         )
 
     def encrypt_message(self, *, others: bool) -> EncryptLabels:
@@ -174,6 +188,8 @@ class ForestPlan:
             "min_samples_leaf": rules.min_samples_leaf,
             "min_weight": rules.min_weight,
             "whole_tree": rules.whole_tree,
+            "max_leaf_nodes": self.max_leaf_nodes,
+            "min_impurity_decrease": self.min_impurity_decrease,
             "order_seed": derive_seed(self.seed, "order"),
             "bootstrap_seed": sampling.seed,
             "n_draws": sampling.n_draws,
@@ -222,6 +238,19 @@ def check_growth(start: GrowthStart, n_rows: int) -> None:
         raise RemoteProtocolError(f"{what} carries a number of draws or a depth out of range")
     if start.min_samples_split < 2 or start.min_samples_leaf < 1 or start.min_weight < 1:
         raise RemoteProtocolError(f"{what} carries rules under which a node could lose its rows")
+    if start.max_leaf_nodes is not None and start.max_leaf_nodes < 2:
+        raise RemoteProtocolError(f"{what} carries trees of fewer than two leaves")
+    if not 0 <= start.min_impurity_decrease < float("inf"):
+        raise RemoteProtocolError(f"{what} carries a min_impurity_decrease out of range")
+
+
+def gain_unit(start: GrowthStart, n_rows: int, unit: float) -> float:
+    """What turns gains in the labels' own code into impurity decreases weighted by the share of the tree.
+
+    ``unit`` is that of targets, 1 for classes.
+    """
+    sampling = sampling_of(start)
+    return 1.0 / (sampling.tree_weight(n_rows) * (entropy_scale(sampling, n_rows) if start.entropy else unit))
 
 
 def rules_of(start: GrowthStart) -> GrowthRules:

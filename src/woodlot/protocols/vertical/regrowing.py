@@ -13,12 +13,13 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.bits import pack, unpack
 from woodlot.protocols.vertical.model import PartyForest
-from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
+from woodlot.protocols.vertical.party import TAKES, Level, State, VerticalParty
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
 from woodlot.trees.forest import Splits, join_splits, move_splits
 from woodlot.trees.graft import Sketch, graft, join_sketches
 from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.branches import answer_numbers, answer_sets
+from woodlot.trees.rules import Sides
 
 REGROWING_TAKES: dict[type[Message], frozenset[State]] = {
     **{kind: states for kind, states in TAKES.items() if kind not in (msg.PlantTrees, msg.GrowLevel)},
@@ -62,45 +63,71 @@ class RegrowingParty(VerticalParty):
         rising = n > 0 and (np.diff(trees) > 0).all() and trees[-1] < self._former.structure.n_trees
         if not rising or len(message.candidates) != n:
             raise RemoteProtocolError("ReplantTrees must carry trees of the forest, and candidates for each of them")
-        origin = self._origins(message.marks, message.former, n)
+        roots = self._former.structure.offset[trees]
+        origin = self._origins(message.marks, message.former, roots)
         grower = self._plant(trees.tolist())
         self._trees = trees
         self._known = [_known(np.arange(n), origin, message.marks)]
-        self._take_marks(grower, origin, message.marks)
+        self._take_marks(grower, origin, message.marks, roots)
         self.state = State.growing
         return self._offers(grower, message.candidates, grower.root_sizes)
 
-    def _origins(self, marks: NDArray[np.uint8], former: NDArray[np.uint32], n: int) -> NDArray[np.int64]:
-        """The former node of each new one that stays, -1 for the others."""
+    def _origins(
+        self, marks: NDArray[np.uint8], former: NDArray[np.uint32], places: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The former node of each new one that stays, -1 for the others.
+
+        A node can stay only where it was: ``places`` has the former node that stood in the place of each, -1 where
+        none did. Anywhere else this party's former questions would be asked of rows that never came to them.
+        """
         stays = marks != SEARCHED
+        n = len(places)
         if len(marks) != n or (marks > SETTLED).any() or len(former) != int(stays.sum()):
             raise RemoteProtocolError("every new node must be marked, and every one that stays have its former node")
-        if len(former) and int(former.max()) >= self._former.structure.n_nodes:
-            raise RemoteProtocolError("there is no such node in the former forest")
+        if not np.array_equal(former, places[stays]):
+            raise RemoteProtocolError("a node stays that stood in another place of the former forest, or nowhere")
         origin = np.full(n, -1, np.int64)
         origin[stays] = former
         if (self._former.structure.right[origin[marks == KEPT]] < 0).any():
             raise RemoteProtocolError("a leaf of the former forest cannot be split again")
         return origin
 
-    def _take_marks(self, grower: Grower, origin: NDArray[np.int64], marks: NDArray[np.uint8]) -> None:
+    def _take_marks(
+        self, grower: Grower, origin: NDArray[np.int64], marks: NDArray[np.uint8], places: NDArray[np.int64]
+    ) -> None:
         """What the nodes that are open now were before."""
-        self._origin = origin[grower.is_open]
+        self._origin, self._places = origin[grower.is_open], places[grower.is_open]
         self._searched: NDArray[np.bool_] | None = marks[grower.is_open] == SEARCHED
 
     def _on_RegrowLevel(self, message: msg.RegrowLevel) -> Message:
         grower = self._growing()
-        is_split, flags = self._level(grower, message.is_split, message.flags)
+        is_split, flags, _ = self._level(grower, message)
         n = 2 * int(is_split.sum())
         if len(message.candidates) != n:
             raise RemoteProtocolError("RegrowLevel must carry one number of candidates per new node")
-        origin = self._origins(message.marks, message.former, n)
+        places = self._children(self._places[is_split])
+        origin = self._origins(message.marks, message.former, places)
         numbers = grower.skeleton.n_nodes + np.arange(n)
         grower.split(is_split, flags, message.marks == SETTLED)
         self._known.append(_known(numbers, origin, message.marks))
-        self._take_marks(grower, origin, message.marks)
+        self._take_marks(grower, origin, message.marks, places)
         self.state = State.growing
         return self._offers(grower, message.candidates, np.empty(0, np.int64))
+
+    def _children(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The children that nodes of the former forest had, -1 for those of none and of leaves."""
+        right = self._former.structure.right[places]
+        inner = (places >= 0) & (right >= 0)
+        return np.column_stack([np.where(inner, places + 1, -1), np.where(inner, right, -1)]).ravel()
+
+    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], Sides]:
+        """As for any party; and splits that stay are there, this party's own carried out by itself."""
+        is_split, flags, sides = super()._level(grower, message)
+        stays = ~self._is_searched(grower)
+        own = stays & (self._question[self._origin] >= 0)
+        if (stays & ~is_split).any() or not grower.has_carried_out(own):
+            raise RemoteProtocolError("a split of the former forest that stays is missing from the level")
+        return is_split, flags, sides
 
     def _on_ApplySplits(self, message: msg.ApplySplits) -> msg.Partition:
         grower = self._growing()
@@ -110,10 +137,15 @@ class RegrowingParty(VerticalParty):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
         if (self._question[self._origin[stays]] < 0).any():
             raise RemoteProtocolError("ApplySplits names a former split that is not this party's")
+        self._check_gains(won & ~stays)
+        again = self._former_flags(grower, np.flatnonzero(stays))
+        if not grower.rules.allow(grower.sides(stays, pack(again))):
+            raise RemoteProtocolError("ApplySplits names a former split that leaves too few rows on one side")
         sizes = grower.end - grower.start
         flags = np.empty(int(sizes[won].sum()), np.uint8)
         is_former = np.repeat(stays[won], sizes[won])
-        flags[is_former] = self._repeat(grower, np.flatnonzero(stays))
+        flags[is_former] = again
+        grower.repeat(np.flatnonzero(stays), again)
         flags[~is_former] = grower.apply(won & ~stays)
         self.state = State.applied
         return msg.Partition(flags=pack(flags))
@@ -121,8 +153,8 @@ class RegrowingParty(VerticalParty):
     def _is_searched(self, grower: Grower) -> NDArray[np.bool_]:
         return np.ones(len(grower.start), bool) if self._searched is None else self._searched
 
-    def _repeat(self, grower: Grower, nodes: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Carry out this party's former splits at some open nodes."""
+    def _former_flags(self, grower: Grower, nodes: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Which rows this party's former splits send left at some open nodes."""
         splits, question = self._former.splits, self._question[self._origin[nodes]]
         sizes = (grower.end - grower.start)[nodes]
         first = np.cumsum(sizes) - sizes
@@ -138,7 +170,6 @@ class RegrowingParty(VerticalParty):
             else:
                 threshold = splits.threshold[asked].astype(np.float64)
                 answer_numbers(self._columns[column], *rows, threshold, missing_left, flags)
-        grower.repeat(nodes, flags)
         return flags
 
     def _finished(self, grower: Grower, part: PartyForest, position: NDArray[np.int64]) -> None:

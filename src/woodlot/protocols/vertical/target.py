@@ -16,6 +16,8 @@ REGRESSION_WEIGHT_BITS = 24
 RESIDUAL_QUANTILES = 201
 UNSCORED_SHARE = 0.01
 """Classes without a scored row may hold this share of the rows; the accuracy is off by at most as much."""
+ROUNDING = 1e-9
+"""Relative error of means of means, at most."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +77,14 @@ class Target:
             return None, 1.0
         # what weights do not take of a float's 53 bits is left for the targets
         return sampling.integer_weights(weights, sampling.WEIGHT_BITS if self.classes else REGRESSION_WEIGHT_BITS)
+
+    def can_be_answers(self, answers: NDArray[np.float64]) -> bool:
+        """Whether a forest of these labels could answer so: a class, or something between two targets."""
+        if self.classes:
+            return bool((answers < len(self.classes)).all() and (answers >= 0).all())
+        low, high = float(self.values.min()), float(self.values.max())
+        slack = ROUNDING * max(abs(low), abs(high))  # means are rounded
+        return bool(np.isfinite(answers).all() and ((answers >= low - slack) & (answers <= high + slack)).all())
 
     def summary(
         self, outputs: NDArray[np.float64], since: NDArray[np.integer[Any]]

@@ -41,19 +41,17 @@ from woodlot.protocols.vertical.best_first import best_first
 from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
 from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.plan import ForestPlan, check_summaries, rules_of, sampling_of
+from woodlot.protocols.vertical.plan import EPSILON, ForestPlan, check_summaries, gain_unit, rules_of, sampling_of
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import tree_keys
 from woodlot.trees.skeleton import Skeleton
 
 Rounds = Generator[Round, dict[str, Message], Any]
 CHUNK_NODES = 4096
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int = 1) -> Rounds:
@@ -183,9 +181,7 @@ class Batch:
         self.n_jobs = n_jobs
         self.n_candidates = plan.n_candidates(len(features.keys))
         sampling = sampling_of(start)
-        tree_weight = sampling.tree_weight(n_rows)
-        # scores are in the labels' own code: this turns gains into impurity decreases weighted by the share of the tree
-        self.gain_unit = 1.0 / (tree_weight * (entropy_scale(sampling, n_rows) if start.entropy else answer.unit))
+        self.gain_unit = gain_unit(start, n_rows, answer.unit)
         self.weight_unit = sampling.weight_unit(n_rows, answer.weight_factor)
         self.number = {p: i for i, p in enumerate(features.first)}
 

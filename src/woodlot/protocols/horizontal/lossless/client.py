@@ -7,7 +7,7 @@ that leaves the client are vectors of sums.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.blocks import Blocks, OwnBlock
 from woodlot.protocols.horizontal.client import HorizontalClient, State
 from woodlot.protocols.horizontal.lossless.block import RowBlock, Splits
-from woodlot.protocols.horizontal.lossless.plan import LosslessPlan
+from woodlot.protocols.horizontal.lossless.plan import MAX_BINS, LosslessPlan
 from woodlot.protocols.messages import horizontal as msg
 from woodlot.protocols.messages import lossless, secure_sum
 from woodlot.protocols.messages.base import Message
@@ -70,6 +70,9 @@ class LosslessClient(HorizontalClient):
         self._tried = 0
         self._level = -1
         self._past: list[Splits] = []
+        self._drawn_by = 0  # how many clients
+        self._values_asked: dict[int, _Asked] = {}
+        self._cells_asked: dict[int, _Cells] = {}
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self._blocks.set_up("use_schema", message, self._task)
@@ -115,8 +118,26 @@ class LosslessClient(HorizontalClient):
             raise RemoteProtocolError("CountValues asks for values that no column has")
         if any(self.schema.names[f] in self._declared for f in columns):
             raise RemoteProtocolError("CountValues asks for values of a column whose bins were declared")
+        asked = self._check_values(message)
         self._sums.check(message.order)  # before any column is sorted for it
-        return self._answer(message, self._added("count_values", message))
+        reply = self._answer(message, self._added("count_values", message))
+        self._values_asked[message.order.round] = asked
+        return reply
+
+    def _check_values(self, message: lossless.CountValues) -> _Asked:
+        """Quantiles take a few prefixes of a column, of each length: more of them would be a list of all values."""
+        n = len(self.schema.names)
+        counts = np.bincount(message.column, minlength=n)
+        asked = _Asked(message.order.clients, message.known_bits, counts)
+        if isinstance(self.plan, LosslessPlan):
+            for number, before in self._values_asked.items():
+                if number != message.order.round and before[:2] == asked[:2]:
+                    counts = counts + before.counts
+            # where a client has left in the middle, the others are asked from the beginning again
+            times = 1 if self.plan.spare_after is None else 2
+            if int(counts.max(initial=0)) > times * 2 * (self.plan.max_bins or MAX_BINS):
+                raise RemoteProtocolError("CountValues asks for more than the quantiles of a column take")
+        return asked
 
     def _is_numeric(self, f: int) -> bool:
         return f < len(self.schema.names) and self.schema.categories[f] is None
@@ -130,8 +151,11 @@ class LosslessClient(HorizontalClient):
         if isinstance(self.plan, LosslessPlan):
             settings = self.plan.settings(n_columns)
             self.check_ordered(message, n_estimators=message.n_trees, with_rows=message.with_rows)
-            if message.seed != settings.bootstrap_seed or self.plan.bootstrap != (len(message.thresholds) > 0):
+            if message.seed != settings.bootstrap_seed or not self.plan.is_drawn_by(message.thresholds):
                 raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
+            # without a client that has left rows are drawn again; the rest of a training depends on it
+            if self._drawing and (len(message.order.clients) >= self._drawn_by or self._level >= 0):
+                raise RemoteProtocolError("DrawRows is not due again: rows are drawn once")
         self._check_edges(message)
         self._sums.check(message.order)
         # A drawing of its own each time: if the sum is refused, the trees before go on as they were.
@@ -141,6 +165,7 @@ class LosslessClient(HorizontalClient):
         totals = np.sum([np.frombuffer(each, np.int64) for each in drawn], axis=0)
         reply = self._answer(message, totals)
         self._drawing, self._level, self._past = self._tried, -1, []
+        self._drawn_by = len(message.order.clients)
         return reply
 
     def _check_edges(self, message: lossless.DrawRows) -> None:
@@ -158,11 +183,50 @@ class LosslessClient(HorizontalClient):
             raise RemoteProtocolError("CountCells is not due before rows are drawn")
         if message.level not in (self._level, self._level + 1):  # the same again: other nodes, features or clients
             raise RemoteProtocolError(f"level {message.level} is not due after level {self._level}")
+        asked = self._check_cells(message)
         self._sums.check(message.order)
         numbers = self._added("count", self._drawing, self._level, message, once_more=(tuple(self._past),))
         reply = self._answer(message, numbers)
         if message.level > self._level:
-            self._level = message.level
+            self._level, self._cells_asked = message.level, {}
             if self._keeps_past:
                 self._past.append(Splits.of(message))
+        self._cells_asked[message.order.round] = asked
         return reply
+
+    def _check_cells(self, message: lossless.CountCells) -> _Cells:
+        """A feature is counted once at a node, and no node is deeper than was ordered."""
+        if len(message.nodes) != len(message.n_pairs) or int(message.n_pairs.sum()) != len(message.pair_feature):
+            raise RemoteProtocolError("CountCells does not say which features are counted at which nodes")
+        node = np.repeat(message.nodes.astype(np.int64), message.n_pairs)
+        pairs = node * len(self.schema.names) + message.pair_feature
+        if isinstance(self.plan, LosslessPlan):
+            if message.level >= self.plan.settings(len(self.schema.names)).max_depth:
+                raise RemoteProtocolError("CountCells asks about nodes that are as deep as max_depth allows: leaves")
+            before = [
+                cells.pairs
+                for number, cells in self._cells_asked.items()
+                if message.level == self._level and number != message.order.round
+                and cells.clients == message.order.clients
+            ]  # fmt: skip
+            if len(np.unique(pairs)) < len(pairs) or np.isin(pairs, np.concatenate([_NONE, *before])).any():
+                raise RemoteProtocolError("CountCells asks about a feature of a node again")
+        return _Cells(message.order.clients, pairs)
+
+
+class _Asked(NamedTuple):
+    """What was asked of values: of whom, bits of the prefixes, and how many of them of each column."""
+
+    clients: tuple[str, ...]
+    known_bits: int
+    counts: NDArray[np.int64]
+
+
+class _Cells(NamedTuple):
+    """What was asked of a level: of whom, and which features of which nodes."""
+
+    clients: tuple[str, ...]
+    pairs: NDArray[np.int64]
+
+
+_NONE = np.empty(0, np.int64)

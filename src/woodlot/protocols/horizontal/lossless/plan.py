@@ -78,6 +78,12 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
             )
         return poisson_thresholds(rate)
 
+    def is_drawn_by(self, thresholds: NDArray[np.uint64]) -> bool:
+        """Client: whether rows are drawn like this; of a number of rows it does not know the share."""
+        if isinstance(self.max_samples, int) and self.bootstrap:
+            return len(thresholds) > 0
+        return np.array_equal(thresholds, self.thresholds(1))
+
     @property
     def with_rows(self) -> bool:
         """Whether rows must be counted beside their weights, to know which nodes are too small."""
