@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from planted import ALIGNMENT_SECRET, IDS, TARGET, amounts, key_forms
-from processes import Processes, records_in, wait_until
+from processes import Processes, wait_until
 from small_jobs import COORDINATOR, PLAN, user_of
 from world import PROTECTS, World
 
@@ -220,11 +220,12 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
             wait_until(made.have_ended, "everybody to have noted the end of every job")
             ended = list(made.orders)
             made.look_at_the_living()
-            job = user.client.submit(user.train_order(PLAN, Labels("bank", ILLNESS, None), {})).job
-            journal = made.running.journal("shop")
-            wait_until(lambda: records_in(journal, job) > 6, "a training to be in the middle", pause=0.001)
-            for name in EVERYBODY:
-                made.running.kill(name)
+            order = user.train_order(PLAN, Labels("bank", ILLNESS, None), {})
+            with made.running.halt("shop", order.job, {4}) as halt:
+                user.client.submit(order)
+                assert halt.wait() == 4
+                for name in EVERYBODY:
+                    made.running.kill(name)
         made.orders = ended
         yield made
     finally:
