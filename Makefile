@@ -17,7 +17,7 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: fuzz audit reliability test-faults test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
+.PHONY: fuzz audit reliability soak test-pythons test-all test-faults test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,10 +25,14 @@ help: ## list the targets
 demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to prediction
 	@$(BIN)/woodlot demo
 
-# Three workers for two cores: tests of services wait for their processes a third of the time.
-test: $(VENV)/dev.stamp ## all tests but those in a browser, on two cores
+# More workers than cores: tests of services wait for their processes a third of the time.
+test: $(VENV)/dev.stamp ## the tests of every part, in at most 7 minutes on two cores, set-up included
 	@$(BIN)/python tests/compile_kernels.py
-	$(BIN)/pytest -n 3 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
+
+test-all: $(VENV)/dev.stamp ## what `make test` leaves out: long tests, and processes killed everywhere; at most 45 minutes
+	@$(BIN)/python tests/compile_kernels.py
+	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
 	$(if $(shell command -v timeout),timeout --kill-after=30 $(BROWSER_SECONDS)) $(BIN)/pytest tests/browser $(PYTEST_ARGS) \
@@ -39,6 +43,9 @@ test-faults: $(VENV)/dev.stamp ## everything that can break, broken: processes, 
 	$(BIN)/pytest -m faults -n 2 --dist loadfile tests/faults tests/service tests/cli tests/runtime
 	$(BIN)/python tests/faults/tally.py
 	@$(BIN)/python scripts/reliability.py done faults
+
+test-pythons: ## installed without constraints on every Python from 3.11 on that is found (PYTHONS="..." names others); the lowest versions once
+	@unset PIP_CONSTRAINT PIP_BUILD_CONSTRAINT; $(PYTHON) scripts/test_pythons.py
 
 test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py

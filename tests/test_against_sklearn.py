@@ -267,6 +267,7 @@ def test_fully_grown_trees_fit_alike() -> None:
 # --- forests, where both draw at random ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "params"),
     [(load_wine, {}), (load_breast_cancer, {}), (load_digits, {"max_depth": 8}), (load_iris, {"criterion": "entropy"})],

@@ -59,10 +59,11 @@ def test_there_is_a_place_for_measured_speed() -> None:
     assert re.search(r"<!-- speed:begin -->\n.*<!-- speed:end -->", TEXT, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", example], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+        [sys.executable, "-W", "error", example], capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout

@@ -17,7 +17,11 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rg
 matplotlib.use("agg")
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+# One tutorial starts a federation of processes, step by step as its reader does.
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem == "deploy" else (), id=page.stem) for page in TUTORIALS],
+)
 def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 4

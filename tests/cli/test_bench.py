@@ -28,6 +28,7 @@ def told(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("depth", [4, 0])
 def test_all_three_are_measured_and_federated_equals_one_place(task: str, depth: int) -> None:

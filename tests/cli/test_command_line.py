@@ -16,7 +16,7 @@ COMMAND = Path(sys.executable).with_name("woodlot")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
 def run_failing(statement: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def run_failing(statement: str) -> subprocess.CompletedProcess[str]:
         app(["fail"])
     """
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -52,7 +52,7 @@ def test_help_fits_a_narrow_terminal_and_names_what_there_is(arguments: list[str
 
 def test_a_shell_can_complete_commands() -> None:
     asked = {**os.environ, "_WOODLOT_COMPLETE": "complete_bash", "COMP_WORDS": "woodlot identity s", "COMP_CWORD": "2"}
-    done = subprocess.run([COMMAND], env=asked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([COMMAND], env=asked, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split() == ["sign", "show"]
 
 
@@ -111,7 +111,7 @@ def test_an_interrupt_is_quiet() -> None:
 def test_without_what_the_dashboard_needs_the_extra_is_named() -> None:
     script = "import sys; sys.modules['starlette'] = None; from woodlot.cli.dashboard import open_dashboard as opened\n"
     script += "opened([], None, None, '127.0.0.1:0')"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     told = done.stderr.splitlines()[-1]
     assert told.startswith("woodlot.exceptions.MissingExtraError: ")
     assert told.endswith("pip install 'woodlot[dashboard]'")
@@ -119,5 +119,5 @@ def test_without_what_the_dashboard_needs_the_extra_is_named() -> None:
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     script = "import sys, woodlot.cli; print([m for m in ('numpy', 'numba', 'sklearn', 'pyarrow') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout == "[]\n"

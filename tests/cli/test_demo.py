@@ -175,6 +175,7 @@ def test_progress_goes_to_standard_error_in_plain_lines(as_json: tuple[dict[str,
 # --- for people ---
 
 
+@pytest.mark.slow
 def test_output_for_people_has_no_ragged_lines(for_people: list[str]) -> None:
     assert max(map(len, for_people)) <= 80
     text = "\n".join(for_people)
@@ -272,10 +273,10 @@ def test_forests_of_different_seeds_are_not_the_same() -> None:
 def test_it_ends_quietly_when_told_and_leaves_nothing(tmp_path: Path, step: int, number: signal.Signals) -> None:
     with demo_at(tmp_path, step) as process:
         if step > 2:
-            assert wait_until(lambda: len(processes_in(tmp_path)) == 3, 10)
+            assert wait_until(lambda: len(processes_in(tmp_path)) == 3, 300)
             time.sleep(1)
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert output == ""
     assert "Traceback" not in errors
@@ -286,10 +287,10 @@ def test_it_ends_quietly_when_told_and_leaves_nothing(tmp_path: Path, step: int,
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 def test_no_process_outlives_a_demonstration_that_is_killed(tmp_path: Path) -> None:
     with demo_at(tmp_path, 3) as process:
-        assert wait_until(lambda: len(processes_in(tmp_path)) == 3, 10)
+        assert wait_until(lambda: len(processes_in(tmp_path)) == 3, 300)
         process.kill()
-        process.communicate(timeout=60)
-    assert wait_until(lambda: not processes_in(tmp_path), 20)
+        process.communicate(timeout=300)
+    assert wait_until(lambda: not processes_in(tmp_path), 300)
 
 
 @contextmanager

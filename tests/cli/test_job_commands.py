@@ -41,7 +41,7 @@ COMMAND = Path(sys.executable).with_name("woodlot")
 N = 300
 BANK_ROWS, SHOP_ROWS = 280, 290
 FOREST = {"n_estimators": 30, "max_depth": 4, "random_state": 0, "oob_score": True}
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def tables() -> tuple[pa.Table, pa.Table]:

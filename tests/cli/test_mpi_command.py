@@ -19,7 +19,7 @@ import pytest
 import woodlot as wl
 
 COMMAND = Path(sys.executable).with_name("woodlot")
-PATIENCE = 200.0
+PATIENCE = 300.0
 
 JOB = """
 [job]
@@ -138,6 +138,7 @@ def test_what_cannot_begin_ends_at_every_rank_and_is_told_once(folder: Path, tmp
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_begin_does_not_leave_the_others_waiting(folder: Path, tmp_path: Path) -> None:
     leave_out = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then exec "$1" mpi absent.toml; else exec "$@"; fi'
     done = mpirun(3, folder / "job.toml", "--out", tmp_path / "m", script=leave_out)
@@ -146,6 +147,7 @@ def test_a_rank_that_cannot_begin_does_not_leave_the_others_waiting(folder: Path
     assert "woodlot: a party's rank cannot begin; its own line says why" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_table_that_cannot_be_used_is_told_by_rank_0(folder: Path, tmp_path: Path) -> None:
     job = folder / "wrong.toml"
     job.write_text(JOB.replace("shop.csv", "absent.csv"))

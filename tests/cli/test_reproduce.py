@@ -15,6 +15,7 @@ def reproduce(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_a_short_run_gives_a_page_that_finds_the_forests_identical(tmp_path: Path) -> None:
     code, output = reproduce(
         "ff-accuracy", "--stand-ins", "--quick", "--repeats", "1", "--jobs", "1", "--out", str(tmp_path)

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 import woodlot.dashboard.server
 from woodlot.dashboard.server import Server
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 
 
 @pytest.fixture

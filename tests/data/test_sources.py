@@ -232,7 +232,7 @@ class TestCsv:
             links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
             return any(os.path.realpath(link).startswith(str(tmp_path)) for link in links)
 
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while is_open():  # Arrow's threads, which read ahead, may need another moment
             assert time.monotonic() < until
             time.sleep(0.01)

@@ -57,6 +57,7 @@ def change_arrays(part: Path, **changed: Any) -> None:
     sign_again(part, lambda header: None)
 
 
+@pytest.mark.slow
 def test_every_changed_byte_is_noticed(saved: Path, tmp_path: Path) -> None:
     shutil.copytree(saved, tmp_path / "model")
     for path in sorted((tmp_path / "model").rglob("*.*")):

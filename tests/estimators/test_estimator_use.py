@@ -45,6 +45,7 @@ def small(**params: Any) -> wl.FederatedForestClassifier:
     return wl.FederatedForestClassifier(**{"n_estimators": 8, "random_state": 0, **params})
 
 
+@pytest.mark.slow
 def test_grid_search_and_cross_validation_in_two_processes(rows: tuple[NDArray[Any], NDArray[Any]]) -> None:
     X, y = rows
     search = GridSearchCV(small(), {"max_depth": [1, 6], "parties": [1, 3]}, cv=3, n_jobs=2).fit(X, y)

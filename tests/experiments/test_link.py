@@ -42,7 +42,7 @@ def relay() -> Iterator[Relay]:
 
 def dial(relay: Relay) -> socket.socket:
     host, port = relay.address.split(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=300)
 
 
 def there_and_back(line: socket.socket, data: bytes) -> float:

@@ -125,7 +125,7 @@ def user(network: Network, world: World) -> Iterator[subprocess.Popen[str]]:
 
 
 def result(child: subprocess.Popen[str]) -> dict[str, Any]:
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=300)
     assert child.returncode == 0
     found: dict[str, Any] = json.loads(out)
     return found
@@ -161,7 +161,7 @@ def test_a_cut_link_changes_nothing(network: Network, tmp_path: Path, tally: Tal
                 network.set_link("shop", "down")
                 noted["cable of a host pulled for 20 s"] += 1
                 cut = time.monotonic()
-                wait_until(lambda: f"{job} waits for shop" in running.log(COORDINATOR), "the cut to be noticed", 15)
+                wait_until(lambda: f"{job} waits for shop" in running.log(COORDINATOR), "the cut to be noticed")
                 stood = records_in(journal, job)
                 assert n_records // 3 < stood < n_records
                 time.sleep(max(0.0, CUT_SECONDS - (time.monotonic() - cut)))

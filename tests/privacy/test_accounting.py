@@ -109,5 +109,5 @@ def test_without_the_extra_the_remedy_is_named() -> None:
         "    try: use()\n"
         "    except ModuleNotFoundError as error: print(error)\n"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
     assert said.count("pip install 'woodlot[dp]'") == 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from audits import audited_epsilon
 
 from woodlot.data.tables import read_table
@@ -103,10 +104,12 @@ def attack(memoised: bool) -> float:
     return audited_epsilon(*scores, alpha=1e-6)
 
 
+@pytest.mark.slow
 def test_many_jobs_tell_no_more_of_a_label_than_is_claimed() -> None:
     claimed = PRIVACY.total_epsilon(("no", "yes"))
     assert 0.6 * claimed <= attack(memoised=True) <= claimed
 
 
+@pytest.mark.slow
 def test_with_labels_that_are_randomised_anew_they_do() -> None:
     assert attack(memoised=False) > 1.3 * PRIVACY.total_epsilon(("no", "yes"))

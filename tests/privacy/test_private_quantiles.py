@@ -53,6 +53,7 @@ def test_epsilon_matters() -> None:
     assert np.abs(np.array(loose) - 0.9).max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("neighbours", "other", "least"), [("add-remove", (4, 1, 5), 0.35), ("replace", (3, 1, 5), 0.05)]
 )

@@ -127,6 +127,7 @@ def test_the_order_of_rows_does_not_travel() -> None:
     assert parties["bank"]._ordered_ids() == parties["shop"]._ordered_ids()
 
 
+@pytest.mark.slow
 def test_two_thousand_ids() -> None:
     rng = np.random.default_rng(2)
     bank, shop = (rng.permutation(np.arange(start, start + 2_000)) for start in (0, 500))

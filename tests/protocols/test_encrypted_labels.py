@@ -73,13 +73,13 @@ SIZES = {"seed": st.integers(0, 2**32), "n": st.integers(1, 40), "p": st.integer
 
 
 @given(**SIZES, criterion=st.sampled_from(["gini", "entropy"]))
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 def test_classifiers(seed: int, n: int, p: int, rules: dict[str, Any], criterion: str) -> None:
     check_same(numbers_only(exact.make_case(seed, n, p, True, criterion=criterion, n_estimators=2, **rules)))
 
 
 @given(**SIZES)
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 def test_regressors(seed: int, n: int, p: int, rules: dict[str, Any]) -> None:
     check_same(numbers_only(exact.make_case(seed, n, p, False, n_estimators=2, **rules)))
 

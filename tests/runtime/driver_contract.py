@@ -20,7 +20,7 @@ from woodlot.runtime.drivers import Driver, Handler
 from .samples import Answer, Question
 
 MakeDriver = Callable[[Mapping[str, Handler]], Driver]
-PATIENCE = 10.0  # seconds after which a test gives up waiting for a party
+PATIENCE = 300.0  # seconds after which what is waited for will never come; no test is about this time
 
 
 class Party:

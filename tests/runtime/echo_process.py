@@ -1,7 +1,8 @@
 """A party or a coordinator as a process of its own: ``python echo_process.py ROLE ADDRESS FOLDER``.
 
 It prints a line when it is ready and runs until it is killed. A party answers ``pid`` with its process number,
-``sleep SECONDS`` with the same after a while, and anything else with the same.
+``sleep SECONDS`` with the same after a while, and anything else with the same. ``stay PIPE`` is answered only where
+there is no such pipe; else "at work" is written to it, and nothing more is done.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ def answer(job: str, number: int, request: bytes) -> bytes:
         return str(os.getpid()).encode()
     if request.startswith(b"sleep "):
         time.sleep(float(request.split()[1]))
+    if request.startswith(b"stay ") and (pipe := Path(request.split()[1].decode())).exists():
+        pipe.write_bytes(b"at work")
+        threading.Event().wait()
     return request
 
 

@@ -218,7 +218,7 @@ def test_a_closed_driver_closes_its_carrier_while_a_round_waits() -> None:
         gone = threading.Event()
 
         def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
-            self.gone.wait(10)
+            self.gone.wait(300)
             raise LocalProtocolError("closed")
 
         def close(self) -> None:
@@ -230,7 +230,7 @@ def test_a_closed_driver_closes_its_carrier_while_a_round_waits() -> None:
     started = time.monotonic()
     with pytest.raises(LocalProtocolError, match="closed"):
         driver.ask({"a": Question()})
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 150  # half of what the party would stay
     closer.join()
 
 

@@ -64,7 +64,7 @@ def test_a_refused_party_returns_when_it_is_accepted(world: World, caplog: pytes
     world.hub()
     party = world.party("a", wait=False, slowest_delay=0.3)
     eventually(lambda: "revoked" in caplog.text)
-    assert not party.connected
+    eventually(lambda: not party.connected)
     world.authority.revoked.clear()
     assert party.wait_connected(PATIENCE)
 

@@ -31,7 +31,7 @@ from .journal_process import JOBS, entries
 from .samples import Answer, Question
 
 SCRIPT = Path(__file__).with_name("journal_process.py")
-PATIENCE = 20.0
+PATIENCE = 300.0
 INSERT = "INSERT INTO bodies (job, position, part, data) VALUES"
 OPENINGS: list[Callable[[Path], Journal]] = [functools.partial(Journal, durable=False), Journal.read]
 

@@ -17,7 +17,7 @@ from .carriers import JOB
 from .driver_contract import DriverContract
 
 SCRIPT = Path(__file__).with_name("mpi_ranks.py")
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def mpirun() -> str:
@@ -34,6 +34,7 @@ def ranks(count: int, *scenarios: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *scenarios], capture_output=True, text=True, timeout=PATIENCE, env=environment)
 
 
+@pytest.mark.slow
 def test_the_driver_contract_and_clean_ends_with_real_ranks() -> None:
     # One test, since the ranks take longer to start than to do all this.
     done = ranks(4, "contract", "two_jobs", "interrupted", "same_names", "wrong_reply")

@@ -20,7 +20,7 @@ from .carriers import JOB
 from .samples import Answer, Look, Question
 
 OTHER = JOB[::-1]
-PATIENCE = 10.0
+PATIENCE = 300.0
 
 
 class Adding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from processes import Processes, processes, records_in, small_tables, wait_until
+from processes import PRIVATE, Processes, processes, small_tables, wait_until
 from small_jobs import COORDINATOR, model_of, train_order, user_of
 from world import POLICY, World
 
 from woodlot.connected import ConnectedFederation
 from woodlot.service.client import JobFailed
-
-PRIVATE = re.compile(r"\b(customers|age|income|late|visits|basket|trolley|70\d\d\d|parquet)\b")
 
 
 class Stage:
@@ -95,16 +92,28 @@ def table_of(stage: Stage, party: str) -> pa.Table:
 
 
 def half_way(stage: Stage, name: str, replies: int, *, cleanly: bool = False) -> str:
-    """Begin a training, and end a service when its journal has so many replies; returns the job."""
-    job = stage.alice.client.submit(train_order(stage.alice)).job
-    journal = stage.running.journal(name)
-    wait_until(lambda: records_in(journal, job) >= 2 * replies, "the training", pause=0.001)
-    (stage.running.stop if cleanly else stage.running.kill)(name)
-    return job
+    """Begin a training, and end a service when its journal has exactly so many replies; returns the job."""
+    order = train_order(stage.alice)
+    with stage.running.halt(name, order.job, {replies}) as halt:
+        stage.alice.client.submit(order)
+        assert halt.wait() == replies
+        if cleanly:
+            stage.running.stop(name, halt)
+        else:
+            stage.running.kill(name)
+    return order.job
+
+
+@contextmanager
+def watched_stage(root: Path, **settings: Any) -> Iterator[Stage]:
+    """A stage; in the end it is looked for what the coordinator must not know."""
+    with stage_of(root, **settings) as stage:
+        yield stage
+        check_nothing_private(stage)
 
 
 def check_nothing_private(stage: Stage) -> None:
     """Whatever has happened: names of columns and tables, and ids, never got to the coordinator's disk."""
     for path in sorted((stage.world.root / COORDINATOR).rglob("*")):
         if path.is_file() and "identity" not in path.parts:
-            assert PRIVATE.search(path.read_bytes().decode("latin-1")) is None, path
+            assert PRIVATE.search(path.read_bytes()) is None, path

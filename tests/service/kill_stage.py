@@ -1,29 +1,25 @@
 """Kill -9 of services while a job runs: at every round, or at any instant.
 
-The victim's journal is watched from outside. As soon as a record has appeared the victim is killed and started again,
-so within one job it dies at nearly every round. Where it died is read from its journal afterwards, and jobs are run
-until there is no place left at which it has not died.
+The victim stands still at each place where it is to die, and says so (see `halts`). It is killed there and started
+again, so within one job it dies at every round.
 """
 
 from __future__ import annotations
 
 import random
-import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Generic, TypeVar
 
-from processes import Processes
+from processes import Processes, records_in
 from small_jobs import COORDINATOR
 
 from woodlot.connected import ConnectedFederation
 from woodlot.protocols.messages.jobs import JobFacts
 from woodlot.runtime.journal import Journal
 from woodlot.service.orders import AnyOrder
-
-MAX_JOBS = 8
 
 U = TypeVar("U", bound=ConnectedFederation)
 
@@ -76,8 +72,8 @@ class Stage(Generic[U]):
         return job, end.result()
 
     def replies(self, name: str, job: str) -> int:
-        with closing(Eye(self.running, name, job)) as eye:
-            return eye.replies()
+        """How many replies of a job a service has journalled."""
+        return records_in(self.running.journal(name), job) // 2
 
     def check_journals(self, job: str) -> None:
         """What one side sent, the other received; nothing is recorded twice, and no chain is broken."""
@@ -96,41 +92,21 @@ class Stage(Generic[U]):
         assert of_coordinator == set().union(*sent.values())
 
 
-class Eye:
-    """Looks into a service's journal from outside, again and again."""
-
-    def __init__(self, running: Processes, name: str, job: str) -> None:
-        self._job = job
-        self._db = sqlite3.connect(f"file:{running.journal(name)}?mode=ro", uri=True, isolation_level=None)
-
-    def replies(self) -> int:
-        """How many replies of the job are recorded."""
-        found = self._db.execute("SELECT count FROM jobs WHERE job = ?", (self._job,)).fetchone()
-        return 0 if found is None else int(found[0]) // 2
-
-    def close(self) -> None:
-        self._db.close()
-
-
 def kill_through(stage: Stage[Any], order: AnyOrder, victim: str, wanted: set[int]) -> set[int]:
-    """Run a job in which the victim is killed at as many of the wanted places as can be hit; returns these.
+    """Run a job in which the victim is killed at all wanted places that the job comes by; returns these.
 
     A place is the number of replies that its journal has.
     """
-    job, end = stage.begin(order)
     hit: set[int] = set()
-    kills = 0
-    with closing(Eye(stage.running, victim, job)) as eye:
-        while not end.done():
-            at = eye.replies()
-            if at not in wanted - hit:
-                time.sleep(0.0002)
-                continue
+    with stage.running.halt(victim, order.job, wanted) as halt:
+        job, end = stage.begin(order)
+        end.add_done_callback(halt.ended)
+        while (place := halt.wait()) is not None:
             stage.running.kill(victim)
-            kills += 1
-            hit.add(eye.replies())
+            hit.add(place)
+            halt.want(wanted - hit)
             stage.running.restart(victim)
-            if victim == COORDINATOR and kills % 4 == 0:
+            if victim == COORDINATOR and len(hit) % 4 == 0:
                 for party in stage.parties:  # new processes, or they would wait longer and longer between attempts
                     stage.running.kill(party)
                     stage.running.restart(party)
@@ -142,14 +118,11 @@ def kill_through(stage: Stage[Any], order: AnyOrder, victim: str, wanted: set[in
 def kill_everywhere(
     stage: Stage[Any], make_order: Callable[[], AnyOrder], victim: str, total: int, step: int = 1
 ) -> list[str]:
-    """Run jobs until the victim has died at every place, or at every so many; returns the jobs."""
-    left, jobs = set(range(0, total, step)), list[str]()
-    while left:
-        assert len(jobs) < MAX_JOBS, f"{victim} never died after {sorted(left)} replies"
-        order = make_order()
-        left -= kill_through(stage, order, victim, left)
-        jobs.append(order.job)
-    return jobs
+    """Run a job in which the victim dies at every place, or at every so many; returns it."""
+    order, places = make_order(), set(range(0, total, step))
+    hit = kill_through(stage, order, victim, places)
+    assert hit == {place for place in places if place <= stage.replies(victim, order.job)}
+    return [order.job]
 
 
 def kill_at_random(stage: Stage[Any], jobs: int, seed: int) -> list[str]:

@@ -65,7 +65,8 @@ ROWS: dict[str, Any] = {
     "task": "classes", "n_estimators": 2, "criterion": "gini", "max_depth": 2, "min_samples_split": 2,
     "min_samples_leaf": 2, "max_features": 1, "bootstrap": False, "max_samples": None, "max_bins": None, "seed": 1,
 }  # fmt: skip
-PRIVATE = re.compile(r"\b(customers|age|income|late|visits|basket|70\d\d\d|parquet)\b")
+PRIVATE = re.compile(r"\b(customers|age|income|late|visits|basket|987654321070\d\d\d|parquet)\b")
+"""What no error may tell. In files, where words are found by chance, see `processes.PRIVATE`."""
 
 
 class Bench:
@@ -249,7 +250,7 @@ def _scored(bench: Bench, model: str) -> Play:
     order = ScoreOrder(**bench.fields(**{p: Part(table="customers", key=key) for p in PARTIES}), model=model)
     record = play(bench, order)
     for party in record.outcome.asked:
-        sealed = IdSeal(key, order.job, party).seal(1, [number_id(70_001), number_id(1)])
+        sealed = IdSeal(key, order.job, party).seal(1, [number_id(987_654_321_070_001), number_id(1)])
         batch = ScoreBatch(batch=1, numbers=(1,), n_rows=(2,), sealed=(sealed,))
         record.asked[party].append(encode(batch))
         job = bench.job(party, order.job)

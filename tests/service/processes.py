@@ -17,19 +17,27 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+import halts
 import numpy as np
 import pyarrow as pa
+from halts import HANGS, Halt
 from small_jobs import COORDINATOR
 from world import World
 
 from woodlot.runtime.journal import Journal
 
-WAIT = 60.0
+WAIT = HANGS
+FIRST_ID = 987_654_321_070_000
+"""Ids are numbers that nothing else can contain, neither a time nor a size."""
+
+PRIVATE = re.compile(rb"customers|[\"'.]age\b|income|[\"'.]late\b|visits|basket|trolley|parquet|987654321070\d\d\d")
+"""What only the parties know, as text. Short names count in quotes or after a dot, as they are written everywhere:
+three or four letters alone are found by chance in the random bytes of a database."""
 
 
 def wait_until(met: Callable[[], Any], what: str, seconds: float = WAIT, pause: float = 0.02) -> Any:
@@ -60,7 +68,7 @@ def write_toml(path: Path, settings: Mapping[str, Any]) -> Path:
 def small_tables(n: int = 60, seed: int = 0) -> dict[str, dict[str, pa.Table]]:
     """Two companies that share most of their customers; shuffled, each with rows that the other lacks."""
     rng = np.random.default_rng(seed)
-    ids, values = np.arange(n) + 70_000, rng.normal(size=(n, 5))
+    ids, values = np.arange(n) + FIRST_ID, rng.normal(size=(n, 5))
     label = np.where(values[:, 0] + values[:, 3] + 0.3 * rng.normal(size=n) > 0, "yes", "no")
     mine, theirs = rng.permutation(n)[: n - 3], rng.permutation(n)[: n - 2]
     bank = {"id": ids[mine], "age": values[mine, 0], "income": values[mine, 1], "late": label[mine]}
@@ -188,9 +196,9 @@ class Processes:
         """End a service as a loss of power would: it gets no chance to do anything."""
         self._end(name, signal.SIGKILL)
 
-    def stop(self, name: str) -> None:
-        """End a service cleanly."""
-        self._end(name, signal.SIGTERM)
+    def stop(self, name: str, halt: Halt | None = None) -> None:
+        """End a service cleanly; one that stands still goes on, once it has been asked to end."""
+        self._end(name, signal.SIGTERM, halt)
 
     def pid(self, name: str) -> int:
         """The process number of a service that runs."""
@@ -209,15 +217,22 @@ class Processes:
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: _state(pid) == "T", f"{name} to stand still", pause=0.001)
 
-    def _end(self, name: str, number: signal.Signals) -> None:
+    def _end(self, name: str, number: signal.Signals, halt: Halt | None = None) -> None:
         pid = self._running.pop(name)
         with suppress(ProcessLookupError):  # it has just died by itself
             os.kill(pid, number)
+        if halt is not None:
+            halt.release()
         child = self._children.pop(pid, None)
         if child is not None:
             child.wait(WAIT)
         else:
             wait_until(lambda: not _lives(pid), f"{name} to end", pause=0.002)
+
+    def halt(self, name: str, job: str, places: Collection[int]) -> Halt:
+        """Have a service stand still at places of a job; see `halts`. Services that were started plainly never do."""
+        assert not self._plain
+        return Halt(self.world.root / name, job, places)
 
     def close(self) -> None:
         """End everybody."""
@@ -312,6 +327,7 @@ def _run(command: list[str], log: str, script: str, environment: Mapping[str, st
     code = 1
     try:
         os.environ.update(environment)
+        halts.install(Path(log).parent)
         if script:
             runpy.run_path(script, run_name="service")
         app(command, standalone_mode=True)

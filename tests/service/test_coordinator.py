@@ -72,7 +72,7 @@ def test_an_order_that_is_recorded_is_not_declined_for_a_full_disk(
         stored = service.store.job(order.job)
         return stored is not None and stored.facts.state == "stopped"
 
-    wait_until(is_recorded, "the end to be recorded", 10)
+    wait_until(is_recorded, "the end to be recorded")
     user.client.submit(order)
     assert user.client.job(order.job).state == "stopped"  # only `woodlot jobs resume` goes on with it
     user.client.resume(order.job)
@@ -91,7 +91,7 @@ def test_an_order_that_was_taken_and_not_begun_begins_when_it_is_sent_again(
         with pytest.raises(WoodlotError):
             user.client.submit(order)
     user.client.submit(order)
-    wait_until(lambda: user.client.job(order.job).state == "done", "the job", 20)
+    wait_until(lambda: user.client.job(order.job).state == "done", "the job")
     assert user.client.submit(order).state == "done"
 
 
@@ -175,7 +175,7 @@ def test_the_end_waits_for_no_party(
     def handle_slowly(self: PartyJob, message: Message) -> Message:
         if isinstance(message, OpenScoring):
             at_work.set()
-            go_on.wait(60)
+            go_on.wait(300)
         return handle(self, message)
 
     monkeypatch.setattr(PartyJob, "handle", handle_slowly)
@@ -183,9 +183,9 @@ def test_the_end_waits_for_no_party(
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(user.scoring, model)
         try:
-            assert at_work.wait(30)
+            assert at_work.wait(300)
             closing.start()
-            closing.join(10)
+            closing.join(300)
             assert not closing.is_alive()
         finally:
             go_on.set()

@@ -63,7 +63,7 @@ class Federation:
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
         process.kill()
-        process.wait(20)
+        process.wait(300)
 
     def close(self) -> None:
         for name in list(self.processes):
@@ -92,6 +92,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
             made.close()
 
 
+@pytest.mark.slow
 def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federation) -> None:
     world = federation.world
     identity = world.root / "alice" / "identity"

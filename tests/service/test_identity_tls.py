@@ -77,7 +77,7 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, trust: Trust) -> tuple
                 seen = f"heard {answer}" if answer else "closed"
         except OSError as error:
             seen = f"refused: {error}"
-        thread.join(20)
+        thread.join(300)
     return outcome[0], seen
 
 
@@ -170,7 +170,7 @@ def call(port: int, credentials: Credentials) -> str:
     options = [("grpc.ssl_target_name_override", COORDINATOR_HOST)]
     with grpc.secure_channel(f"127.0.0.1:{port}", secure, options) as channel:
         try:
-            answer: bytes = channel.unary_unary("/test/Name")(b"", timeout=20)
+            answer: bytes = channel.unary_unary("/test/Name")(b"", timeout=300)
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
     return answer.decode()

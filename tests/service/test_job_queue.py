@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fault_stage import Stage, half_way, stage_of
 from processes import wait_until
+from shared import Shared
 from small_jobs import COORDINATOR, model_of, user_of
 
 from woodlot.protocols.messages.jobs import JobFacts
@@ -166,10 +167,15 @@ def test_what_was_begun_goes_on_whoever_is_there() -> None:
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def narrow_stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared[Stage]]:
+    with Shared(lambda: stage_of(tmp_path_factory.mktemp("narrow"), max_running_jobs=1)) as shared:
+        yield shared
+
+
+@pytest.fixture
+def narrow(narrow_stages: Shared[Stage], request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A coordinator that runs one job at a time."""
-    with stage_of(tmp_path_factory.mktemp("narrow"), max_running_jobs=1) as made:
-        yield made
+    yield from narrow_stages.lend(request)
 
 
 def aligned_at_bank(stage: Stage) -> None:

@@ -106,6 +106,7 @@ def test_refused_orders_do_not_fill_the_disk(store: JobStore) -> None:
     assert path.stat().st_size < 10_000_000
 
 
+@pytest.mark.slow
 def test_one_users_record_of_a_day_has_a_limit(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allowance, "MAX_BYTES", 100_000)
     counted = Allowance(store)

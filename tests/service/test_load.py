@@ -65,6 +65,7 @@ def order(user: ConnectedFederation, seed: int) -> TrainOrder:
     return user.train_order(replace(PLAN, seed=seed, max_depth=2, out_of_bag=None), Labels("p0", "late", None), {})
 
 
+@pytest.mark.slow
 def test_jobs_queued_at_once_give_the_models_of_one_at_a_time(user: ConnectedFederation) -> None:
     client = user.client
     alone = [client.finish(client.submit(order(user, seed)).job).job for seed in range(SEEDS)]

@@ -26,6 +26,7 @@ from woodlot.trees.encoding import ENCODING_BYTES
 from woodlot.trees.room import LABEL_BYTES, PROCESS_BYTES, SEARCH_BYTES, TREE_BYTES, Room
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mapped memory on Linux only")
 def test_a_table_larger_than_memory_gives_the_same_forest(tmp_path: Path) -> None:
     here = Path(__file__).parent

@@ -158,7 +158,7 @@ def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
         stack.callback(coordinator.store.close)
         server = stack.enter_context(Server(pages.app, "127.0.0.1", 0))
         server.start()
-        browser = stack.enter_context(httpx.Client(base_url=server.address, follow_redirects=True, timeout=30))
+        browser = stack.enter_context(httpx.Client(base_url=server.address, follow_redirects=True, timeout=300))
         browser.get(server.url.removeprefix(server.address))
         jobs = [job.job for job in coordinator.jobs()]
         model = next(job.job for job in coordinator.jobs() if job.kind == "train" and job.state == "done")

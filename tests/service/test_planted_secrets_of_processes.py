@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from planted import ALIGNMENT_SECRET, IDS, TARGET, amounts, key_forms
-from processes import Processes, records_in, wait_until
+from processes import Processes, wait_until
 from small_jobs import COORDINATOR, PLAN, user_of
 from world import PROTECTS, World
 
@@ -147,7 +147,8 @@ class Rooms:
         Machine code of kernels that it was the first to use lies beside their sources, and depends on nothing else.
         """
         own = self.root / name
-        allowed = (f"open {own}/state", f"open {own}/temporary", f"open {own}/watch", f"open {os.devnull}")
+        ours = (f"open {own}/watch", f"open {own}/halt.")  # of the tests, not of the service
+        allowed = (f"open {own}/state", f"open {own}/temporary", f"open {os.devnull}", *ours)
         lines = (own / "watch" / "written").read_text().splitlines()
         return [line for line in lines if not line.startswith(allowed) and not line.startswith(f"open {COMPILED}")]
 
@@ -220,11 +221,12 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
             wait_until(made.have_ended, "everybody to have noted the end of every job")
             ended = list(made.orders)
             made.look_at_the_living()
-            job = user.client.submit(user.train_order(PLAN, Labels("bank", ILLNESS, None), {})).job
-            journal = made.running.journal("shop")
-            wait_until(lambda: records_in(journal, job) > 6, "a training to be in the middle", pause=0.001)
-            for name in EVERYBODY:
-                made.running.kill(name)
+            order = user.train_order(PLAN, Labels("bank", ILLNESS, None), {})
+            with made.running.halt("shop", order.job, {4}) as halt:
+                user.client.submit(order)
+                assert halt.wait() == 4
+                for name in EVERYBODY:
+                    made.running.kill(name)
         made.orders = ended
         yield made
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hospitals import LABEL, PLAN, charges_of, extra_trees, hospitals, rows_of
 from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes
+from shared import Shared
 from small_jobs import COORDINATOR
 
 import woodlot as wl
@@ -32,13 +34,24 @@ def fingerprint(root: Path, job: str) -> str:
     return msgspec.json.decode(facts, type=ModelFacts).forest
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
-    world = hospitals(tmp_path_factory.mktemp("row-kill"))
+@contextmanager
+def stage_in(root: Path) -> Iterator[Rows]:
+    world = hospitals(root)
     with ThreadPoolExecutor(1) as pool, processes(world) as running:
         running.wait_connected()
         with rows_of(world) as user:
             yield Stage(running, user, pool, train_order, lambda job: fingerprint(world.root, job))
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared[Rows]]:
+    with Shared(lambda: stage_in(tmp_path_factory.mktemp("row-kill"))) as shared:
+        yield shared
+
+
+@pytest.fixture
+def stage(stages: Shared[Rows], request: pytest.FixtureRequest) -> Iterator[Rows]:
+    yield from stages.lend(request)
 
 
 @pytest.mark.faults
@@ -50,6 +63,7 @@ def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows
         assert stage.outcome_of(job) == stage.expected
 
 
+@pytest.mark.slow
 def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
     for job in kill_at_random(stage, 2, seed=3):
         assert stage.outcome_of(job) == stage.expected

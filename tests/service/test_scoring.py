@@ -111,15 +111,15 @@ def test_scores_are_those_of_a_prediction(
 def test_a_scoring_is_its_users_and_ends_when_it_is_closed(world: World, user: ConnectedFederation, model: str) -> None:
     with user.scoring(model) as scoring, user_of(world, "bob") as bob:
         others = Scoring(bob.client, scoring.job, user.client.find_model(model), {})
-        for attempt in (lambda: others.predict([70_001]), lambda: bob.client.cancel(scoring.job)):
+        for attempt in (lambda: others.predict([987_654_321_070_001]), lambda: bob.client.cancel(scoring.job)):
             with pytest.raises(DataError, match=r"is not open|you have no job"):
                 attempt()
         others.close()
-        assert scoring.predict([70_001]).shape == (1,)
+        assert scoring.predict([987_654_321_070_001]).shape == (1,)
     assert user.client.job(scoring.job).state == "done"
     scoring.close()
     with pytest.raises(DataError, match=r"is not open; .* open another"):
-        scoring.predict([70_001])
+        scoring.predict([987_654_321_070_001])
     parties = world.parties.values()
     wait_until(lambda: all(party.has_ended(scoring.job) for party in parties), "the parties to let go of it")
     held = lambda: any(scoring.job in party._sessions._sessions for party in parties)  # noqa: E731
@@ -129,7 +129,7 @@ def test_a_scoring_is_its_users_and_ends_when_it_is_closed(world: World, user: C
     user.client.cancel(cancelled.job)
     assert user.client.job(cancelled.job).state == "cancelled"
     with pytest.raises(DataError, match="is not open"):
-        cancelled.predict([70_001])
+        cancelled.predict([987_654_321_070_001])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_scoring_is_its_users_and_ends_when_it_is_closed(world: World, user: C
 def test_ids_that_cannot_be(scoring: Scoring, ids: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         scoring.predict(ids)
-    assert scoring.predict([70_001]).shape == (1,)
+    assert scoring.predict([987_654_321_070_001]).shape == (1,)
 
 
 def test_the_coordinator_sees_no_ids(world: World, scoring: Scoring, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,17 +159,18 @@ def test_the_coordinator_sees_no_ids(world: World, scoring: Scoring, monkeypatch
 
     monkeypatch.setattr(hub, "_serve_user", lambda peer, data: (asked.append(data), serve(peer, data))[1])
     monkeypatch.setattr(JobJournal, "append", record)
-    scoring.predict([70_001, 70_002])
+    asked_for = 987_654_321_070_001
+    scoring.predict([asked_for, 987_654_321_070_002])
     assert "ScoreBatch" in sent
     assert len(asked) == 1
-    for form in (b"70001", (70_001).to_bytes(4, "big"), (70_001).to_bytes(4, "little")):
+    for form in (b"987654321070001", asked_for.to_bytes(8, "big"), asked_for.to_bytes(8, "little")):
         assert form not in asked[0]
-    assert number_id(70_001)[-4:] == (70_001).to_bytes(4, "big")  # as it would be in clear
+    assert number_id(asked_for)[-8:] == asked_for.to_bytes(8, "big")  # as it would be in clear
 
 
 def test_one_that_nobody_asks_ends(user: ConnectedFederation, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scoring = user.scoring(model)
-    scoring.predict([70_001])
+    scoring.predict([987_654_321_070_001])
     monkeypatch.setattr(coordinator_scores, "IDLE_SECONDS", 0.0)
     wait_until(lambda: user.client.job(scoring.job).state == "done", "housekeeping to end it")
 
@@ -271,8 +272,8 @@ def opened(bench: Bench) -> Opened:
 
 
 def test_requests_that_go_together_are_answered_as_if_alone(opened: Opened) -> None:
-    together = opened.ask(1, [70_003, 70_001], [70_002])
-    alone = opened.ask(2, [70_003, 70_001, 70_002])
+    together = opened.ask(1, [987_654_321_070_003, 987_654_321_070_001], [987_654_321_070_002])
+    alone = opened.ask(2, [987_654_321_070_003, 987_654_321_070_001, 987_654_321_070_002])
     assert isinstance(together, Decisions)
     assert encode(together) == encode(alone)
 
@@ -303,11 +304,11 @@ def change_table(opened: Opened) -> None:
 def test_what_is_held_does_not_outlive_what_allowed_it(
     opened: Opened, happens: Callable[[Opened], object], words: str
 ) -> None:
-    assert isinstance(opened.ask(1, [70_001]), Decisions)
+    assert isinstance(opened.ask(1, [987_654_321_070_001]), Decisions)
     happens(opened)
     for _ in range(2):
         with pytest.raises((DataError, PolicyError), match=words):
-            opened.ask(2, [70_001])
+            opened.ask(2, [987_654_321_070_001])
 
 
 @pytest.mark.parametrize(
@@ -326,26 +327,26 @@ def test_policies_that_forbid_it(opened: Opened, changes: dict[str, Any], words:
 
 
 def test_messages_that_are_not_due_or_not_the_users(opened: Opened) -> None:
-    good = encode(opened.ask(5, [70_001]))
-    stolen = IdSeal(new_key(), opened.order.job, "bank").seal(1, [number_id(70_001)])
-    elsewhere = IdSeal(opened.key, opened.order.job, "shop").seal(1, [number_id(70_001)])
+    good = encode(opened.ask(5, [987_654_321_070_001]))
+    stolen = IdSeal(new_key(), opened.order.job, "bank").seal(1, [number_id(987_654_321_070_001)])
+    elsewhere = IdSeal(opened.key, opened.order.job, "shop").seal(1, [number_id(987_654_321_070_001)])
     wrong: list[Callable[[], Message]] = [
-        lambda: opened.ask(6, [70_001], sealed=(stolen,)),
-        lambda: opened.ask(6, [70_001], sealed=(elsewhere,)),
-        lambda: opened.ask(6, [70_001], numbers=(2,)),
-        lambda: opened.ask(6, [70_001], n_rows=(2,)),
-        lambda: opened.ask(4, [70_001]),
-        lambda: opened.ask(5, [70_002]),
+        lambda: opened.ask(6, [987_654_321_070_001], sealed=(stolen,)),
+        lambda: opened.ask(6, [987_654_321_070_001], sealed=(elsewhere,)),
+        lambda: opened.ask(6, [987_654_321_070_001], numbers=(2,)),
+        lambda: opened.ask(6, [987_654_321_070_001], n_rows=(2,)),
+        lambda: opened.ask(4, [987_654_321_070_001]),
+        lambda: opened.ask(5, [987_654_321_070_002]),
         lambda: opened.job.handle(msg.OpenScoring(model=opened.order.model, forest=opened.forest)),
         lambda: opened.job.handle(msg.ScoringReady()),
     ]
     for attempt in wrong:
         with pytest.raises(RemoteProtocolError):
             attempt()
-    assert encode(opened.ask(5, [70_001])) == good
+    assert encode(opened.ask(5, [987_654_321_070_001])) == good
     unopened = opened.bench.job("bank", opened.order.job)
     unopened.handle(opened.bench.opening(opened.order))
-    for message in (opened.batch(1, [70_001]), msg.OpenScoring(model="0" * 32, forest=opened.forest)):
+    for message in (opened.batch(1, [987_654_321_070_001]), msg.OpenScoring(model="0" * 32, forest=opened.forest)):
         with pytest.raises(REFUSALS):
             unopened.handle(message)
 

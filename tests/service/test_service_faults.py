@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-from fault_stage import Stage, another_table, check_nothing_private, stage_of, table_of
+from fault_stage import Stage, another_table, table_of, watched_stage
 from processes import wait_until
+from shared import Shared
 from small_jobs import COORDINATOR, PARTIES, PLAN, model_of, train_order, user_of
 
 from woodlot.exceptions import DataError, IdentityError, LocalProtocolError, PolicyError
@@ -28,10 +29,14 @@ from woodlot.service.party import Party
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with stage_of(tmp_path_factory.mktemp("faults")) as made:
-        yield made
-        check_nothing_private(made)
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared[Stage]]:
+    with Shared(lambda: watched_stage(tmp_path_factory.mktemp("faults"))) as shared:
+        yield shared
+
+
+@pytest.fixture
+def stage(stages: Shared[Stage], request: pytest.FixtureRequest) -> Iterator[Stage]:
+    yield from stages.lend(request)
 
 
 # --- identities ---
@@ -52,7 +57,7 @@ def test_the_wrong_role_is_refused_on_both_sides(stage: Stage) -> None:
     try:
         words = "the certificate of 'alice' is for the role 'user', and 'party' is needed here"
         wait_until(lambda: words in stage.running.log(COORDINATOR), "the refusal")
-        assert not line.connected
+        wait_until(lambda: not line.connected, "the line to be closed")
     finally:
         line.stop()
     assert stage.train() == stage.expected
@@ -89,14 +94,14 @@ def test_a_coordinator_cannot_make_an_old_order_run_again(stage: Stage) -> None:
         with closing(Journal.read(stage.running.journal(party))) as journal:
             return journal.job(order.job).ended
 
-    wait_until(lambda: all(map(has_ended, PARTIES)), "the parties to be told", 20)
+    wait_until(lambda: all(map(has_ended, PARTIES)), "the parties to be told")
     stage.running.stop(COORDINATOR)
     state = stage.world.root / COORDINATOR / "state"
     for path in (*state.glob("jobs.sqlite*"), *state.glob("journal.sqlite*")):
         path.rename(path.with_name(f"kept-{path.name}"))
     try:
         stage.running.start_coordinator()
-        wait_until(lambda: len(stage.alice.client.parties()) == 2 and stage.connected(*PARTIES), "the parties", 30)
+        wait_until(lambda: len(stage.alice.client.parties()) == 2 and stage.connected(*PARTIES), "the parties")
         stage.alice.client.submit(order)
         facts = stage.alice.client.follow(order.job)
         assert facts.state == "stopped"
@@ -108,7 +113,7 @@ def test_a_coordinator_cannot_make_an_old_order_run_again(stage: Stage) -> None:
         for path in state.glob("kept-*"):
             path.rename(path.with_name(path.name.removeprefix("kept-")))
         stage.running.start_coordinator()
-        wait_until(lambda: stage.connected(*PARTIES), "the parties", 30)
+        wait_until(lambda: stage.connected(*PARTIES), "the parties")
     assert stage.train() == stage.expected
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fault_stage import Stage, another_table, check_nothing_private, half_way, stage_of, table_of
+from fault_stage import Stage, another_table, half_way, stage_of, table_of, watched_stage
 from processes import wait_until
+from shared import Shared
 from small_disk import small_disk
 from small_jobs import COORDINATOR, EVERYBODY, PARTIES, PLAN, model_of, train_order, user_of
 
@@ -22,18 +23,26 @@ from woodlot.service.client import JobFailed
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with stage_of(tmp_path_factory.mktemp("faults")) as made:
-        yield made
-        check_nothing_private(made)
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared[Stage]]:
+    with Shared(lambda: watched_stage(tmp_path_factory.mktemp("faults"))) as shared:
+        yield shared
+
+
+@pytest.fixture
+def stage(stages: Shared[Stage], request: pytest.FixtureRequest) -> Iterator[Stage]:
+    yield from stages.lend(request)
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def hasty_stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared[Stage]]:
+    with Shared(lambda: watched_stage(tmp_path_factory.mktemp("hasty"), patience=1.0)) as shared:
+        yield shared
+
+
+@pytest.fixture
+def hasty(hasty_stages: Shared[Stage], request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A stage where jobs wait for one second only."""
-    with stage_of(tmp_path_factory.mktemp("hasty"), patience=1.0) as made:
-        yield made
-        check_nothing_private(made)
+    yield from hasty_stages.lend(request)
 
 
 def test_a_table_that_has_changed_in_the_middle_of_a_job(stage: Stage) -> None:
@@ -109,7 +118,7 @@ def test_a_clean_restart_in_the_middle_changes_nothing(stage: Stage, name: str) 
     stage.alice.client.finish(job)
     assert model_of(stage.world.root, job) == stage.expected
     assert "ending" in stage.running.log(name)
-    wait_until(lambda: stage.connected(*PARTIES), "the parties", 30)
+    wait_until(lambda: stage.connected(*PARTIES), "the parties")
 
 
 # --- two jobs at once ---

@@ -50,7 +50,7 @@ from woodlot.service.order_seal import common_fields, sign_order
 from woodlot.service.orders import AlignOrder, Part
 from woodlot.service.user_desk import UserDesk
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 PAST = datetime.now(UTC) - timedelta(hours=1)
 
 

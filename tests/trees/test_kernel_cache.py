@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from woodlot.trees.kernels import _jit
 
 INNER = """
@@ -27,6 +29,7 @@ def outer(x):
 ASK = "from kernels.outer import outer; print(outer(40))"
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     folder.mkdir()

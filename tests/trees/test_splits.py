@@ -328,7 +328,13 @@ def seeded_case(way: str, n: int, kinds: list[str], seed: int, signal: float = 1
 
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize(
-    ("way", "entropy"), [(way, entropy) for way in WAYS for entropy in (False, True) if WAYS[way] or not entropy]
+    ("way", "entropy"),
+    [
+        pytest.param(way, entropy, marks=pytest.mark.slow if way == "outliers" or (entropy and way != "many") else ())
+        for way in WAYS
+        for entropy in (False, True)
+        if WAYS[way] or not entropy
+    ],
 )
 def test_medium_and_large_nodes(way: str, kind: str, entropy: bool) -> None:
     for seed, n in enumerate([17, 48, 49, 300, 1024, 1025, 3000]):
@@ -344,7 +350,9 @@ def test_rules_in_large_nodes(way: str) -> None:
         assert check(seeded_case(way, 2500, [kind], seed, min_samples_leaf=1251)) is None
 
 
-@pytest.mark.parametrize("way", ["two", "many", "targets", "wide weights"])
+@pytest.mark.parametrize(
+    "way", ["many", *(pytest.param(way, marks=pytest.mark.slow) for way in ("two", "targets", "wide weights"))]
+)
 def test_more_than_65536_codes(way: str) -> None:
     case = seeded_case(way, 150_000, ["continuous"], 2, signal=0.2)
     assert len(np.unique(case.columns[0].values)) > 65_536  # type: ignore[union-attr]
