@@ -152,6 +152,7 @@ class World:
                 splits=lambda name=name: self.planted.splits[name],
                 rows=None if self.rows is None else self.rows[:, number :: len(self.parties)],
                 gate=self.gates.get(name),
+                structure=lambda: self.planted.coordinator.structure,
                 **self._member(name),
             )
             for number, name in enumerate(self.parties)

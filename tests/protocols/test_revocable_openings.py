@@ -18,7 +18,7 @@ from woodlot.exceptions import LocalProtocolError, PolicyError
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.keys import CoordinatorKeys, revoke_key
-from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.revocable.model import RevocableForest, most_on_paths
 from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted, walk_encrypted
 
 Change = Callable[[Any], Message]
@@ -185,8 +185,49 @@ def test_a_provider_opens_no_more_than_rows_by_its_own_splits() -> None:
     world.planted.splits["bank"] = type(own)(
         own.node[:1], own.feature, own.threshold, own.missing_left, own.set_start, own.sets
     )
-    with pytest.raises(PolicyError, match=r"'bank'.*8 rows have 8 with them"):
+    with pytest.raises(PolicyError, match=r"'bank'.*8 rows have at most 8 with them"):
         world.run(predict_encrypted(forest, keys, encrypt_request(rows, keys.group, requester="alice")))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_provider_opens_no_more_than_paths_have(seed: int) -> None:
+    """A coordinator that has a row compared with nodes off its path meets the bound of the longest paths."""
+    planted = plant(seed, n_trees=3, depth=4)
+    world, structure = World(planted), planted.coordinator.structure
+    keys, forest = world.begin()
+
+    def longest(node: int, own: set[int]) -> int:
+        if structure.right[node] < 0:
+            return 0
+        return (node in own) + max(longest(node + 1, own), longest(int(structure.right[node]), own))
+
+    for name, splits in planted.splits.items():
+        own = set(splits.node.tolist())
+        expected = sum(longest(root, own) for root in structure.offset[:-1].tolist())
+        assert most_on_paths(structure, splits.node) == expected
+        assert world.providers[name]._most_of_a_row() == expected < len(own)
+
+    # all nodes in the first step, each with the row
+    inner, request = forest.splits.node, encrypt_request(some_rows(0, 1), keys.group, requester="alice")
+    ticket = request.ticket
+    dealt = world.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=(len(inner),)))
+    assert isinstance(dealt, msg.ComparisonsDealt)
+    world.helper.handle(msg.TakeRequest(ticket=ticket, values=request.values))
+    everywhere = msg.OpenDifferences(
+        ticket=ticket, block=0, step=0, splits=forest.splits.data[:, : keys.group.element_bytes],
+        feature=forest.splits.feature, tags=forest.splits.tag, column=forest.forest.feature[inner].astype(np.uint32),
+        owner=forest.forest.owner[inner].astype(np.uint16), owners=forest.forest.parties,
+        row=np.zeros(len(inner), np.uint32), split=np.arange(len(inner), dtype=np.uint32), masks=dealt.masks,
+        proof=dealt.proofs[0].tobytes(),
+    )  # fmt: skip
+    blinded = world.helper.handle(everywhere)
+    assert isinstance(blinded, msg.DifferencesBlinded)
+    halves = keys.group.write(keys.share.power(keys.group.read(blinded.blinded)))
+    finished = world.helper.handle(msg.FinishComparisons(ticket=ticket, block=0, step=0, halves=halves))
+    assert isinstance(finished, msg.ComparisonsFinished)
+    for name, answer in finished.answers.items():
+        with pytest.raises(PolicyError, match="1 rows have at most"):
+            world.providers[name].handle(msg.OpenAnswers(ticket=ticket, block=0, step=0, answer=answer))
 
 
 def test_a_leavers_splits_are_not_opened_after_level_1() -> None:

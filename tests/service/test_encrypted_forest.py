@@ -112,6 +112,7 @@ def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federat
             predict_encrypted(client, name, columns, setting="test")
         first = make_keys(client, name, **KEYS)
         assert first.group.epoch == 1
+        assert not list((world.root / "keys" / "state" / "keys").glob("*.secret"))  # the factors follow from these
         outputs = predict_encrypted(client, name, columns, setting="test")
         clear = model.predict_proba(connected)  # in an order of the coordinator's own
         np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(clear[:, 0]))

@@ -131,13 +131,15 @@ def test_a_party_refuses_orders_and_goes_on_with_what_it_has_begun(bench: Bench,
         assert isinstance(decode(party.answer(job, 1, order)), msg.JobOpened)
 
 
-def test_a_party_without_any_list_refuses_orders(bench: Bench) -> None:
+def test_a_party_without_any_list_refuses_orders(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     config = bench.world.party_config("bank")
     list_file = config.identity / "revoked.pem"
     list_file.unlink()
     job, order = opening(bench)
     with Party(config) as party:
         assert "there is no list of revoked certificates here" in reason(party.answer(job, 1, order))
+        party.start()
+        assert "no orders are taken: there is no list" in caplog.text
         party._learn_revocations(bench.world.authority.revocations().pem)
         job, order = opening(bench)
         assert isinstance(decode(party.answer(job, 1, order)), msg.JobOpened)

@@ -76,6 +76,7 @@ class Agent:
     def start(self) -> None:
         """Dial, now and whenever the line is down."""
         logger.info("%s %s", self._what, self.identity.name)
+        self._trust.warn()
         self._line.start()
 
     def answer(self, job: str, number: int, request: bytes) -> bytes:

@@ -115,6 +115,7 @@ class Coordinator:
             self._spawn(self._work, f"woodlot-job-{number}")
         self._spawn(self._keep_turns, "woodlot-queue")
         self._spawn(self._keep_house, "woodlot-housekeeping")
+        self.trust.warn()
         logger.info("listening on %s, port %d", self.config.listen.host, port)
         return port
 

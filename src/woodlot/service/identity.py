@@ -330,6 +330,13 @@ class Trust:
             self._read_again()
             files.check_fresh(self._current)
 
+    def warn(self) -> None:
+        """Log it where there is no list of revocations that is good now: orders will be refused."""
+        try:
+            self.check_fresh()
+        except IdentityError as error:
+            _log.warning("no orders are taken: %s", error)
+
     def revocation_list(self) -> bytes:
         """Return the list of revocations in use, PEM; empty where there is none."""
         with self._lock:

@@ -21,7 +21,7 @@ from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.key_store import KeyStore
 from woodlot.service.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder, RevocableOrder
 from woodlot.service.party_home import PartyHome
-from woodlot.trees.forest import Splits
+from woodlot.trees.forest import Splits, Structure
 
 KEYS_FOLDER = "keys"
 """Where a member keeps its keys, in its state folder."""
@@ -60,6 +60,7 @@ def make_provider(
     splits: Callable[[], Splits],
     gate: RequestGate | None = None,
     columns: Callable[[], NDArray[np.int32]] | None = None,
+    structure: Callable[[], Structure] | None = None,
 ) -> Provider:
     """This party as a provider of splits, with the keys that it has of the order's model."""
     name, job, keyring = home.identity.name, order.job, order.keyring
@@ -76,6 +77,7 @@ def make_provider(
         splits=splits,
         gate=gate,
         columns=columns,
+        structure=structure,
         job=job,
         entropy=lambda purpose: store.secret_for(keyring, job, purpose),
         keys=keys,
@@ -96,7 +98,8 @@ class ProviderWork:
     def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
         self._home, self._order, self._part = home, order, part
         self._forest: PartyForest | None = None
-        self._provider = make_provider(home, order, self._splits, _OrderGate(home, order, user), self._columns)
+        gate = _OrderGate(home, order, user)
+        self._provider = make_provider(home, order, self._splits, gate, self._columns, lambda: self._in_use().structure)
 
     def _in_use(self) -> PartyForest:
         if self._forest is None:

@@ -85,6 +85,22 @@ class RevocableForest:
         return self.splits.epoch
 
 
+def most_on_paths(structure: Structure, nodes: NDArray[np.int32]) -> int:
+    """How many of some inner nodes a row comes by at most: on the worst path of each tree, added up."""
+    count = np.zeros(structure.n_nodes, np.int64)
+    count[nodes] = 1
+    level = structure.offset[:-1]
+    tree = np.arange(structure.n_trees)
+    most = count[level].copy()
+    while len(level):
+        inner = structure.right[level] >= 0
+        above, tree = level[inner], np.concatenate([tree[inner], tree[inner]])
+        level = np.concatenate([above + 1, structure.right[above]])
+        count[level] += np.concatenate([count[above], count[above]])
+        np.maximum.at(most, tree, count[level])
+    return int(most.sum())
+
+
 def depths(structure: Structure) -> NDArray[np.int32]:
     """Depth of every node, 0 at the roots."""
     depth = np.zeros(structure.n_nodes, np.int32)

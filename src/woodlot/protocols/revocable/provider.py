@@ -18,8 +18,9 @@ from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
 from woodlot.protocols.revocable.helper import open_shares, split_facts
 from woodlot.protocols.revocable.keys import PURPOSE, Member
+from woodlot.protocols.revocable.model import most_on_paths
 from woodlot.protocols.revocable.tickets import RequestGate
-from woodlot.trees.forest import Splits
+from woodlot.trees.forest import Splits, Structure
 
 
 class Provider(Member):
@@ -36,6 +37,9 @@ class Provider(Member):
     columns : callable, optional
         Returns, for each of the party's columns, the column of the request that it is to be compared with, or -1.
         Without, the helper's word that each has one of its own is enough.
+    structure : callable, optional
+        Returns the structure of the forest in use: then no more comparisons are opened than paths have with the party's
+        splits, and not as many as it has splits for each row.
     encoding, digits
         How splits become integers; see `woodlot.crypto.encoding`. All parties and requesters must have the same.
     threads : int
@@ -58,6 +62,7 @@ class Provider(Member):
         rows: NDArray[np.float64] | None = None,
         gate: RequestGate | None = None,
         columns: Callable[[], NDArray[np.int32]] | None = None,
+        structure: Callable[[], Structure] | None = None,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
         threads: int = 1,
@@ -67,6 +72,7 @@ class Provider(Member):
         self.gate = RequestGate() if gate is None else gate
         self._splits = splits
         self._columns = columns
+        self._structure = structure
         self._rows = rows
         self._encoding: Encoding = encoding
         self._digits = digits
@@ -169,11 +175,11 @@ class Provider(Member):
         if place in self._answered:
             raise RemoteProtocolError("this step has been answered")
         shares = open_shares(keys, ticket, message.block, message.step, message.answer)
-        opened, most = self._opened.get(ticket.request, 0), ticket.rows * len(self._splits().node)
+        opened, most = self._opened.get(ticket.request, 0), ticket.rows * self._most_of_a_row()
         if not 0 < shares.count <= most - opened:
             raise PolicyError(
                 f"{opened + shares.count} comparisons with this party's splits are asked for, and {ticket.rows} rows "
-                f"have {most} with them"
+                f"have at most {most} with them"
             )
         self._check_columns(shares.columns)
         if admitted is None:
@@ -182,6 +188,11 @@ class Provider(Member):
         self._opened[ticket.request] = opened + shares.count
         self._answered.add(place)
         return msg.AnswersOpened(bits=shares.bits)
+
+    def _most_of_a_row(self) -> int:
+        """How many comparisons with this party's splits a row has at most."""
+        nodes = self._splits().node
+        return len(nodes) if self._structure is None else most_on_paths(self._structure(), nodes)
 
     def _check_columns(self, compared: dict[int, int]) -> None:
         """Refuse values of another column than the split's: they are not what the requester has asked about."""
