@@ -11,7 +11,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
@@ -137,6 +137,10 @@ class TableSource:
     def may_weigh(self, column: str) -> bool:
         """Whether the owner of the table has named a column as a weight."""
         return self.weights is None or column in self.weights
+
+    def part(self, columns: Sequence[str]) -> TableSource:
+        """The same table with some of its columns only, for a worker; what they are used as has been checked."""
+        return replace(self, columns=tuple(columns), labels=None, weights=None, features=None)
 
     def _refuse(self, problem: str) -> NoReturn:
         raise ConfigError(f"table {self.name!r} {problem}")
