@@ -112,8 +112,12 @@ def check_ids(ids: Any, what: str = "the id column") -> IdKind:
         return "nothing"
     if column.null_count:
         raise _missing(column.null_count, what)
-    plain = pa.types.is_integer(column.type) or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    kind, _ = _values(column.slice(0, 1) if plain else column, what)
+    if pa.types.is_integer(column.type):
+        kind: IdKind = "whole numbers"
+    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        kind = "text"
+    else:  # refused, or rare
+        kind, _ = _values(column, what)
     if kind == "text":
         if empty := pc.sum(pc.equal(column, "")).as_py():
             raise _missing(empty, what)
