@@ -58,7 +58,8 @@ def test_a_party_that_can_start(world: World) -> None:
     assert told["ok"]
     found = {one["what"]: one for one in told["findings"]}
     assert {name: one["state"] for name, one in found.items()} == dict.fromkeys(
-        ("identity", "alignment secret", "state folder", "table customers", "policy", "coordinator"), "right"
+        ("identity", "revocations", "alignment secret", "state folder", "table customers", "policy", "coordinator"),
+        "right",
     ) | {"identity": "warning"}  # it is valid for ten days
     assert found["table customers"]["told"] == (
         "57 rows, ids are whole numbers; learnt from: 'age', 'income'; labels: 'late'"
@@ -101,7 +102,7 @@ def test_a_wrong_column_fails_at_the_start_and_not_in_a_job(world: World, change
         in (str(caught.value))
     )
     code, text = run(world, **table(world, **changes))
-    assert "1 of 6 checks failed: the party does not start." in text
+    assert "1 of 7 checks failed: the party does not start." in text
 
 
 def test_lines_that_are_missing_are_printed_to_be_copied(world: World) -> None:
@@ -127,6 +128,23 @@ def test_what_is_wrong_with_an_identity(world: World, tmp_path: Path) -> None:
         assert states["identity"]["state"] == "wrong"
         assert words in states["identity"]["told"]
         assert states["table customers"]["state"] == "right"
+
+
+def test_revoked_certificates_and_lists_that_have_ended(tmp_path: Path) -> None:
+    world = World(tmp_path, small_tables())
+    folder = tmp_path / "bank" / "identity"
+
+    def found() -> Any:
+        return next(one for one in check_party(world.party_config("bank")) if one.what == "revocations")
+
+    assert found().state == "right"
+    (folder / "revoked.pem").unlink()
+    assert found().state == "warning"
+    assert "would take no orders: there is no list of revoked certificates" in found().told
+    world.authority.revoke("bank")
+    shutil.copy(tmp_path / "authority" / "revoked.pem", folder / "revoked.pem")
+    assert found().state == "wrong"
+    assert "is revoked" in found().told
 
 
 def test_the_secret_and_the_state_folder(world: World, tmp_path: Path) -> None:

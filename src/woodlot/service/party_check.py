@@ -24,7 +24,7 @@ from woodlot.runtime.drivers.grpc_wire import SERVER_NAME
 from woodlot.service import certificates as files
 from woodlot.service.agent import load_identity
 from woodlot.service.config import PartyConfig
-from woodlot.service.identity import Identity
+from woodlot.service.identity import Identity, Trust
 from woodlot.service.policy import EVERYBODY, UNLIMITED, Policy
 
 logger = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ def check_party(config: PartyConfig) -> list[Finding]:
     """
     return [
         _found("identity", lambda: _identity(config)),
+        _found("revocations", lambda: _revocations(config)),
         _found("alignment secret", lambda: _secret(config)),
         _found("state folder", lambda: _state(config)),
         *_rest(config),
@@ -119,6 +120,18 @@ def _identity(config: PartyConfig) -> tuple[State, str]:
         return "right", told
     request = config.identity / files.REQUEST
     return "warning", f"{told}; it expires in {days} days: have the operator sign {request} again"
+
+
+def _revocations(config: PartyConfig) -> tuple[State, str]:
+    """The list that the party has now; a newer one comes from the coordinator, or from where the party looks for it."""
+    identity = load_identity(config.identity, "party")
+    trust = Trust(identity.authority, config.identity / files.REVOKED, may_be_missing=True)
+    trust.admit(identity.certificate, role="party")
+    try:
+        trust.check_fresh()
+    except IdentityError as error:
+        return "warning", f"the party would take no orders: {error}"
+    return "right", "there is a list that is valid now, and it does not name this party"
 
 
 def _secret(config: PartyConfig) -> tuple[State, str]:
