@@ -72,8 +72,8 @@ PRIVATE = re.compile(r"\b(customers|age|income|late|visits|basket|987654321070\d
 class Bench:
     """The homes of two parties and a user's identity, without any connection."""
 
-    def __init__(self, root: Path, tables: dict[str, dict[str, pa.Table]] | None = None) -> None:
-        self.world = World(root, small_tables() if tables is None else tables)
+    def __init__(self, root: Path, tables: dict[str, dict[str, pa.Table]] | None = None, **roles: Any) -> None:
+        self.world = World(root, small_tables() if tables is None else tables, **roles)
         self.users = {name: Identity.load(root / name / "identity") for name in ("alice", "bob")}
         self.ended: list[str] = []
         self.homes = {party: self._home(party) for party in PARTIES}

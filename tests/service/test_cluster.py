@@ -164,7 +164,8 @@ def shared_columns(seed: int) -> pa.Table:
 
 @pytest.fixture
 def rows_bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, {party: {"customers": shared_columns(k)} for k, party in enumerate(PARTIES)})
+    tables = {party: {"customers": shared_columns(k)} for k, party in enumerate(PARTIES)}
+    made = Bench(tmp_path, tables, labels=["grade", "value"])
     with Journal(tmp_path / "journal", durable=False) as journal:
         for party in PARTIES:
             made.change_policy(party, protocols=("train-rows",), allow_two=True)

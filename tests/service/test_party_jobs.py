@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from party_bench import PRIVATE, REFUSALS, Bench, Recorded, play, recorded_jobs
-from processes import small_tables
 from small_jobs import PARTIES, PLAN
-from world import World
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.messages import align, vertical
@@ -164,16 +162,6 @@ def test_what_only_the_party_may_know_is_in_its_log_only(bench: Bench, caplog: p
     table.rename(table.with_suffix(".old"))
     assert refused(bench, train_order(bench)) == "its table cannot be used; its own log says why"
     assert "customers.parquet) is not there" in caplog.text
-
-
-def test_a_party_says_at_its_start_which_tables_are_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    world = World(tmp_path, small_tables())
-    table = tmp_path / "bank" / "customers.parquet"
-    table.rename(table.with_suffix(".old"))
-    with Party(world.party_config("bank")), Party(world.party_config("shop")):
-        pass
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning == f"table 'customers' ({table}) is not there; jobs that name it are refused until it is"
 
 
 def test_labels_that_cannot_be_used_are_told_in_general_words(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

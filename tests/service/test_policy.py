@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -275,3 +275,58 @@ class TestBudget:
                     spent[today] = spent.get(today, 0) + due
                     paid[job] = rows
                 assert spent.get(today, 0) <= limit
+
+
+class TestTrainings:
+    def test_each_label_has_its_own_count_and_a_job_pays_once(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, "unlimited", 2) as budget:
+            for job in ("a", "b", "a", "b"):
+                budget.spend_training(job, "customers.late", "alice", NOON)
+            with pytest.raises(PolicyError) as caught:
+                budget.spend_training("c", "customers.late", "bob", NOON)
+            assert str(caught.value) == (
+                "this party lets a label be learnt from 2 times per day (trainings_per_day), and this one has been; "
+                "the next training is possible from 2025-03-10 00:00 UTC"
+            )
+            budget.spend_training("c", "customers.income", "bob", NOON)
+            budget.spend_training("d", "customers.late", "bob", NOON + timedelta(days=1))
+
+    def test_neither_a_restart_nor_the_clock_gives_any_back(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, "unlimited", "unlimited") as budget:  # counted before there is a limit
+            budget.spend_training("a", "t.y", "alice", NOON)
+        with PredictionBudget(tmp_path, "unlimited", 1) as budget:
+            for now in (NOON, NOON - timedelta(days=3)):
+                with pytest.raises(PolicyError, match="2025-03-10"):
+                    budget.spend_training("b", "t.y", "alice", now)
+            budget.spend("p", "alice", 5, NOON + timedelta(days=2))  # the day of predictions is that of trainings
+            with pytest.raises(ValueError, match="time zone"):
+                budget.spend_training("b", "t.y", "alice", datetime(2025, 3, 12))
+            budget.spend_training("b", "t.y", "alice", NOON)
+            with pytest.raises(PolicyError, match="2025-03-12"):
+                budget.spend_training("c", "t.y", "alice", NOON)
+
+    def test_many_at_once_do_not_overspend(self, tmp_path: Path) -> None:
+        taken = []
+
+        def work(worker: int) -> None:
+            with PredictionBudget(tmp_path, "unlimited", 3) as budget, suppress(PolicyError):
+                budget.spend_training(f"job {worker}", "t.y", "alice", NOON)
+                taken.append(worker)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 3
+
+
+class TestReceivers:
+    def test_exactly_those_named(self) -> None:
+        policy = Policy(receive=("alice", "bank"))
+        policy.check_receivers(["alice", "bank"])
+        policy.check_receivers([])
+        for name in ("bob", "*", "ban"):
+            with pytest.raises(PolicyError, match=r"add .* to the setting receive in the section \[policy\]"):
+                policy.check_receivers(["alice", name])
+        Policy(receive=("*",)).check_receivers(["bob", "shop"])

@@ -9,10 +9,12 @@ from typer.core import TyperGroup
 
 from woodlot import __version__
 from woodlot.cli._client import INTERRUPTED, one_line
+from woodlot.cli._text import spelled_out
 from woodlot.cli.align import align
 from woodlot.cli.audit import audit
 from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
+from woodlot.cli.check import check
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
@@ -30,7 +32,7 @@ from woodlot.cli.reproduce import reproduce
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.train import train
-from woodlot.exceptions import WoodlotError
+from woodlot.exceptions import ConfigError, WoodlotError
 
 
 class _Commands(TyperGroup):
@@ -40,7 +42,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except WoodlotError as error:
-            typer.echo(f"woodlot: {one_line(error)}", err=True)
+            lines = str(error).splitlines() if isinstance(error, ConfigError) else [one_line(error)]
+            typer.echo(f"woodlot: {chr(10).join(map(spelled_out, lines))}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -77,6 +80,7 @@ for command in (
     demo,
     coordinator,
     party,
+    check,
     plan,
     bench,
     train,

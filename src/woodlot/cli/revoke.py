@@ -46,7 +46,10 @@ def revoke(
     ] = None,
     tables: TablesOption = None,
     sample_weight: Annotated[
-        str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, as in the training.")
+        str | None,
+        typer.Option(
+            metavar="PARTY.COLUMN", help="Weights of the rows, as in the training. Every party gets them in clear."
+        ),
     ] = None,
     allow_two: Annotated[
         bool,

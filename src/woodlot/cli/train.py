@@ -80,7 +80,10 @@ def train(
     ] = None,
     align: AlignOption = None,
     sample_weight: Annotated[
-        str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, where the label is.")
+        str | None,
+        typer.Option(
+            metavar="PARTY.COLUMN", help="Weights of the rows, where the label is. Every party gets them in clear."
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="What to call the model.")] = None,
     helper: Annotated[

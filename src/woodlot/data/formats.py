@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,8 +18,13 @@ from pyarrow import csv
 from woodlot.data.columns import mixed_types
 from woodlot.data.spool import Spool, rows_of_a_batch
 
+T = TypeVar("T")
+
 Choose = Callable[[Sequence[str]], list[str]]
 """Takes the names of the columns that there are, returns those to read, in their order, or raises DataError."""
+
+Peek: TypeAlias = tuple[Any, Any]
+"""A schema of the columns to read, and the values of the id column."""
 
 ROWS_OF_A_QUERY = 20_000
 """Rows of a query that are Python objects at the same time."""
@@ -49,6 +54,27 @@ def read_parquet(path: Path, choose: Choose, spool: Spool | None = None) -> Any:
         batches = file.iter_batches(rows_of_a_batch(len(used)), columns=used, use_threads=False)
         schema = pa.schema([file.schema_arrow.field(name) for name in used])
         return spool.table(schema, (_sound(batch.select(used)) for batch in batches))
+
+
+def peek_parquet(path: Path, choose: Choose, id: str) -> Peek:
+    """The types of some columns of a Parquet file, from its metadata, and the values of one of them."""
+    with pq.ParquetFile(path) as file:
+        schema = pa.schema([file.schema_arrow.field(name) for name in choose(file.schema_arrow.names)])
+        return schema, _sound(file.read(columns=[id])).column(id)
+
+
+def peek_arrow(path: Path, choose: Choose, id: str) -> Peek:
+    """The same of an Arrow file or stream, or of a Feather file."""
+    with pa.OSFile(str(path)) as file:
+        opened = pa.ipc.open_file if file.read(6) == b"ARROW1" else pa.ipc.open_stream
+        file.seek(0)
+        with opened(file) as reader:
+            whole = reader.schema
+        schema = pa.schema([whole.field(name) for name in choose(whole.names)])
+        file.seek(0)
+        only = pa.ipc.IpcReadOptions(included_fields=[whole.names.index(id)])
+        with opened(file, options=only) as reader:
+            return schema, _sound(reader.read_all()).column(id)
 
 
 def _sound(data: Any) -> Any:
@@ -87,29 +113,49 @@ def read_csv(path: Path, id: str, choose: Choose, check: Callable[[Any], None], 
     Arrow's errors quote cells; those that escape from here do not.
     """
 
-    def options(**convert: Any) -> dict[str, Any]:
-        return {
-            "parse_options": csv.ParseOptions(newlines_in_values=True),
-            "convert_options": csv.ConvertOptions(true_values=_TRUE, false_values=_FALSE, **convert),
-        }
+    def read(types: dict[str, Any]) -> Any:
+        known, text = _csv_options(include_columns=list(types), column_types=types), _text(path)
+        return _stored_csv(text, known, spool) if spool else _empty_is_missing(csv.read_csv(text, **known))
 
+    return _typed_csv(path, id, choose, check, read)
+
+
+def peek_csv(path: Path, choose: Choose, id: str, check: Callable[[Any], None]) -> Peek:
+    """The types of some columns of a CSV file, and the values of one of them. All cells are looked at, few are kept."""
+
+    def read(types: dict[str, Any]) -> Peek:
+        known = _csv_options(include_columns=[id], column_types={id: types[id]})
+        return pa.schema(types), _empty_is_missing(csv.read_csv(_text(path), **known)).column(id)
+
+    return _typed_csv(path, id, choose, check, read)
+
+
+def _csv_options(**convert: Any) -> dict[str, Any]:
+    return {
+        "parse_options": csv.ParseOptions(newlines_in_values=True),
+        "convert_options": csv.ConvertOptions(true_values=_TRUE, false_values=_FALSE, **convert),
+    }
+
+
+def _typed_csv(
+    path: Path, id: str, choose: Choose, check: Callable[[Any], None], read: Callable[[dict[str, Any]], T]
+) -> T:
+    """What `read` makes of a CSV file once the types of its columns are known."""
     in_turn = csv.ReadOptions(use_threads=False)  # or Arrow would not know the number of a row
     try:
-        with csv.open_csv(_text(path), in_turn, **options()) as reader:
+        with csv.open_csv(_text(path), in_turn, **_csv_options()) as reader:
             names = reader.schema.names
         used = choose(names)
-        cells = options(include_columns=used, column_types=dict.fromkeys(used, pa.string()))
+        cells = _csv_options(include_columns=used, column_types=dict.fromkeys(used, pa.string()))
         with csv.open_csv(_text(path), in_turn, **cells) as reader:
             types = _types_of_cells(reader, used, id)
         check(pa.schema(types))
-        known = options(include_columns=used, column_types=types)
-        text = _text(path)
-        table = _stored_csv(text, known, spool) if spool else _empty_is_missing(csv.read_csv(text, **known))
+        found = read(types)
     except pa.ArrowInvalid as error:
         fault = _fault_of_csv(str(error))
     else:
         if not _has_open_quote(path):
-            return table
+            return found
         fault = "a quote is never closed"
     raise pa.ArrowInvalid(fault)
 
@@ -198,6 +244,25 @@ def rows_to_table(
     tables = [arrow(part) for part in parts] if spool is None else spool.parts(map(arrow, parts))
     chunks = {name: [chunk for table in tables for chunk in table.column(name).chunks] for name in used}
     return pa.table({name: _one_type(arrays, name, what) for name, arrays in chunks.items()})
+
+
+def peek_rows(
+    parts: Iterator[Sequence[Sequence[Any]]], names: Sequence[str], used: list[str], what: str, id: str
+) -> Peek:
+    """The types of some columns of rows that come in parts, as Python objects, and the values of one of them."""
+    ids: list[Any] = []
+    kinds: dict[str, list[Any]] = {name: [] for name in used}
+    for part in parts:
+        columns = dict(zip(names, zip(*part, strict=True), strict=True))
+        for name in used:
+            values = _objects(columns[name], name, what)
+            kinds[name].append(values.slice(0, 0))
+            if name == id:
+                ids.append(values)
+    if not ids:
+        return pa.schema([(name, pa.null()) for name in used]), pa.chunked_array([], pa.null())
+    schema = pa.schema([(name, _one_type(arrays, name, what).type) for name, arrays in kinds.items()])
+    return schema, _one_type(ids, id, what)
 
 
 def sort_rows(table: Any, by: str, spool: Spool | None = None) -> Any:

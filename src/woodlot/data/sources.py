@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from woodlot.data.extras import need
 from woodlot.data.wording import nearest, quoted
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from woodlot.data.columns import Column
     from woodlot.data.spool import Spool
     from woodlot.data.tables import Table
+
+T = TypeVar("T")
 
 FILE_KINDS = {".csv": "CSV", ".csv.gz": "CSV", ".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow"}
 """How the file of a table may end, and what is then expected in it."""
@@ -136,6 +138,10 @@ class TableSource:
         """Whether the owner of the table has named a column as a weight."""
         return self.weights is None or column in self.weights
 
+    def part(self, columns: Sequence[str]) -> TableSource:
+        """The same table with some of its columns only, for a worker; what they are used as has been checked."""
+        return replace(self, columns=tuple(columns), labels=None, weights=None, features=None)
+
     def _refuse(self, problem: str) -> NoReturn:
         raise ConfigError(f"table {self.name!r} {problem}")
 
@@ -181,9 +187,41 @@ class TableSource:
             spool.let_go()
         return loaded
 
-    def is_missing(self) -> bool:
-        """Whether it is a file that is not there; a query is known only when it is asked."""
-        return self.path is not None and not (self.folder / self.path).is_file()
+    def inspect(self) -> TableFacts:
+        """Check that the table can be read and is what the configuration says, and keep nothing of it.
+
+        Of Parquet and Arrow files the metadata and the id column are read, of CSV files and queries everything, part by
+        part.
+
+        Raises
+        ------
+        DataError, ConfigError
+            As for `read`, and where ids are missing or occur more than once.
+
+        """
+        from woodlot.data.formats import peek_arrow, peek_csv, peek_parquet, peek_rows
+        from woodlot.data.ids import check_ids
+
+        if self.path is None:
+            schema, ids = self._of_query(
+                lambda parts, names: peek_rows(parts, names, self._used(names), str(self), self.id)
+            )
+        else:
+            path = self.folder / self.path
+            schema, ids = self._of_file(
+                path,
+                {
+                    "CSV": lambda: peek_csv(path, self._used, self.id, self._check_types),
+                    "Parquet": lambda: peek_parquet(path, self._used, self.id),
+                    "Arrow": lambda: peek_arrow(path, self._used, self.id),
+                },
+                "and give the process that much",
+            )
+        if len(ids) == 0:
+            raise DataError(f"{self} has no rows; a table needs at least one")
+        self._check_types(schema)
+        kind = check_ids(ids, f"{self}: the id column {self.id!r}")
+        return TableFacts(len(ids), kind, tuple(schema.names[1:]), self._learnt(schema.names))
 
     def stamp(self) -> Stamp | None:
         """What changes when the file is written anew; None of a query, and of a file that is not there."""
@@ -246,9 +284,22 @@ class TableSource:
                 raise unusable_type(column.name, str(self), str(kind))
 
     def _read_file(self, path: Path, spool: Spool | None) -> Any:
-        import pyarrow as pa
-
         from woodlot.data.formats import read_arrow, read_csv, read_parquet
+
+        table = self._of_file(
+            path,
+            {
+                "CSV": lambda: read_csv(path, self.id, self._used, self._check_types, spool),
+                "Parquet": lambda: read_parquet(path, self._used, spool),
+                "Arrow": lambda: read_arrow(path, self._used, spool),
+            },
+            "and it is kept on disk" if spool is None else "and give the process that much",
+        )
+        return table.replace_schema_metadata(None)
+
+    def _of_file(self, path: Path, readers: Mapping[str, Callable[[], T]], advice: str) -> T:
+        """What the reader of its kind makes of a file; `advice` is for one that does not fit into memory."""
+        import pyarrow as pa
 
         kind = FILE_KINDS[str(_ending(path))]
         if not path.is_file():
@@ -257,13 +308,8 @@ class TableSource:
         try:
             if path.stat().st_size == 0:
                 raise DataError(f"{self} is empty; write the file again")
-            if kind == "CSV":
-                table = read_csv(path, self.id, self._used, self._check_types, spool)
-            else:
-                table = (read_parquet if kind == "Parquet" else read_arrow)(path, self._used, spool)
-            return table.replace_schema_metadata(None)
+            return readers[kind]()
         except MemoryError:
-            advice = "and it is kept on disk" if spool is None else "and give the process that much"
             raise DataError(
                 f"{self} does not fit into memory; set memory in the party's configuration, {advice}"
             ) from None
@@ -274,8 +320,14 @@ class TableSource:
             raise DataError(f"{self} is damaged or is no {kind} file: {words}; write it again") from None
 
     def _read_query(self, spool: Spool | None) -> Any:
+        from woodlot.data.formats import rows_to_table
+
+        return self._of_query(lambda parts, names: rows_to_table(parts, names, self._used(names), str(self), spool))
+
+    def _of_query(self, take: Callable[[Any, list[str]], T]) -> T:
+        """What is made of the query's rows, which come in parts, and the names of its columns."""
         sqlalchemy = need("sqlalchemy", "sql")
-        from woodlot.data.formats import ROWS_OF_A_QUERY, rows_to_table
+        from woodlot.data.formats import ROWS_OF_A_QUERY
 
         password = self._password()
         try:
@@ -289,7 +341,7 @@ class TableSource:
                 if not result.returns_rows:
                     raise DataError(f"{self} gives no table; the setting sql must be a SELECT")
                 names = list(result.keys())
-                return rows_to_table(result.partitions(), names, self._used(names), str(self), spool)
+                return take(result.partitions(), names)
         except DataError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a driver raises may quote the URL with its password
@@ -317,6 +369,27 @@ class TableSource:
         if not password:
             raise DataError(f"{self} needs its password in the environment variable {self.password_env}; set it")
         return password
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What `TableSource.inspect` has found.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows.
+    ids : {"whole numbers", "text"}
+        What the ids are.
+    columns, features : tuple of str
+        The columns that may be used, and those of them that may be learnt from.
+
+    """
+
+    n_rows: int
+    ids: str
+    columns: tuple[str, ...] = field(repr=False)
+    features: tuple[str, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

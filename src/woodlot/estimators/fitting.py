@@ -39,7 +39,9 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         y : array-like or str
             Labels; on a federation, where they are: ``"party.column"``.
         sample_weight : array-like or str, optional
-            Weight of each row; on a federation, a column of the label holder: ``"party.column"``.
+            Weight of each row; on a federation, a column of the label holder: ``"party.column"``. A forest's weights
+            go to the coordinator and to every party in clear; between organisations their owner must have listed the
+            column under ``weights``.
 
         Returns
         -------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +24,14 @@ logger = logging.getLogger(__name__)
 JOURNAL = "journal.sqlite"
 
 
+def load_identity(folder: Path, what: str) -> Identity:
+    """The identity in a folder, or an `IdentityError`; all members that dial in have the role of a party."""
+    identity = Identity.load(folder)
+    if identity.role != "party":
+        raise IdentityError(f"{folder} is the identity of a {identity.role}; a {what} needs its own")
+    return identity
+
+
 class Agent:
     """One member's process: an identity, a journal of all jobs, and a line to the coordinator.
 
@@ -36,9 +45,7 @@ class Agent:
     """
 
     def __init__(self, config: PartyConfig | MemberConfig, what: str) -> None:
-        identity = Identity.load(config.identity)
-        if identity.role != "party":
-            raise IdentityError(f"{config.identity} is the identity of a {identity.role}; a {what} needs its own")
+        identity = load_identity(config.identity, what)
         self.identity = identity
         self._what = what
         self._trust = Trust(

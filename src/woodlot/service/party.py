@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-
 from woodlot.data.spool import Spool
 from woodlot.runtime.cluster import Connection
 from woodlot.service.agent import Agent
 from woodlot.service.config import PartyConfig
+from woodlot.service.party_check import check_start
 from woodlot.service.party_home import PartyHome
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.room import Room
-
-logger = logging.getLogger(__name__)
 
 
 class Party(Agent):
@@ -29,6 +26,7 @@ class Party(Agent):
 
     def __init__(self, config: PartyConfig) -> None:
         super().__init__(config, "party")
+        check_start(config)
         self._store = PartyStore(
             config.state, self.identity.name, config.policy.predictions_per_day, config.policy.trainings_per_day
         )
@@ -53,9 +51,6 @@ class Party(Agent):
         except BaseException:
             self._store.close()
             raise
-        for table in config.tables.values():
-            if table.is_missing():
-                logger.warning("%s is not there; jobs that name it are refused until it is", table)
 
     def close(self) -> None:
         """Hang up, when what is being worked on is done."""

@@ -7,7 +7,6 @@ same trees as the party: it is told the rows' sides where another block or party
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +69,7 @@ class ColumnBlock:
         feature_keys: NDArray[np.uint64],
         n_jobs: int,
     ) -> None:
-        loaded = replace(source, columns=tuple(columns)).read()
+        loaded = source.part(columns).read()
         if int(rows.max(initial=-1)) >= loaded.n_rows:
             raise DataError("the table has fewer rows than when the job began")
         self.digest = loaded.digest

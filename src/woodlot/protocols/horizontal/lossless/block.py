@@ -315,7 +315,7 @@ def read_rows(
         Threads.
     """
     spool = Spool(Path(tempfile.gettempdir()))
-    loaded = replace(source, columns=(*columns, label)).read(spool)
+    loaded = source.part([*columns, label]).read(spool)
     if loaded.n_rows < stop:
         raise DataError("the table has fewer rows than when the job began")
     rows = np.arange(start, stop)
