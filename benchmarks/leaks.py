@@ -54,7 +54,7 @@ TABLES = (
     Table("appliance_energy", 5000, "targets", ("date",)),
     Table("appliance_energy", 5000, "targets", ("date",), leaf=5, parts=LABELS_ONLY),
     Table("appliance_energy", 5000, "targets", ("date",), leaf=20, parts=LABELS_ONLY),
-    Table("credit_default", parts=("labels", "values")),
+    Table("credit_default", parts=LABELS_ONLY),
 )
 
 

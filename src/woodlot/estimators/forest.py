@@ -217,8 +217,9 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         wire : {"decisions", "leaves", "ranks"}
             What parties send in the one round; "ranks" is for coordinators they trust.
         sealed : bool, default=False
-            Predict under seal: the coordinator learns the leaf of each row in each tree and nothing else. Needs every
-            party that splits nodes and every row; costs 8 bytes per party, row and leaf of the forest.
+            Predict under seal: the coordinator learns the leaf of each row in each tree, hence the outcomes on the way
+            to it, and no others. Needs every party that splits nodes and every row; costs 8 bytes per party, row and
+            leaf of the forest.
         return_uncertain : bool, default=False
             Also return which rows followed both branches somewhere, because a party or its row was missing.
 

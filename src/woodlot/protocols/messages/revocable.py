@@ -89,7 +89,7 @@ class SplitVectors(Message):
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
         "for each row of an open node the number of the participant's evenly spaced candidates below its value: the "
-        "paper's zeta split vectors, packed; not the values, but nearly all of their order",
+        "paper's zeta split vectors, packed; not the values, but much of their order",
         "clear",
     )
     planes: U8
