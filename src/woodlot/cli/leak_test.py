@@ -1,9 +1,10 @@
-"""``woodlot leak-test``: known attacks on vertical forests, run against one's own job in simulation."""
+"""``woodlot leak-test``: known attacks, run against one's own job in simulation."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,12 +15,25 @@ from woodlot.exceptions import ConfigError, DataError
 if TYPE_CHECKING:
     from woodlot.experiments.leaks import Case, Finding
 
+COLOURS = {"recovered": "bold red", "more": "yellow", "no more": "default", "not attacked": "dim"}
+"""By what is at stake. Nothing is green: an attack that fails proves nothing of another one."""
+WORDS = {
+    "recovered": "recovered",
+    "more": "more than without",
+    "no more": "no more by this attack",
+    "not attacked": "not attacked",
+}
+
 
 def leak_test(
     table: Annotated[
         Path | None, typer.Argument(metavar="TABLE", help="Your table, .csv or .parquet; made-up data without it.")
     ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the classes.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the labels.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="classes or targets (regression); by default as the label column looks."),
+    ] = None,
     party: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,7 +41,9 @@ def leak_test(
         ),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="The column of ids, to be attacked.")] = None,
-    rows: Annotated[int, typer.Option(min=100, help="Rows that are used at most.")] = 3000,
+    rows: Annotated[
+        int | None, typer.Option(min=100, help="Use at most this many rows. Default: all, as they are to be protected.")
+    ] = None,
     labels: Annotated[
         list[str] | None,
         typer.Option("--labels", metavar="HOW", help="How labels are shared; repeat it. Default: every way."),
@@ -35,39 +51,94 @@ def leak_test(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the forest; repeat it.")
     ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", metavar="PART", help="What to attack; repeat it. Default: everything.")
+    ] = None,
+    encrypt: Annotated[
+        bool, typer.Option("--encrypt", help="Run labels=encrypted with real encryption: the same messages, but slow.")
+    ] = False,
+    secret_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The secret of your alignment, to be guessed.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="PARTY=FILE", help="A party.toml that a user tries to get round; repeat it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack your own job in simulation, and report what each role could learn under each setting.
 
-    Everything stays in this process. The first party named holds the labels, the second is the curious one.
+    Everything stays in this process. The first party named holds the labels, the second is the curious one. All rows
+    and the estimator's default parameters are used unless you say otherwise.
+
+    Example: woodlot leak-test customers.parquet --label default --party bank=age,income --party shop=orders,returns
     """
     with reporting(as_json):
-        from woodlot.experiments.leaks import LABEL_SETTINGS, run_leak_test
+        from woodlot.experiments.leaks import LABEL_SETTINGS, PARTS, run_leak_test
 
-        unknown = [how for how in labels or () if how not in LABEL_SETTINGS]
-        if unknown:
-            raise ConfigError(f"--labels {unknown[0]}: there are {', '.join(LABEL_SETTINGS)}")
-        chosen = [how for how in LABEL_SETTINGS if not labels or how in labels]
-        case = _case(table, label, party or [], id, rows)
+        settings = _chosen("--labels", labels, LABEL_SETTINGS)
+        parts = _chosen("--part", part, PARTS)
+        case = _case(table, label, party or [], id, rows, _task(task))
+        secret = None if secret_file is None else _read_secret(secret_file)
+        guards = _guards(policy or [], case.parties)
+        params = parse_settings(setting or [])
+        start = time.perf_counter()
         try:
-            findings = run_leak_test(case, parse_settings(setting or []), chosen, _say(as_json))
+            findings = run_leak_test(
+                case, params, settings, _say(as_json, start), parts=parts, encrypt=encrypt, secret=secret, guards=guards
+            )
         except (TypeError, ValueError) as error:
-            raise DataError(f"the forest cannot be grown: {error}") from None
+            raise DataError(f"the model cannot be trained: {error}") from None
+    seconds = time.perf_counter() - start
     if as_json:
-        print_json({"findings": [finding.to_dict() for finding in findings]})
+        print_json(
+            {
+                "rows": case.n_rows,
+                "task": case.task,
+                "parties": {name: list(columns) for name, columns in case.columns.items()},
+                "parameters": params,
+                "seconds": round(seconds, 1),
+                "findings": [finding.to_dict() for finding in findings],
+            }
+        )
     else:
-        _print(case, findings)
+        _print(case, findings, seconds)
 
 
-def _case(table: Path | None, label: str | None, parties: list[str], id: str | None, rows: int) -> Case:
+def _chosen(option: str, given: list[str] | None, known: tuple[Any, ...]) -> list[Any]:
+    unknown = [name for name in given or () if name not in known]
+    if unknown:
+        raise ConfigError(f"{option} {unknown[0]}: there are {', '.join(known)}")
+    return [name for name in known if not given or name in given]
+
+
+def _task(task: str | None) -> Literal["classes", "targets"] | None:
+    known: dict[str | None, Literal["classes", "targets"] | None] = {
+        None: None,
+        "classes": "classes",
+        "targets": "targets",
+    }
+    if task in known:
+        return known[task]
+    raise ConfigError(f"--task {task}: write classes or targets")
+
+
+def _case(
+    table: Path | None,
+    label: str | None,
+    parties: list[str],
+    id: str | None,
+    rows: int | None,
+    task: Literal["classes", "targets"] | None,
+) -> Case:
     from woodlot.experiments.leaks import case_of, made_up_case
 
     if table is None:
         if label or parties or id:
             raise ConfigError("--label, --party and --id are for a table of your own; name it first")
-        return made_up_case(min(rows, 1500))
+        return made_up_case(rows or 1500, task or "classes")
     if label is None:
-        raise ConfigError("name the column with the classes: --label COLUMN")
+        raise ConfigError("name the column with the labels: --label COLUMN")
     dealing: int | dict[str, list[str]] = 2
     if parties:
         dealing = {}
@@ -76,7 +147,7 @@ def _case(table: Path | None, label: str | None, parties: list[str], id: str | N
             if not (name and equals and columns):
                 raise ConfigError(f"--party {one}: write --party NAME=COLUMN,COLUMN")
             dealing[name] = [column.strip() for column in columns.split(",")]
-    return case_of(_read(table), label, dealing, id=id, max_rows=rows)
+    return case_of(_read(table), label, dealing, id=id, max_rows=rows, task=task)
 
 
 def _read(path: Path) -> Any:
@@ -92,28 +163,67 @@ def _read(path: Path) -> Any:
         raise DataError(f"{path} cannot be read: {error}") from None
 
 
-def _say(as_json: bool) -> Any:
-    return lambda text: None if as_json else typer.echo(f"{text} ...", err=True)
+def _read_secret(path: Path) -> bytes:
+    try:
+        return path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
 
 
-def _print(case: Case, findings: list[Finding]) -> None:
+def _guards(given: list[str], parties: tuple[str, ...]) -> dict[str, Any]:
+    from woodlot.experiments.leaks import Guard
+    from woodlot.service.config import PartyConfig
+
+    guards = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not (name and equals and path):
+            raise ConfigError(f"--policy {one}: write --policy PARTY=FILE, such as bank=party.toml")
+        if name not in parties:
+            raise ConfigError(f"--policy {one}: there is no party {name!r}; the parties are {', '.join(parties)}")
+        guards[name] = Guard.of(PartyConfig.load(path))
+    return guards
+
+
+def _say(as_json: bool, start: float) -> Any:
+    return lambda text: None if as_json else typer.echo(f"{time.perf_counter() - start:6.0f} s  {text} ...", err=True)
+
+
+def _print(case: Case, findings: list[Finding], seconds: float) -> None:
     from rich.text import Text
 
     from woodlot.cli import _show as show
 
     console = show.stdout()
-    more, nothing = Text("tell more", style="red"), Text("no more", style="green")
+    attacked = [f for f in findings if f.value is not None and f.baseline is not None]
     rows: list[list[str | Text]] = [
-        [f.attack, f.setting, f.role, f.measure, f"{f.value:.2f}", f"{f.chance:.2f}", more if f.leaks else nothing]
-        for f in findings
+        [
+            f.role,
+            f.setting,
+            f.asset,
+            f.attack,
+            f.measure,
+            f"{f.value:.3f}",
+            f"{f.baseline:.3f}",
+            Text(WORDS[f.verdict], style=COLOURS[f.verdict]),
+        ]
+        for f in attacked
     ]
-    headings = ["attack", "setting", "who", "measure", ">reached", ">without", "messages"]
-    console.print(show.table(headings, rows, wrapped=["attack", "setting", "measure"]))
+    headings = ["who", "setting", "at stake", "attack", "measure", ">reached", ">without", "verdict"]
+    console.print(show.table(headings, rows, wrapped=["who", "setting", "attack", "measure", "verdict"]))
     console.print()
-    for words in dict.fromkeys(f"{f.attack}, {f.setting}: {f.words}." for f in findings):
-        console.print(words, markup=False)
+    for f in attacked:
+        console.print(
+            f"{f.role}, {f.setting}, {f.attack}: {f.words}. Without: {f.against}.", markup=False, highlight=False
+        )
+    console.print("\nNot attacked, so nothing is said of it:", style="bold")
+    for f in findings:
+        if f.value is None:
+            console.print(f"{f.role}, {f.setting}, {f.asset}: {f.attack} ({f.words}).", markup=False, highlight=False)
     console.print(
-        f"\n{case.holder} holds the labels, {case.passive} is curious. 'without' is what the same attacker reaches "
-        "without any message. Figures are of this table and these parameters; other attacks may reach more.",
+        f"\n{case.n_rows:,} rows, {seconds:.0f} s (fewer with --rows N). {case.holder} holds the labels, {case.passive}"
+        " is curious. 'without' is what the same attacker reaches without any message. An attack that finds no more is "
+        "no proof: another attack may find it.",
         markup=False,
+        highlight=False,
     )

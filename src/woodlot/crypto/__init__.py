@@ -1,1 +1,1 @@
-"""Homomorphic encryption: DT-PKC for revocable forests, Paillier for labels that never leave."""
+"""Homomorphic encryption: DT-PKC for revocable forests, Paillier for encrypted labels."""

@@ -55,9 +55,11 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         Draw the features to try anew at every node, or once per tree as in the Federated Forest paper.
     labels : {"shared", "encrypted"}, default="shared"
         How the label holder lets the others learn. "shared": encoded labels go to every party, as in the paper.
-        "encrypted": labels never leave; parties add up ciphertexts that only the label holder can open. The forest is
-        the same as with "shared" and the same bins. It takes much longer, needs ``pip install 'woodlot[crypto]'``, and
-        knows no ``class_weight`` and no columns of categories at other parties.
+        "encrypted": parties add up ciphertexts that only the label holder can open. It keeps the code of the labels
+        from them, not the labels: with the default parameters pure leaves tell a party, and leaf totals the
+        coordinator, the class of every training row (docs/results/leaks.md; ``woodlot leak-test`` measures it on your
+        table). The forest is the same as with "shared" and the same bins. It takes much longer, needs ``pip install
+        'woodlot[crypto]'``, and knows no ``class_weight`` and no columns of categories at other parties.
     key_bits : int, default=3072
         With encrypted labels, the length of the key: 2048, 3072 or 4096.
     max_bins : int or None, default=None
@@ -215,8 +217,9 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         wire : {"decisions", "leaves", "ranks"}
             What parties send in the one round; "ranks" is for coordinators they trust.
         sealed : bool, default=False
-            Predict under seal: the coordinator learns the leaf of each row in each tree and nothing else. Needs every
-            party that splits nodes and every row; costs 8 bytes per party, row and leaf of the forest.
+            Predict under seal: the coordinator learns the leaf of each row in each tree, hence the outcomes on the way
+            to it, and no others. Needs every party that splits nodes and every row; costs 8 bytes per party, row and
+            leaf of the forest.
         return_uncertain : bool, default=False
             Also return which rows followed both branches somewhere, because a party or its row was missing.
 

@@ -235,8 +235,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         The descent has converged when no slope of the mean loss is larger. The default brings probabilities within
         about 0.001 of the optimum; each further tenth takes about ten steps more.
     residuals : {"clear", "encrypted"}, default="clear"
-        Whether the other parties and the coordinator see what is left of every row's label at each step, or the label
-        holder alone: the others then add up ciphertexts. The same optimum, hundreds of times slower.
+        Whether the other parties and the coordinator see what is left of every row's label at each step, from which
+        they read every label, or the label holder alone: the others then add up ciphertexts. The same optimum, hundreds
+        of times slower. From partial scores the coordinator still guesses labels as well as the model does.
     key_bits : {2048, 3072, 4096}, default=3072
         Length of the key that residuals are encrypted under.
     verbose : int, default=0

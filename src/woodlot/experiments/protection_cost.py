@@ -37,11 +37,11 @@ FORESTS: Mapping[str, Callable[..., Any]] = {
     REVFRF: lambda **p: wl.RevocableForestClassifier(encryption=LENGTH, **p),
 }
 HIDES = {
-    SHARED: "values and thresholds; others learn which rows have equal labels",
-    ENCRYPTED: "labels and gains too: only their holder ever sees them",
+    SHARED: "values and thresholds; others learn which rows have equal labels, and the order of values",
+    ENCRYPTED: "the code of the labels and the gains too; pure leaves and leaf totals still tell the labels",
     REVFRF: "thresholds, even from their own forest; labels stay with the coordinator; participants can leave",
     "one round, plain": "values; the coordinator learns the outcome of every reachable split",
-    "one round, sealed": "outcomes too: the coordinator learns the leaf only",
+    "one round, sealed": "outcomes off the path too: the coordinator learns the leaf",
     "encrypted request": "the row from everybody, and the splits from the requester",
 }
 

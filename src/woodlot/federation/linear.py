@@ -51,7 +51,7 @@ def fit_here(
             "linear models are for parties with different columns of the same rows; this federation has layout='rows'"
         )
     federation.require_every_row()
-    ledger = Ledger()
+    ledger = Ledger(federation.observer)
     kind = EncryptedLinearParty if plan.residuals == "encrypted" else LinearParty
     handlers = {
         name: kind(
@@ -79,7 +79,7 @@ def predict_here(federation: Federation, model: FittedLinear) -> tuple[tuple[Mat
             f"its parties are {list(model.coordinator.asked)}"
         )
     refuse_strangers(federation.parties, model.coordinator.parties, model.coordinator.asked)
-    ledger = Ledger()
+    ledger = Ledger(federation.observer)
     handlers = {
         name: LinearParty(
             name, federation.members[name].table, model=model.parts[name], known=federation.members[name].known

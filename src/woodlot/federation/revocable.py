@@ -163,7 +163,7 @@ def grow_revocable(
     on_progress : callable, optional
         Told how far the trees are.
     """
-    ledger = Ledger()
+    ledger = Ledger(federation.observer)
     numbers, categories = as_numbers(federation, None)
     tables = _tables(numbers, labels)
     handlers = {
@@ -215,7 +215,7 @@ def revoke_revocable(
         raise DataError("at level 2 one participant leaves at a time: each begins a new epoch of keys")
     if forest.revocable is None:
         raise DataError("this model does not say how it was grown; fit it again")
-    ledger = Ledger()
+    ledger = Ledger(federation.observer)
     numbers, _ = as_numbers(federation, forest.categories)
     tables = {
         name: t

@@ -234,7 +234,7 @@ class RowFederation(Federation):
                 n_jobs=threads,
             )
             handlers[name] = client_of(plan, own)
-        ledger = Ledger()
+        ledger = Ledger(self.observer)
         try:
             with InProcessDriver(handlers, ledger=ledger) as driver:
                 outcome = run(protocol, driver, ledger=ledger, on_progress=on_progress)

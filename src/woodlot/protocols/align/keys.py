@@ -39,7 +39,8 @@ from woodlot.protocols.messages.align import Introduction, OpenAlignment
 PURPOSE = "align"
 """What a party's identity signs introductions for."""
 
-_VERSION = "woodlot align 1"
+VERSION = "woodlot align 1"
+"""The protocol and its version; in everything that is signed, hashed or derived."""
 _ONCE = bytes(12)  # a nonce for keys that are used once
 
 
@@ -85,7 +86,7 @@ class KeyAgreement:
         self._table_digest = table_digest
         self._shared_secret = shared_secret
         self._agreement = Agreement(
-            name, tag=_VERSION, purpose=PURPOSE, job=job, private=self.own_bytes("share"), signer=signer
+            name, tag=VERSION, purpose=PURPOSE, job=job, private=self.own_bytes("share"), signer=signer
         )
 
     def own_bytes(self, purpose: str, *info: bytes, length: int = KEY_BYTES) -> bytes:
@@ -98,7 +99,7 @@ class KeyAgreement:
 
     def _bytes_from(self, source: Entropy, purpose: str, info: tuple[bytes | str, ...], length: int) -> bytes:
         secret = secret_bytes(source, f"{PURPOSE} {purpose}")
-        return derive(_VERSION, secret, purpose, *info, salt=self._table_digest, length=length)
+        return derive(VERSION, secret, purpose, *info, salt=self._table_digest, length=length)
 
     def introduce(self, opening: OpenAlignment) -> Introduction:
         """What this party tells the others of itself."""
@@ -169,14 +170,12 @@ class JobKeys:
             ) from None
 
     def _cipher(self, peer: str, purpose: str, sender: str, receiver: str) -> ChaCha20Poly1305:
-        key = derive(
-            _VERSION, self.exchanged[peer], self.transcript, purpose, sender, receiver, salt=self.shared_secret
-        )
+        key = derive(VERSION, self.exchanged[peer], self.transcript, purpose, sender, receiver, salt=self.shared_secret)
         return ChaCha20Poly1305(key)
 
     def confirmation(self, secret: bytes) -> bytes:
         """Proof of having the secret and the transcript, which tells neither."""
-        return derive(_VERSION, secret, "confirmation", salt=self.transcript)
+        return derive(VERSION, secret, "confirmation", salt=self.transcript)
 
     def check(self, secret: bytes, confirmation: bytes) -> None:
         """Refuse a secret that is not the leader's."""
@@ -191,8 +190,8 @@ class JobKeys:
 
     def order_key(self, secret: bytes) -> bytes:
         """The key under which the common rows are put in order, in all jobs under this secret."""
-        return derive(_VERSION, secret, "order")
+        return derive(VERSION, secret, "order")
 
     def matching_key(self, secret: bytes) -> bytes:
         """The key that turns ids into tokens, in this job only."""
-        return derive(_VERSION, secret, "tokens", salt=self.transcript)
+        return derive(VERSION, secret, "tokens", salt=self.transcript)

@@ -1,4 +1,4 @@
-"""Messages of a vertical forest whose labels never leave their holder (``labels="encrypted"``).
+"""Messages of a vertical forest whose labels are encrypted (``labels="encrypted"``).
 
 As in ``vertical``, nodes are never named: an array "per open node" follows the list of open nodes that all sides keep.
 """
@@ -97,7 +97,8 @@ class PlantBlind(Message):
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
-        "which roots can be split at all (the others are pure); how many of its own features are candidates at each",
+        "which roots can be split at all (the others are pure: their rows have one label); how many of its own "
+        "features are candidates at each",
         "clear",
     )
     first_tree: int
@@ -112,7 +113,8 @@ class GrowBlind(Message):
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
         "which nodes are split; for splits of others, one bit per row: its side; which new nodes can be split at all "
-        "(the others are small or pure); how many of its own features are candidates at each",
+        "(the others are small or pure: rows that share a pure one have one label, and many trees together join them "
+        "to the classes); how many of its own features are candidates at each",
         "clear",
     )
     is_split: U8

@@ -67,7 +67,8 @@ class ExpandLeaves(Message):
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
         "which of the participant's candidates have won; one bit per row of each split node: its side; sample vectors "
-        "of nodes at which growing begins; which of its own features are candidates at each open node; never a label",
+        "of nodes at which growing begins; which nodes are closed: rows that share a pure one have one label, and many "
+        "trees together join them to the classes; which of its own features are candidates at each open node",
         "clear",
     )
     won_pair: U32
@@ -88,7 +89,7 @@ class SplitVectors(Message):
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
         "for each row of an open node the number of the participant's evenly spaced candidates below its value: the "
-        "paper's zeta split vectors, packed; never a value or a candidate itself",
+        "paper's zeta split vectors, packed; not the values, but much of their order",
         "clear",
     )
     planes: U8

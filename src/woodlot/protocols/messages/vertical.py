@@ -182,7 +182,8 @@ class Partition(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
-        "one bit per row of a node: its side of a split whose feature and threshold stay with the winner",
+        "one bit per row of a node: its side of a split whose feature and threshold stay with the winner; all of them "
+        "together put the rows of a column in order, nearly all of it for columns that split often",
         "clear",
     )
     flags: U8
@@ -256,7 +257,8 @@ class LeafTotals(Message):
 
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
-        "for every leaf the weight of each class in it, or its weight and mean target: the model's answers",
+        "for every leaf the weight of each class in it, or its weight and mean target: the model's answers, and with "
+        "the rows of the leaves the label of every training row",
         "clear",
     )
     entries: UInt

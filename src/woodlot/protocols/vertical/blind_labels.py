@@ -1,4 +1,4 @@
-"""The label holder of a training whose labels never leave: it encrypts them once, and scores the others' sums.
+"""The label holder of a training whose labels are encrypted: it encrypts them once, and scores the others' sums.
 
 A row's number is 2^(slot k) for class k, 0 for the last class, so that the sum over rows has the weight of every class
 in a slot of its own; of a target, how far it is above the smallest. Parties tell what their rows weigh, so the last

@@ -1,4 +1,4 @@
-"""A party of a vertical forest whose labels never leave their holder (``labels="encrypted"``).
+"""A party of a vertical forest whose labels are encrypted (``labels="encrypted"``).
 
 The label holder encrypts its labels and judges the others' splits; it searches its own columns in clear, as ever. Any
 other party sums ciphertexts, and grows trees of which it is told the winners. See docs/protocol/encrypted-labels.md.

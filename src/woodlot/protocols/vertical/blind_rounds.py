@@ -1,4 +1,4 @@
-"""The coordinator where labels never leave their holder: it passes envelopes on that it cannot open.
+"""The coordinator where labels are encrypted: it passes envelopes on that it cannot open.
 
 A level takes five rounds; the last of them, and everything else, is as with shared labels::
 

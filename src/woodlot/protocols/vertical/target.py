@@ -22,7 +22,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target:
-    """Labels in clear, which never leave their holder.
+    """Labels in clear, as their holder has them.
 
     Attributes
     ----------
