@@ -40,7 +40,7 @@ class HereCarrier:
         wait_seconds: float | None = None,
     ) -> None:
         for party, request in requests.items():
-            on_reply(party, self._parties[party].answer(self._job, *request))
+            on_reply(party, self._parties[party].answer(self._job, *request[:2]))
 
     def close(self) -> None:
         """Nothing is open."""

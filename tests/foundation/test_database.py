@@ -27,6 +27,8 @@ from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import LEDGER, Charge, LedgerFile
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.journal_file import JOURNAL_SCHEMA
+from woodlot.runtime.second_copy import SCHEMA as COPY_SCHEMA
+from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
 from woodlot.service.job_store import SCHEMA, JobStore
 from woodlot.service.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
 
@@ -64,6 +66,12 @@ KINDS = [
         PREDICTIONS,
         lambda at: PredictionBudget(at, UNLIMITED),
         lambda budget, number: budget.spend(f"job {number}", "alice", 1, NOON),
+    ),
+    Kind(
+        SECOND_COPY,
+        COPY_SCHEMA,
+        lambda at: SecondCopy(at / SECOND_COPY),
+        lambda copy, number: copy.note(f"job {number}"),
     ),
     Kind("privacy.sqlite", LEDGER, lambda at: LedgerFile(at / "privacy.sqlite"), use_ledger),
 ]

@@ -25,7 +25,7 @@ class ThreadCarrier:
 
     def carry(self, requests: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None]) -> None:
         waiting = {
-            self._pool.submit(self._sessions[party].answer, self._job, *request): party
+            self._pool.submit(self._sessions[party].answer, self._job, *request[:2]): party
             for party, request in requests.items()
         }
         for done in as_completed(waiting):

@@ -297,13 +297,13 @@ class World:
                 self.restart(party)
             self.inside = fault == "party inside"
             try:
-                reply = self.sessions[party].answer(JOB, *request)
+                reply = self.sessions[party].answer(JOB, *request[:2])
             except Crash:
                 self.restart(party)
-                reply = self.sessions[party].answer(JOB, *request)
+                reply = self.sessions[party].answer(JOB, *request[:2])
             if fault == "party after":
                 self.restart(party)
-                reply = self.sessions[party].answer(JOB, *request)
+                reply = self.sessions[party].answer(JOB, *request[:2])
             on_reply(party, reply)
             if fault == "coordinator after":
                 raise Crash

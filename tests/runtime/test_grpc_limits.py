@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
 
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.messages.jobs import OpenJob
 from woodlot.runtime.drivers import grpc_hub, grpc_wire
+from woodlot.runtime.drivers.carried import LONGEST_BRIEF, CarriedDriver
+from woodlot.runtime.drivers.grpc_carrier import Cancelled
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError, UserLine
+from woodlot.runtime.drivers.grpc_users import LargeReply, Room
 from woodlot.runtime.drivers.grpc_wire import grpc
-from woodlot.runtime.frames import HEADER_SIZE, Kind, Label, split
+from woodlot.runtime.frames import HEADER_SIZE, LARGE, Kind, Label, split
 from woodlot.runtime.peers import Peer
 
 from .driver_contract import PATIENCE
-from .grpc_world import JOB, REQUEST, World, call, eventually, new_job
+from .grpc_world import JOB, REQUEST, Asking, World, ask, call, eventually, new_job
 
 
 def test_a_user_has_some_connections_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,3 +150,100 @@ def test_connections_that_come_at_once_are_counted_one_by_one(world: World, monk
         stay.set()
         told = sorted(future.result(PATIENCE) for future in asked)
     assert told == ["", "", *2 * ["user 'mallory' has 2 connections already"]]
+
+
+# --- replies of parties ---
+
+
+def zeros_of(n_bytes: int) -> Callable[[str, int, bytes], bytes]:
+    """What answers with zeros, which travel as next to nothing."""
+    return lambda job, number, request: bytes(n_bytes)
+
+
+def test_a_partys_large_replies_are_held_up_to_some_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five jobs are answered at once, and each keeps what it got until it goes on: there is one at a time."""
+    monkeypatch.setattr(grpc_hub, "BYTES_OF_ONE_PARTY", 1 << 20)  # less than any of them: one always fits
+    size = (LARGE >> 20) + 1 << 20
+    hub = world.hub()
+    world.party("mallory", zeros_of(size))
+    world.party("small")
+    arrived: SimpleQueue[int] = SimpleQueue()
+    carriers = [hub.carrier(new_job(), wait_seconds=PATIENCE) for _ in range(5)]
+
+    def job(number: int) -> int:
+        held = ask(carriers[number], 1, {"mallory": b"x"})
+        arrived.put(number)
+        return len(held["mallory"])
+
+    with ThreadPoolExecutor(5) as pool:
+        asked = [pool.submit(job, number) for number in range(5)]
+        for left in range(4, -1, -1):
+            first = arrived.get(timeout=PATIENCE)
+            assert ask(hub.carrier(new_job(), wait_seconds=PATIENCE), 1, {"small": b"x"}) == {"small": b"x"}
+            with pytest.raises(Empty):
+                arrived.get(timeout=0.05)  # the next one waits for this one's job
+            if left % 2:
+                carriers[first].close()
+            else:
+                Asking(carriers[first], 2, {"small": b"goes on"}).result()
+        assert [future.result(PATIENCE) for future in asked] == [size] * 5
+    room = hub._party_rooms["mallory"]
+    eventually(lambda: room._held == 0)
+
+
+def test_room_of_a_reply_that_nobody_waits_for_is_given_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_hub, "BYTES_OF_ONE_PARTY", 1 << 20)
+    at_work, release = threading.Event(), threading.Event()
+
+    def slow(job: str, number: int, request: bytes) -> bytes:
+        at_work.set()
+        release.wait(PATIENCE)
+        return bytes(2 * LARGE)
+
+    hub = world.hub()
+    world.party("a", slow)
+    cancelled = threading.Event()
+    asking = Asking(hub.carrier(new_job(), wait_seconds=PATIENCE, cancelled=cancelled), 1, {"a": b"x"})
+    assert at_work.wait(PATIENCE)
+    cancelled.set()
+    with pytest.raises(Cancelled):
+        asking.result()
+    release.set()
+    for _ in range(2):
+        carrier = hub.carrier(new_job(), wait_seconds=PATIENCE)
+        assert len(ask(carrier, 1, {"a": b"x"})["a"]) == 2 * LARGE
+        carrier.close()
+
+
+def test_a_party_sends_large_replies_one_after_the_other(world: World) -> None:
+    """Those that alternate could not be waited with: each would wait for the other."""
+    hub = world.hub()
+    world.party("a", zeros_of(2 * LARGE))
+    carriers = [hub.carrier(new_job(), wait_seconds=PATIENCE) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        replies = list(pool.map(lambda carrier: len(ask(carrier, 1, {"a": b"x"})["a"]), carriers))
+    assert replies == [2 * LARGE] * 3
+    reply = LargeReply(Room(1))
+    asyncio.run(two_at_once(reply))
+
+
+async def two_at_once(reply: LargeReply) -> None:
+    await reply.begin(Label(Kind.reply, JOB, 1), LARGE + 1)
+    with pytest.raises(RemoteProtocolError, match="two replies of more than 8,388,608 bytes at the same time"):
+        await reply.begin(Label(Kind.reply, JOB, 2), LARGE + 1)
+
+
+def test_a_reply_that_is_longer_than_any_to_its_request_is_not_received(world: World) -> None:
+    """An opened job has no arrays: what says more is refused by its first frame, and the job is told of whom."""
+    hub = world.hub()
+    world.party("mallory", zeros_of(LONGEST_BRIEF + 1))
+    carrier = hub.carrier(new_job(), wait_seconds=PATIENCE)
+    opening = OpenJob(order=b"", signature=b"", certificate=b"", coordinator=b"", passed=b"")
+    with (
+        CarriedDriver(carrier, ("mallory",)) as driver,
+        pytest.raises(
+            RemoteProtocolError,
+            match=r"party 'mallory' sent a reply of 4,195,329 bytes, where at most 4,195,328 are due",
+        ),
+    ):
+        driver.ask({"mallory": opening})

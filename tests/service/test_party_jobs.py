@@ -126,6 +126,22 @@ def test_a_job_that_was_begun_in_time_goes_on_for_any_time(bench: Bench, monkeyp
         assert "order again" in told.reason  # type: ignore[attr-defined]
 
 
+def test_an_order_is_taken_once_also_by_a_party_whose_journal_was_lost(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    order, config = train_order(bench), bench.world.party_config("bank")
+    bench.close()
+    opening = encode(bench.opening(order))
+    with Party(config) as party:
+        assert isinstance(decode(party.answer(order.job, 1, opening)), msg.JobOpened)
+    for path in config.state.glob("journal.sqlite*"):
+        path.unlink()
+    with Party(config) as party:
+        assert "journal.sqlite is new: 1 orders that were taken before, and what was spent of privacy" in caplog.text
+        told = decode(party.answer(order.job, 1, opening))
+        assert "the job has ended here" in told.reason  # type: ignore[attr-defined]
+
+
 def test_a_training_needs_every_row_of_an_alignment_made_before(bench: Bench) -> None:
     outer = play(bench, AlignOrder(**bench.fields(), join="outer"))
     assert "align with join='inner'" in refused(bench, train_order(bench, alignment=outer.job))

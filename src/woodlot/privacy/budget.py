@@ -366,6 +366,28 @@ class Ledger:
             (client, dataset, unit, without_job),
         ).fetchall()
 
+    def copy_to(self, other: Ledger) -> None:
+        """Add to another ledger what only this one has; without answers that only their own job asks for again."""
+        for table in (_TABLE, _USES_TABLE):
+            other._db.execute(table)
+        if self._exists():
+            charges = self._db.execute(
+                "SELECT client, dataset, unit, release, job, mechanism, epsilon, count, "
+                "CASE WHEN job != '' AND instr(release, job) = 1 THEN NULL ELSE answer END "
+                "FROM budget_charges ORDER BY position"
+            )
+            other._db.executemany(
+                "INSERT OR IGNORE INTO budget_charges "
+                "(client, dataset, unit, release, job, mechanism, epsilon, count, answer) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                charges,
+            )
+        if self._exists("budget_uses"):
+            uses = self._db.execute("SELECT client, dataset, job, kind, units FROM budget_uses ORDER BY position")
+            other._db.executemany(
+                "INSERT OR IGNORE INTO budget_uses (client, dataset, job, kind, units) VALUES (?, ?, ?, ?, ?)", uses
+            )
+
     def _exists(self, table: str = "budget_charges") -> bool:
         return self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is not None
 

@@ -32,6 +32,9 @@ from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 FRAME_LIMIT = 2 << 20
 """The longest frame, in bytes, header included."""
 
+LARGE = 8 << 20
+"""Bytes above which a message is large: of these, a connection carries one at a time in each direction."""
+
 MAX_UNFINISHED = 64
 """How many messages of one connection may be on their way at the same time."""
 
@@ -202,8 +205,8 @@ class Assembler:
         self._max_unfinished = max_unfinished
         self._unfinished: dict[Label, _Unfinished] = {}
 
-    def begins(self, frame: bytes) -> int | None:
-        """How long the message is that a frame begins, for who makes room for it before it is fed; else None.
+    def begins(self, frame: bytes) -> tuple[Label, int] | None:
+        """Which message a frame begins, and how long that is, for who makes room before it is fed; else None.
 
         Raises
         ------
@@ -217,7 +220,7 @@ class Assembler:
         self._check_new(label, part, total)
         if len(self._unfinished) >= self._max_unfinished:
             raise self._too_many()
-        return total
+        return label, total
 
     def feed(self, frame: bytes) -> Parcel | None:
         """Take one frame.

@@ -36,6 +36,9 @@ _IDLE_READERS = 4  # each keeps up to two megabytes of what it has read
 _PART = 1 << 20  # a body is stored in parts of this size, so that no copy of a large one is ever made
 
 
+_END = Entry("", "", 0, END, 0, hashlib.sha256(b"").digest(), None)
+
+
 class Journal:
     """All jobs of one process.
 
@@ -106,6 +109,13 @@ class Journal:
         """The jobs of which some bytes are kept: those that run, however many have ended."""
         with self._reading() as connection:
             return [name for (name,) in connection.execute("SELECT DISTINCT job FROM bodies")]
+
+    def take_over(self, jobs: Sequence[str], also: Callable[[Connection], None]) -> None:
+        """Record that jobs of another journal, which is lost, have ended; ``also`` is as for `JobJournal.append`."""
+        with self._writing(lasting=True) as connection:
+            for name in jobs:
+                JobJournal(self, name)._append(connection, [_END])
+            also(connection)
 
     def consult(self, reader: Callable[[Connection], R]) -> R:
         """Return what a reader finds in other tables of the file."""
@@ -215,39 +225,42 @@ class JobJournal:
             ended. The journal is as before, and the call can be repeated.
 
         """
-        now = time.time_ns()
         with self._journal._writing(lasting=lasting) as connection:
-            count, head = self._head(connection)
-            if self._has_ended(connection):
-                raise JournalError(f"job {self.name} has ended: nothing more is recorded for it")
-            for entry in entries:
-                count += 1
-                kept = int(entry.body is not None)
-                fields = (count, *entry[:6], kept, now)
-                head = link(head, self.name, *fields)
-                try:
-                    connection.execute(
-                        f"INSERT INTO records (job, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                        (self.name, *fields, head),
-                    )
-                except IntegrityError as error:
-                    raise JournalError(
-                        f"message {entry.number} from {entry.sender} to {entry.receiver} "
-                        f"of job {self.name} is recorded already"
-                    ) from error
-                for part, start in enumerate(range(0, len(entry.body or b""), _PART)):
-                    piece = memoryview(entry.body or b"")[start : start + _PART]
-                    connection.execute(
-                        "INSERT INTO bodies (job, position, part, data) VALUES (?, ?, ?, ?)",
-                        (self.name, count, part, piece),
-                    )
-            connection.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?) "
-                "ON CONFLICT (job) DO UPDATE SET count = excluded.count, head = excluded.head",
-                (self.name, count, head),
-            )
+            self._append(connection, entries)
             if also is not None:
                 also(connection)
+
+    def _append(self, connection: Connection, entries: Sequence[Entry]) -> None:
+        now = time.time_ns()
+        count, head = self._head(connection)
+        if self._has_ended(connection):
+            raise JournalError(f"job {self.name} has ended: nothing more is recorded for it")
+        for entry in entries:
+            count += 1
+            kept = int(entry.body is not None)
+            fields = (count, *entry[:6], kept, now)
+            head = link(head, self.name, *fields)
+            try:
+                connection.execute(
+                    f"INSERT INTO records (job, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                    (self.name, *fields, head),
+                )
+            except IntegrityError as error:
+                raise JournalError(
+                    f"message {entry.number} from {entry.sender} to {entry.receiver} "
+                    f"of job {self.name} is recorded already"
+                ) from error
+            for part, start in enumerate(range(0, len(entry.body or b""), _PART)):
+                piece = memoryview(entry.body or b"")[start : start + _PART]
+                connection.execute(
+                    "INSERT INTO bodies (job, position, part, data) VALUES (?, ?, ?, ?)",
+                    (self.name, count, part, piece),
+                )
+        connection.execute(
+            "INSERT INTO jobs VALUES (?, ?, ?) "
+            "ON CONFLICT (job) DO UPDATE SET count = excluded.count, head = excluded.head",
+            (self.name, count, head),
+        )
 
     def consult(self, reader: Callable[[Connection], R]) -> R:
         """Return what a reader finds in other tables of the file."""
@@ -265,7 +278,7 @@ class JobJournal:
         with self._journal._reading() as connection:
             ended = self._has_ended(connection)
         if not ended:
-            self.append([Entry("", "", 0, END, 0, hashlib.sha256(b"").digest(), None)], also)
+            self.append([_END], also)
         self._remove_bodies()
 
     def _remove_bodies(self) -> None:

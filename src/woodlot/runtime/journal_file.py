@@ -48,7 +48,11 @@ JOURNAL_SCHEMA = Schema(
         ) STRICT
         """,
     ),
-    damaged="Without a copy, move it away to begin a new one.",
+    damaged=(
+        "Without a copy, move away this file with its -wal and -shm, and nothing else: jobs that were running must be "
+        "ordered again, and a party takes over from second-copy.sqlite which orders it has taken and what it has spent "
+        "of privacy."
+    ),
 )
 
 

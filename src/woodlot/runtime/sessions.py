@@ -14,6 +14,7 @@ from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.journal import Entry, JobJournal, Journal
+from woodlot.runtime.second_copy import SecondCopy
 from woodlot.runtime.till import Till
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class Sessions:
         Without it, a job does not survive a restart, and only its latest request can be repeated.
     limit : int
         The largest request that is accepted and the largest reply that is sent, in bytes.
+    copy : SecondCopy, optional
+        Where it is recorded once more which orders were taken and what was paid.
 
     """
 
@@ -63,11 +66,13 @@ class Sessions:
         *,
         journal: Journal | None = None,
         limit: int = DEFAULT_LIMIT,
+        copy: SecondCopy | None = None,
     ) -> None:
         self.party = party
         self._open_job = open_job
         self._journal = journal
         self._limit = limit
+        self._copy = copy
         self._sessions: dict[str, _Session] = {}
         self._lock = threading.Lock()
 
@@ -133,7 +138,9 @@ class Sessions:
             session = self._sessions.get(job)
             if session is None:
                 journal = None if self._journal is None else self._journal.job(job)
-                session = self._sessions[job] = _Session(self.party, job, self._open_job, journal, self._limit)
+                session = self._sessions[job] = _Session(
+                    self.party, job, self._open_job, journal, self._limit, self._copy
+                )
             session.users += 1
             return session
 
@@ -170,8 +177,15 @@ class _Session:
     """One job at this party."""
 
     def __init__(
-        self, party: str, job: str, open_job: Callable[[str], Handler], journal: JobJournal | None, limit: int
+        self,
+        party: str,
+        job: str,
+        open_job: Callable[[str], Handler],
+        journal: JobJournal | None,
+        limit: int,
+        copy: SecondCopy | None,
     ) -> None:
+        self._copy = copy
         self._party = party
         self._job = job
         self._open_job = open_job
@@ -251,6 +265,8 @@ class _Session:
         keep = asked.body is not None or reply == Refusal.__name__
         try:
             answered = Entry.of(self._party, _COORDINATOR, number, reply, data, keep=keep)
+            if self._copy is not None and (number == 1 or pays):  # first: the copy must never have less
+                self._copy.note(self._job, self.till.copy if pays else None)
             journal.append([asked, answered], self.till.write if pays else None)
             if pays:
                 self.till.clear()

@@ -113,6 +113,21 @@ class Till:
         for (client, dataset), use in self._uses.items():
             ledger.note_use(client, dataset, use)
 
+    def copy(self, connection: Connection) -> None:
+        """Write all charges and uses to a second ledger, before `write`; answers of the job's own are left out."""
+        ledger = Ledger(connection)
+        for ((client, dataset, _), _), charge in self._waiting.items():
+            own = charge.job != "" and charge.release.startswith(charge.job)
+            copied = replace(charge, answer=None if own else charge.answer)
+            before = ledger.find(client, dataset, charge.release)
+            if before is not None and (before.mechanism, before.spend) != (charge.mechanism, charge.spend):
+                # One that was refused afterwards, for want of budget, has the name: keep both, to count too much.
+                terms = f"{charge.mechanism} {charge.spend.epsilon:g} {charge.spend.count}"
+                copied = replace(copied, release=f"{charge.release} as {terms}")
+            ledger.charge(client, dataset, None, copied)
+        for (client, dataset), use in self._uses.items():
+            ledger.note_use(client, dataset, use)
+
     def forget_answers(self, connection: Connection) -> None:
         """Drop the answers of this job alone, in the transaction that records its end."""
         if self._journal is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,7 @@ from woodlot.exceptions import IdentityError
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
+from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
 from woodlot.runtime.sessions import Sessions
 from woodlot.service.certificates import REVOKED
 from woodlot.service.config import MemberConfig, PartyConfig
@@ -58,12 +60,21 @@ class Agent:
     def _connect(self, config: PartyConfig | MemberConfig, open_job: Callable[[str], Handler]) -> None:
         """Open the journal, and prepare the line; the state folder must be there."""
         self._journal = Journal(config.state / JOURNAL, durable=True)  # its lock: nobody else writes there now
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._journal.close)
             finish_writing(config.state)
-        except BaseException:
-            self._journal.close()
-            raise
-        self._sessions = Sessions(self.identity.name, open_job, journal=self._journal, limit=config.message_limit)
+            self._copy = SecondCopy(config.state / SECOND_COPY)
+            stack.callback(self._copy.close)
+            restored = self._copy.reconcile(self._journal)
+            stack.pop_all()
+        if restored:
+            logger.warning(
+                "%s is new: %d orders that were taken before, and what was spent of privacy, are taken over from %s",
+                JOURNAL, restored, SECOND_COPY,
+            )  # fmt: skip
+        self._sessions = Sessions(
+            self.identity.name, open_job, journal=self._journal, limit=config.message_limit, copy=self._copy
+        )
         self._line = PartyLine(
             str(config.coordinator),
             self.identity.credentials,
@@ -107,6 +118,7 @@ class Agent:
         """Hang up, when what is being worked on is done."""
         self._line.stop()
         self._journal.close()
+        self._copy.close()
 
     def __enter__(self) -> Self:
         return self

@@ -297,6 +297,9 @@ class Message(msgspec.Struct, metaclass=_MessageMeta, frozen=True, forbid_unknow
     """Whether a party gives the same answer however often it is asked, and no later answer depends on it: its bytes,
     and those of the answer, are then not kept in journals, and a job that is rebuilt after a crash goes without it."""
 
+    brief_reply: ClassVar[bool] = False
+    """Whether the reply to this request has no arrays, so that a long one is refused before it is received."""
+
     def __post_init__(self) -> None:
         cls = type(self)
         if cls not in _checks:

@@ -24,6 +24,7 @@ TO_USER = (Role.coordinator, Role.user)
 class OpenJob(Message):
     """Begins a job at a party: the user's signed order, and that the coordinator it is for has passed it on."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
         "who ordered what, and with whom: kind of job, parties, settings, over rows also what was declared of columns "
@@ -55,6 +56,7 @@ class JobOpened(Message):
 class KeepAlignment(Message):
     """Asks a party to keep the common rows for later jobs."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "that the common rows will be used again", "clear")
 
 
@@ -67,6 +69,7 @@ class AlignmentKept(Message):
 class KeepModel(Message):
     """Asks a party to store its part of the forest for predictions."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "the fingerprint of the forest", "clear")
     forest: str
 
@@ -81,6 +84,7 @@ class ModelKept(Message):
 class DropModel(Message):
     """Tells a party that another has left a forest: the new one is complete, and the former is to be erased."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "who has left which forest", "clear")
     model: str
     leaver: str
@@ -111,6 +115,7 @@ class ReceiptText(Message):
 class UseModel(Message):
     """Asks a party to get its part of a forest ready, for the rows of this job."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "which forest is to be used, and for how many rows", "clear")
     model: str
     forest: str
@@ -126,6 +131,7 @@ class ModelReady(Message):
 class TakeAnswers(Message):
     """Brings the forest's answers to a party: to keep them with its ids, to score them with its labels, or both."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "the forest's answer for each row", "clear")
     outputs: F64x2
     classes: tuple[str | int | float | bool, ...]
@@ -143,6 +149,7 @@ class AnswersTaken(Message):
 class LeaveNotice(Message):
     """Tells a party that it has left a forest: the user's signed order is the proof."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "who has had it leave which forest, and how", "clear")
     repeatable: ClassVar[bool] = True
     order: bytes
@@ -161,6 +168,7 @@ class LeaveNoted(Message):
 class ForgetJob(Message):
     """Tells a party that a job has ended, so that it can let go of its work space."""
 
+    brief_reply: ClassVar[bool] = True
     discloses: ClassVar = Disclosure(*TO_PARTY, "that a job has ended", "clear")
     repeatable: ClassVar[bool] = True
     job: str

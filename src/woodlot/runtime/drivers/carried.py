@@ -11,9 +11,12 @@ from typing import NamedTuple, Protocol, Self, cast
 from woodlot.exceptions import JournalError, LocalProtocolError, PartyAwayError, RemoteProtocolError
 from woodlot.protocols.messages.base import Away, Message, Refusal, Role, Sparing, Unanswered
 from woodlot.runtime.audit import Ledger
-from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
+from woodlot.runtime.codec import DEFAULT_LIMIT, MAX_HEADER, decode, encode
 from woodlot.runtime.drivers import check_names, encode_requests, raise_refusals
 from woodlot.runtime.journal import Entry, JobJournal
+
+LONGEST_BRIEF = MAX_HEADER + 1024
+"""Bytes of the longest message without arrays."""
 
 
 class Numbered(NamedTuple):
@@ -21,6 +24,8 @@ class Numbered(NamedTuple):
 
     number: int
     data: bytes
+    longest_reply: int | None = None
+    """Bytes of the longest reply, where that is known to be less than any message may have."""
 
 
 class Travel(NamedTuple):
@@ -208,7 +213,8 @@ class CarriedDriver:
 
         for party, data in sent.items():
             self._numbers[party] += 1
-            request = Numbered(self._numbers[party], data)
+            longest = LONGEST_BRIEF if requests[party].brief_reply else None
+            request = Numbered(self._numbers[party], data, longest)
             self._account(Role.coordinator, party, requests[party], len(data))
             known = self._read(party, request)
             if known is None:
@@ -281,7 +287,7 @@ class CarriedDriver:
     ) -> None:
         if self._journal is None or isinstance(reply, RemoteProtocolError):
             return
-        number, sent = request
+        number, sent, _ = request
         kind, digest = type(message).__name__, hashlib.sha256(sent).digest()
         # Of the request the digest is enough: the protocol makes it again.
         asked = Entry(Role.coordinator.value, party, number, kind, len(sent), digest, None)

@@ -50,6 +50,7 @@ class PartyLink:
         self.tasks = Tasks()
         self._writer = writer
         self._asked: Counter[tuple[str, int]] = Counter()
+        self._longest: dict[tuple[str, int], int] = {}
         self._leaving: set[Label] = set()
 
     def ask(self, errand: Errand) -> None:
@@ -58,6 +59,8 @@ class PartyLink:
         if label not in self._leaving:
             self._leaving.add(label)
             self._asked[label.job, label.number] += 1
+            if errand.longest_reply is not None:
+                self._longest[label.job, label.number] = errand.longest_reply
             self.tasks.start(self._send(errand))
 
     async def _send(self, errand: Errand) -> None:
@@ -73,8 +76,17 @@ class PartyLink:
         if label.kind not in (Kind.reply, Kind.failure) or not self._asked[label.job, label.number]:
             raise RemoteProtocolError(f"a {label.kind.name} that nobody has asked for")
 
+    def check_length(self, label: Label, n_bytes: int) -> None:
+        """Refuse a reply that is longer than any to its request."""
+        longest = self._longest.get((label.job, label.number))
+        if longest is not None and n_bytes > longest:
+            raise RemoteProtocolError(
+                f"a reply of {n_bytes:,} bytes, where at most {longest:,} are due: it was not received"
+            )
+
     def note_reply(self, label: Label) -> None:
         """Expect this reply no more."""
+        self._longest.pop((label.job, label.number), None)
         self._asked[label.job, label.number] -= 1
         self._asked += Counter()  # drops what is at zero
 
@@ -91,10 +103,12 @@ class Second(NamedTuple):
 class _Outcome(NamedTuple):
     party: str
     parcel: Parcel | None = None
-    error: LocalProtocolError | None = None
+    error: LocalProtocolError | RemoteProtocolError | None = None
     at: float = 0.0
     """When it was there, by `time.perf_counter`."""
     n_sent: int = 0
+    free: Callable[[], None] | None = None
+    """To be called, in the event loop, when the reply is held no longer."""
 
 
 @dataclass(eq=False)
@@ -105,6 +119,7 @@ class Errand:
     label: Label
     data: bytes
     deliver: Callable[[_Outcome], None]
+    longest_reply: int | None = None
     n_sent: int = 0
 
     def count(self, n_bytes: int) -> None:
@@ -155,13 +170,22 @@ class Outbox:
         if self.links.get(link.peer.name) is link:
             del self.links[link.peer.name]
 
-    def arrive(self, link: PartyLink, parcel: Parcel) -> None:
-        """Hand a reply to whoever waits for it."""
+    def refuse(self, link: PartyLink, label: Label, error: RemoteProtocolError) -> None:
+        """Tell whoever waits for a reply that it is not received."""
+        errand = self._errands[link.peer.name].pop(label._replace(kind=Kind.request), None)
+        if errand is not None:
+            said = RemoteProtocolError(f"party {link.peer.name!r} sent {error}")
+            errand.deliver(_Outcome(link.peer.name, error=said))
+
+    def arrive(self, link: PartyLink, parcel: Parcel, free: Callable[[], None] | None = None) -> None:
+        """Hand a reply to whoever waits for it, who calls ``free`` when it is held no longer."""
         link.note_reply(parcel.label)
         asked = parcel.label._replace(kind=Kind.request)
         errand = self._errands[link.peer.name].pop(asked, None)
         if errand is not None:
-            errand.deliver(_Outcome(link.peer.name, parcel, at=time.perf_counter(), n_sent=errand.n_sent))
+            errand.deliver(_Outcome(link.peer.name, parcel, at=time.perf_counter(), n_sent=errand.n_sent, free=free))
+        elif free is not None:
+            free()
 
 
 class HubCarrier:
@@ -211,6 +235,7 @@ class HubCarrier:
         self._on_waiting = on_waiting
         self._cancelled = cancelled or threading.Event()
         self._closed = threading.Event()
+        self._held: list[Callable[[], None]] = []  # frees the replies of the last round
 
     def carry(
         self,
@@ -221,6 +246,7 @@ class HubCarrier:
     ) -> Travel:
         """Send all requests at once and return when all are answered; see `Carrier`."""
         self._check_open()
+        self._free()
         since = time.perf_counter()
         for party, request in requests.items():
             if len(request.data) > self._message_limit:
@@ -231,7 +257,7 @@ class HubCarrier:
         # A queue of this round's own: what an interrupted round has left behind never mixes with it.
         done: SimpleQueue[_Outcome] = SimpleQueue()
         errands = [
-            Errand(party, Label(Kind.request, self._job, request.number), request.data, done.put)
+            Errand(party, Label(Kind.request, self._job, request.number), request.data, done.put, request.longest_reply)
             for party, request in requests.items()
         ]
         self._loop.call_soon_threadsafe(self._outbox.post, errands)
@@ -239,7 +265,7 @@ class HubCarrier:
             limit = self._wait_seconds if wait_seconds is None else min(wait_seconds, self._wait_seconds)
             outcomes = self._collect(list(requests), done, on_reply, limit)
         finally:
-            self._loop.call_soon_threadsafe(self._outbox.withdraw, errands)
+            self._loop.call_soon_threadsafe(self._end_round, errands, done)
         return travel_of(
             [
                 Reply(outcome.at - since, outcome.parcel.worked, outcome.n_sent + outcome.parcel.n_wire)
@@ -262,6 +288,8 @@ class HubCarrier:
                 pass
             else:
                 del away[outcome.party]
+                if outcome.free is not None:
+                    self._held.append(outcome.free)
                 on_reply(outcome.party, _open(outcome))
                 outcomes.append(outcome)
             self._check_open()
@@ -279,6 +307,20 @@ class HubCarrier:
                 raise away_too_long(late, away[late[0]], limit)
         return outcomes
 
+    def _end_round(self, errands: list[Errand], done: SimpleQueue[_Outcome]) -> None:
+        """Forget the requests of a round, and replies that nobody has waited for; in the event loop."""
+        self._outbox.withdraw(errands)
+        while not done.empty():
+            left = done.get_nowait().free
+            if left is not None:
+                left()
+
+    def _free(self) -> None:
+        """Hold the replies of the last round no longer: the job has gone on, or is over."""
+        for free in self._held:
+            self._loop.call_soon_threadsafe(free)
+        self._held.clear()
+
     def _check_open(self) -> None:
         if self._cancelled.is_set():
             raise Cancelled(f"job {self._job} was cancelled")
@@ -288,6 +330,7 @@ class HubCarrier:
     def close(self) -> None:
         """Carry no more; a `carry` that waits in another thread ends with a `LocalProtocolError`."""
         self._closed.set()
+        self._free()
 
 
 def _open(outcome: _Outcome) -> bytes:

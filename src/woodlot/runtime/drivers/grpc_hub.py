@@ -21,7 +21,7 @@ from woodlot.protocols.messages.base import Role
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink, Second
-from woodlot.runtime.drivers.grpc_users import Answers, Arrival, Room
+from woodlot.runtime.drivers.grpc_users import Answers, Arrival, LargeReply, Room
 from woodlot.runtime.drivers.grpc_wire import (
     BROKEN,
     INSTANCE,
@@ -69,6 +69,10 @@ UNFINISHED_SECONDS = 120.0
 BYTES_OF_ONE_USER = 128 << 20
 """Bytes of requests of one user that are held at the same time, from the first frame of each on; more are read when
 some of these are answered. Beside them, each of the user's connections may have one frame."""
+
+BYTES_OF_ONE_PARTY = 256 << 20
+"""Bytes of large replies of one party that are held at the same time, over all jobs, from the first frame of each until
+its job begins its next round. One always fits, whatever its length; the next is read when there is room again."""
 
 CONNECTIONS_OF_ONE_USER = 32
 """How many connections one user has at the same time."""
@@ -131,6 +135,7 @@ class Hub:
         self._visits: set[_Visit] = set()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()
+        self._party_rooms: dict[str, Room] = {}
         self._closed = threading.Event()
         self._server: Any = None
         # Certificates are checked in threads of their own: users' long requests must not hold that up.
@@ -327,12 +332,23 @@ class Hub:
         assembler = Assembler(self._message_limit, accept=link.check_reply, frame_limit=self._frame_limit)
         logger.info("party %r is connected", name)
         self._outbox.connect(link)
+        large = LargeReply(self._party_rooms.setdefault(name, Room(BYTES_OF_ONE_PARTY)))
         try:
             while (frame := await visit.context.read()) is not grpc.aio.EOF:
+                begun = assembler.begins(frame)
+                if begun is not None:
+                    try:
+                        link.check_length(*begun)
+                    except RemoteProtocolError as error:
+                        self._outbox.refuse(link, begun[0], error)
+                        raise
+                    await large.begin(*begun)
                 parcel = assembler.feed(frame)
                 if parcel is not None:
-                    self._outbox.arrive(link, parcel)
+                    self._outbox.arrive(link, parcel, large.complete(parcel.label))
+                    del frame, parcel  # while the next is waited for, nothing of this one is held here
         finally:
+            large.give_up()
             self._outbox.disconnect(link)
             link.tasks.cancel()
             logger.info("party %r is disconnected", name)
@@ -353,10 +369,10 @@ class Hub:
         arrival = Arrival(room, UNFINISHED_SECONDS, lambda: visit.end(grpc.StatusCode.ABORTED, reason))
         try:
             while (frame := await visit.context.read()) is not grpc.aio.EOF:
-                n_bytes = assembler.begins(frame)
-                if n_bytes is not None:
+                begun = assembler.begins(frame)
+                if begun is not None:
                     await turns.acquire()
-                    await arrival.begin(n_bytes)
+                    await arrival.begin(begun[1])
                 parcel = assembler.feed(frame)
                 if parcel is not None:
                     arrival.complete()

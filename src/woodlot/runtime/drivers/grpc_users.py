@@ -1,4 +1,4 @@
-"""What the coordinator holds of its users' requests: the bytes that wait, and the answers for those who ask again."""
+"""What the coordinator holds: of users' requests and parties' replies the bytes, of answers those to ask again for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.runtime.frames import LARGE, Label
 
 KEPT_BYTES = 64 << 20
 """Replies to users that are kept, the youngest first, in case their connection broke before they had them."""
@@ -20,7 +24,7 @@ _Key: TypeAlias = tuple[str, str, int]
 
 
 class Room:
-    """Bytes of one user's requests that may be held at the same time; one request always fits."""
+    """Bytes of one user's requests, or one party's replies, that may be held at the same time; one always fits."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -82,6 +86,36 @@ class Arrival:
         if self._timer is not None:
             self._room.give_back(self._n_bytes)
             self.complete()
+
+
+class LargeReply:
+    """The large reply that is arriving on a party's connection: one at a time, and in its room from the beginning."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._arriving: tuple[Label, int] | None = None
+
+    async def begin(self, label: Label, n_bytes: int) -> None:
+        """Wait until there is room for a reply, if it is a large one, and hold it."""
+        if n_bytes <= LARGE:
+            return
+        if self._arriving is not None:  # to wait here would keep the other from ever being complete
+            raise RemoteProtocolError(f"two replies of more than {LARGE:,} bytes at the same time")
+        await self._room.take(n_bytes)
+        self._arriving = (label, n_bytes)
+
+    def complete(self, label: Label) -> Callable[[], None] | None:
+        """A reply is there; of a large one, returns what gives its room back."""
+        if self._arriving is None or self._arriving[0] != label:
+            return None
+        (_, n_bytes), self._arriving = self._arriving, None
+        return partial(self._room.give_back, n_bytes)
+
+    def give_up(self) -> None:
+        """Give back the room of a reply that will not arrive, if there is one."""
+        if self._arriving is not None:
+            self._room.give_back(self._arriving[1])
+            self._arriving = None
 
 
 class Answers:

@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 from woodlot.exceptions import LocalProtocolError
-from woodlot.runtime.frames import FRAME_LIMIT, Label, split
+from woodlot.runtime.frames import FRAME_LIMIT, LARGE, Label, split
 from woodlot.runtime.peers import Credentials
 
 # gRPC has no setting for the lowest version of TLS, but it has one for the ciphers of TLS 1.2, read when it is
@@ -102,11 +103,12 @@ class Writer:
         self._write = write
         self._frame_limit = min(frame_limit, IN_FLIGHT)
         self._turn = asyncio.Lock()
+        self._large = asyncio.Lock()
 
     async def send(
         self, label: Label, data: bytes, *, worked: float = 0.0, on_frame: Callable[[int], None] | None = None
     ) -> None:
-        """Send a message; others may be sent in between its frames.
+        """Send a message; others may be sent in between its frames, but only one large one at a time.
 
         Parameters
         ----------
@@ -116,11 +118,12 @@ class Writer:
             Told the length of each frame before it leaves.
 
         """
-        for frame in split(label, data, frame_limit=self._frame_limit, compress=True, worked=worked):
-            async with self._turn:
-                if on_frame is not None:
-                    on_frame(len(frame))
-                await self._write(frame)
+        async with self._large if len(data) > LARGE else nullcontext():
+            for frame in split(label, data, frame_limit=self._frame_limit, compress=True, worked=worked):
+                async with self._turn:
+                    if on_frame is not None:
+                        on_frame(len(frame))
+                    await self._write(frame)
 
     async def send_whole(self, label: Label, data: bytes) -> None:
         """Send a message with nothing in between its frames."""
