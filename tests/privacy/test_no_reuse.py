@@ -29,7 +29,7 @@ from woodlot.crypto.dtpkc import WeakKey
 from woodlot.crypto.pools import Pool
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import LedgerPurse
-from woodlot.protocols.horizontal.releases import tell_noisy
+from woodlot.protocols.horizontal.releases import score_noise, tell_noisy
 from woodlot.protocols.secure_sum import masks
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode
 from woodlot.trees.sampling import feature_key
@@ -129,4 +129,16 @@ def test_private_leaves_tell_no_more_than_they_are_charged_for(epsilon: float) -
         told = tell_noisy(counts, CountNoise(epsilon), purse, release=f"leaves {count}", job="job", queries=1)
         drawn.append(told.ravel())
         assert [spend.epsilon for spend in purse.spends("rows")] == [pytest.approx(epsilon)]
+    assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon
+
+
+def test_a_score_with_noise_tells_no_more_of_a_label_than_it_is_charged_for() -> None:
+    """One label is changed: an answer that was right is wrong. What both counts tell together is found."""
+    epsilon, drawn = 1.0, []
+    for right in (30, 29):
+        purse = LedgerPurse("client")
+        counts = np.full((20_000, 2), (right, 60 - right), np.int64)
+        told = tell_noisy(counts, score_noise(epsilon), purse, release=f"score {right}", job="job", queries=1)
+        drawn.append((told[:, 0] >= 30).astype(np.int64) + (told[:, 1] <= 30))
+        assert sum(spend.epsilon * spend.count for spend in purse.spends("rows")) == pytest.approx(epsilon)
     assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon

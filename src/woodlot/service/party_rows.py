@@ -17,13 +17,12 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS
-from woodlot.privacy.noise import CountNoise
 from woodlot.protocols.blocks import Blocks
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.lossless.block import read_rows
 from woodlot.protocols.horizontal.methods import client_of
-from woodlot.protocols.horizontal.releases import digest_of, release_name, tell_noisy
+from woodlot.protocols.horizontal.releases import digest_of, release_name, score_noise, tell_noisy
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.messages import row_jobs as msg
 from woodlot.protocols.messages.base import Message
@@ -197,12 +196,10 @@ class PredictRowsWork:
             raise DataError("a score with noise is for classes only: nothing bounds what one row changes in an R2")
         said = np.array(classes, dtype=object)[outputs.argmax(axis=1)]
         right = int(sum(a == b for a, b in zip(said.tolist(), natural_type(labels).tolist(), strict=True)))
-        # Another label makes a right answer wrong, which changes both counts by 1.
-        noise = CountNoise(epsilon, neighbours="replace")
         dataset = f"{taken.loaded.name}.{taken.part.label}"
         return tell_noisy(
             np.array([right, len(said) - right], np.int64),
-            noise,
+            score_noise(epsilon),
             home.till(taken.job).purse(home.identity.name, taken.loaded.name, home.privacy.budgets),
             release=release_name(taken.job, "score", dataset.encode(), digest_of(message)),
             job=taken.job,

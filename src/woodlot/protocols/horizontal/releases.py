@@ -47,6 +47,11 @@ def needed(purse: Purse | None) -> Purse:
     return purse
 
 
+def score_noise(epsilon: float) -> CountNoise:
+    """The noise on the numbers of right and wrong answers: another label makes one of them another, in both counts."""
+    return CountNoise(epsilon, neighbours="replace")
+
+
 def tell_noisy(
     counts: NDArray[np.int64],
     noise: CountNoise,
