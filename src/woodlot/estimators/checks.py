@@ -6,6 +6,11 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from woodlot.crypto.paillier import DEFAULT_BITS, SMALLEST_BITS
+
+KEY_BITS = (SMALLEST_BITS, DEFAULT_BITS, 4096)
+"""Lengths of a key that labels and residuals are encrypted under."""
+
 
 def require(condition: bool, name: str, value: object, allowed: str) -> None:
     """Raise scikit-learn's kind of error unless the condition holds."""

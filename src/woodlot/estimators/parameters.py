@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from woodlot.crypto.paillier import DEFAULT_BITS, SMALLEST_BITS
+from woodlot.estimators import checks
 from woodlot.estimators.checks import is_int, is_real
 from woodlot.federation.revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -21,8 +22,6 @@ from woodlot.protocols.revocable.participant import MAX_ZETA
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.sampling import WEIGHT_BITS
 
-KEY_BITS = (SMALLEST_BITS, DEFAULT_BITS, 4096)
-"""Lengths of a key that labels and residuals are encrypted under."""
 LONGEST_KEY = 16_384
 """Bits of the longest key of a revocable forest; longer ones take hours to make."""
 MOST_TREES = 1_000_000
@@ -164,7 +163,7 @@ _FEDERATED: dict[str, Rule] = _COLUMNS | {
     "min_impurity_decrease": NOT_NEGATIVE,
     "feature_sampling": one_of("node", "tree"),
     "labels": one_of("shared", "encrypted"),
-    "key_bits": Rule((f"one of {list(KEY_BITS)}",), lambda value: is_int(value) and value in KEY_BITS),
+    "key_bits": Rule((f"one of {list(checks.KEY_BITS)}",), lambda value: is_int(value) and value in checks.KEY_BITS),
     "max_bins": NONE | whole(MIN_BINS, MAX_COARSE),
     "memory_limit": NONE | whole(1, 2**62),
 }
