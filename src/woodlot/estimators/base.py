@@ -348,7 +348,8 @@ class FederatedForest(ColumnsModel):
             Who leaves: neither the label holder nor the last party.
         level : {1, 3}
             1: its nodes, and all under them, are destroyed and grown anew without it; other branches stay. 3: exact,
-            the forest is from then on, bit for bit, the one grown from scratch without it.
+            the forest is from then on, bit for bit, the one grown from scratch without it on the same rows. Rows that
+            only the leaver lacked stay out, as in the training; to learn from them, fit anew without it.
         holdout : (X, y) or Federation, optional
             Rows to score before and after. Without it the receipt has the out-of-bag scores of ``oob_score=True``.
         data : (X, y), (X, y, sample_weight) or Federation, optional
