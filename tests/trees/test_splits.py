@@ -478,10 +478,7 @@ def edge_case(way: str, n: int, kind: str, smallest_side: int, low: bool, **rule
     inside = rank < smallest_side if low else rank >= n - smallest_side
     # of "ties" all rows of a side share a value, and the split falls between two groups of codes
     values = np.where(inside, -1 if low else 10_000, rank % 50) if kind == "ties" else rank
-    if WAYS[way] == 0:
-        labels = np.where(inside, 2**20, rng.integers(-9, 9, n))
-    else:
-        labels = np.where(inside, 0, 1)
+    labels = np.where(inside, 0, 1) if WAYS[way] else np.where(inside, 2**20, rng.integers(-9, 9, n))
     return Case([numbers(values)], labels.astype(np.int64), WAYS[way], None, replace(FREE, **rules))
 
 
