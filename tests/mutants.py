@@ -268,8 +268,8 @@ PROTOCOLS = [
     Mutant(
         "plan: more trees than were ordered",
         "service/party_plan.py",
-        "return message.first_tree == self._planted and message.n_trees <= left",
-        "return message.first_tree == self._planted",
+        "due = message.first_tree == self._planted and message.n_trees <= left",
+        "due = message.first_tree == self._planted",
         ("tests/service/test_dishonest_coordinator.py", "-k", "the_one_that_was_signed"),
     ),
     Mutant(
@@ -481,6 +481,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Change one line at a time, and see whether a test notices.")
     parser.add_argument("names", nargs="*", help="run only mutants whose name contains one of these texts")
     parser.add_argument("--list", action="store_true", help="only name the mutants")
+    parser.add_argument("--trust", action="store_true", help="do not run the tests on the unchanged tree first")
     parser.add_argument("--out", type=Path, help="write the outcome to this file, as a table")
     given = parser.parse_args()
     chosen = [m for m in MUTANTS if not given.names or any(name in m.name for name in given.names)]
@@ -494,7 +495,7 @@ def main() -> int:
         for mutant in chosen:  # all of them, before hours are spent on some
             path, source = apply(mutant, folder)
             path.write_text(source, encoding="utf-8")
-        for tests in dict.fromkeys(mutant.tests for mutant in chosen):
+        for tests in () if given.trust else dict.fromkeys(mutant.tests for mutant in chosen):
             passed, failed = run_tests(folder, tests)
             if not passed:
                 raise SystemExit(f"{' '.join(tests)} fails without any mutant: {failed}")

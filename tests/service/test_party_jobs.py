@@ -420,8 +420,7 @@ def test_a_notice_to_leave_is_checked_against_the_policy(bench: Bench) -> None:
     order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
 
     def notice(user: str) -> msg.LeaveNotice:
-        opening = bench.opening(order, user)
-        return msg.LeaveNotice(order=opening.order, signature=opening.signature, certificate=opening.certificate)
+        return msg.LeaveNotice(**bench.passed_on(order, user))
 
     def told(user: str) -> Message:
         return bench.job("shop", housekeeping_job(order.job)).handle(notice(user))
