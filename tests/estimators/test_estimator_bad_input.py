@@ -147,7 +147,7 @@ def test_sparse_data_has_scikit_learns_words() -> None:
 
 
 BAD_PARAMETERS: dict[str, tuple[dict[str, Any], str]] = {
-    "n_estimators": ({"n_estimators": 0}, "'n_estimators' parameter must be a whole number of at least 1. Got 0"),
+    "n_estimators": ({"n_estimators": 0}, "'n_estimators' parameter must be a whole number from 1 to 1,000,000. Got 0"),
     "n_estimators float": ({"n_estimators": 2.0}, "'n_estimators'"),
     "criterion": ({"criterion": "squared_error"}, "'criterion' parameter must be one of .*gini"),
     "max_depth": ({"max_depth": 0}, "'max_depth'"),
@@ -172,7 +172,7 @@ BAD_PARAMETERS: dict[str, tuple[dict[str, Any], str]] = {
     "memory_limit": ({"memory_limit": 0}, "'memory_limit'"),
     "n_jobs": ({"n_jobs": 0}, "'n_jobs'"),
     "verbose": ({"verbose": -1}, "'verbose'"),
-    "random_state": ({"random_state": "seed"}, "cannot be used to seed"),
+    "random_state": ({"random_state": "seed"}, "'random_state' parameter must be None, a whole number"),
     "no parties": ({"parties": 0}, "'parties'"),
     "empty mapping": ({"parties": {}}, "at least one party"),
     "class_weight": ({"class_weight": "heavy"}, "'class_weight' parameter must be None, 'balanced'"),

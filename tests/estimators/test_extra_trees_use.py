@@ -243,7 +243,7 @@ def test_privacy_that_promises_nothing(make: Any, words: str) -> None:
         ({"declared": {"age": (1, 0)}}, "'age' must ascend"),
         ({"declared": {"age": (0, np.inf)}}, "declared for 'age'"),
         ({"declared": {"age": "old"}}, "declared for 'age'"),
-        ({"declared": [(0, 1)]}, "declared must be a mapping"),
+        ({"declared": [(0, 1)]}, "'declared' parameter must be None or a mapping from columns"),
         ({"declared": {"height": (0, 1)}}, "height.*do not have"),
         ({"classes": [0, 1]}, r"not in the public list: \[2\]"),
         ({"privacy": wl.GlobalDP(epsilon=1.0)}, "GlobalDP needs max_depth"),

@@ -77,6 +77,8 @@ def test_on_a_federation_with_scores_a_second_leaver_and_a_file(method: str, tmp
     assert ids(model) == ids(fresh)
     assert list(model.classes_) == ["no", "yes"]
     statement = receipt.statement
+    assert statement.rows == "of those who stay"
+    assert "those of davos are gone" in statement.rows_in_words
     assert statement.before["coordinator"] == before[0]
     assert (statement.parties_after, statement.epoch_after) == (CLIENTS[:3], 1)
     assert statement.scores is not None

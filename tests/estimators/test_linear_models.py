@@ -77,10 +77,34 @@ def test_weights_of_rows_and_classes() -> None:
     weights = np.random.default_rng(0).integers(1, 4, len(y)).astype(float)
     for given, rows in (("balanced", None), ({0: 3.0, 1: 0.5}, weights)):
         twin = LogisticRegression(class_weight=given, tol=1e-10, max_iter=10_000)
-        scaled = StandardScaler().fit_transform(X)
+        scaled = StandardScaler().fit(X, sample_weight=rows).transform(X)
         twin.fit(scaled, y, sample_weight=rows)
         model = wl.FederatedLogisticRegression(class_weight=given, **TIGHT).fit(X, y, sample_weight=rows)
         np.testing.assert_allclose(model.predict_proba(X), twin.predict_proba(scaled), atol=2e-6)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5])
+@pytest.mark.parametrize("kind", [wl.FederatedLogisticRegression, wl.FederatedLinearRegression])
+def test_a_weight_of_two_is_the_row_twice(kind: Any, parties: int) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 12)), rng.integers(0, 2, 40)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    weights = rng.integers(0, 4, 40)
+    X[weights == 0] *= 1000.0  # of no weight in the mean and the spread either
+    weighted = kind(parties=parties).fit(X, y, sample_weight=weights)
+    repeated = kind(parties=parties).fit(X.repeat(weights, axis=0), y.repeat(weights))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-9)
+    np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, rtol=1e-9)
+    assert weighted.n_iter_ == repeated.n_iter_
+
+
+def test_the_order_of_rows_changes_the_last_digits_only() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(25, 60)), rng.integers(0, 3, 25)  # fewer rows than columns at each party
+    order = rng.permutation(25)
+    one = wl.FederatedLogisticRegression().fit(X, y)
+    other = wl.FederatedLogisticRegression().fit(X[order], y[order])
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), rtol=1e-9)
 
 
 @pytest.mark.parametrize("load", [load_digits, load_wine, load_breast_cancer])

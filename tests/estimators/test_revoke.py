@@ -198,6 +198,25 @@ def test_on_a_federation_with_held_out_rows(companies: tuple[wl.Federation, wl.F
     assert loaded.forest_.epoch == 1
 
 
+def test_rows_that_only_the_leaver_lacked_stay_out_and_the_receipt_says_so() -> None:
+    X, y = table(5)
+    X = X.drop(columns="colour").assign(id=range(N), y=np.digitize(y, [0.5]))
+    bank, shop = X[["id", "x1", "x3", "y"]], X[["id", "x0", "x4"]][: N - 40]  # 40 of the bank's rows it does not have
+    model = wl.FederatedForestClassifier(6, random_state=0)
+    model.fit(wl.Federation.local({"bank": bank, "shop": shop}, id="id"), y="bank.y")
+    receipt = model.revoke("shop", level=3)
+    same = wl.FederatedForestClassifier(6, random_state=0)
+    same.fit(wl.Federation.local({"bank": bank[: N - 40]}, id="id"), y="bank.y")
+    assert parts_of(model.forest_) == parts_of(same.forest_)
+    everything = wl.FederatedForestClassifier(6, random_state=0)
+    everything.fit(wl.Federation.local({"bank": bank}, id="id"), y="bank.y")
+    assert parts_of(model.forest_) != parts_of(everything.forest_)
+    assert model.forest_.coordinator.n_rows == N - 40
+    assert receipt.statement.rows == "of the training"
+    assert "rows that only shop lacked stay out" in receipt.statement.rows_in_words
+    assert '"rows": "of the training"' in receipt.to_json()
+
+
 def test_what_cannot_be_revoked(companies: tuple[wl.Federation, wl.Federation]) -> None:
     train, _ = companies
     model = wl.FederatedForestClassifier(4, random_state=0).fit(train, y="bank.target")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.optimize import check_grad
 
 from woodlot.data.tables import read_table
@@ -97,6 +98,27 @@ def test_whoever_repeats_the_messages_gets_the_same_bytes() -> None:
         assert encode(again[name].handle(message)) == reply
 
 
+@pytest.mark.parametrize("weights", [np.ones(N - 1), np.zeros(N), np.full(N, np.nan), -np.ones(N)])
+def test_weights_that_cannot_be_are_refused(weights: NDArray[np.float64]) -> None:
+    said, shop = play(parties_of()), parties_of()["shop"]
+    shop.handle(msg.OpenLinear(centred=True, standardised=True))
+    first = next(m for name, m, _ in said if name == "shop" and isinstance(m, msg.Descend))
+    with pytest.raises(RemoteProtocolError, match="one number per row, none negative and not all 0"):
+        shop.handle(msgspec.structs.replace(first, weights=weights))
+    reply = next(r for name, m, r in said if m is first and name == "shop")
+    assert encode(shop.handle(first)) == reply
+
+
+def test_the_label_holder_notices_weights_that_are_not_its_own() -> None:
+    bank, said = parties_of()["bank"], play(parties_of())
+    own = [m for name, m, _ in said if name == "bank"]
+    first = next(i for i, m in enumerate(own) if isinstance(m, msg.Descend))
+    for message in own[:first]:
+        bank.handle(message)
+    with pytest.raises(RemoteProtocolError, match="not those that this party has sent"):
+        bank.handle(msgspec.structs.replace(own[first], weights=np.ones(N)))
+
+
 def wrong_messages(said: list[tuple[str, Message, bytes]]) -> list[tuple[str, Message]]:
     descend = next(m for _, m, _ in said if isinstance(m, msg.Descend) and len(m.step))
     advance = next(m for _, m, _ in said if isinstance(m, msg.Advance))
@@ -109,6 +131,7 @@ def wrong_messages(said: list[tuple[str, Message, bytes]]) -> list[tuple[str, Me
         ("shop", descend, {"residuals": np.zeros((N, 2))}),
         ("shop", descend, {"penalty": -1.0}),
         ("shop", descend, {"curvature": float("nan")}),
+        ("shop", descend, {"weights": np.ones(N)}),
         ("bank", advance, {"scores": advance.scores[:-1]}),
         ("bank", advance, {"scores": np.full_like(advance.scores, np.inf)}),
         ("bank", advance, {"products": np.zeros((9, 9))}),

@@ -440,6 +440,7 @@ def _everything(journal: Journal) -> list[object]:
             "record 9 of job x has bytes that are not",
         ),
         ("UPDATE jobs SET count = 4 WHERE job = 'x'", "record 5 of job x should not be there"),
+        ("UPDATE jobs SET head = zeroblob(32) WHERE job = 'x'", "or the row of the job was changed"),
         (
             "INSERT INTO records SELECT job, 10, sender, receiver, 99, kind, n_bytes, digest, 0, time, chain "
             "FROM records WHERE job = 'x' AND position = 9",

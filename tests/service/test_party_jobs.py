@@ -26,7 +26,7 @@ from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
 from woodlot.runtime.codec import decode, encode
 from woodlot.service import order_seal
 from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
-from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
+from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.service.party import Party
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
 from woodlot.service.receipts import CLOCK_SECONDS
@@ -424,3 +424,35 @@ def test_only_the_job_of_its_end_ends_a_job(bench: Bench) -> None:
     assert bench.ended == []
     assert isinstance(bench.job("bank", housekeeping_job(job)).handle(msg.ForgetJob(job=job)), msg.JobForgotten)
     assert bench.ended == [job]
+
+
+# --- a party is told that it has left ---
+
+
+def test_a_notice_to_leave_is_checked_against_the_policy(bench: Bench) -> None:
+    """Whoever may not have a party leave must not make it erase its part either."""
+    trained = play(bench, train_order(bench))
+    fields = bench.fields_of({"bank": Part(table="customers", label="late")})
+    order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
+
+    def notice(user: str) -> msg.LeaveNotice:
+        return msg.LeaveNotice(**bench.passed_on(order, user))
+
+    def told(user: str) -> Message:
+        return bench.job("shop", housekeeping_job(order.job)).handle(notice(user))
+
+    folder = bench.homes["shop"].store.folder / "models" / trained.job
+    bench.change_policy("shop", protocols=("align", "train", "predict"))
+    with pytest.raises(PolicyError, match="revoke"):
+        told("alice")
+    bench.change_policy("shop", protocols=("align", "train", "predict", "revoke"), train=("alice",))
+    with pytest.raises(PolicyError, match="bob"):
+        told("bob")
+    assert folder.exists()
+    with pytest.raises(RemoteProtocolError, match="not for this party"):
+        bench.job("bank", housekeeping_job(order.job)).handle(notice("alice"))
+    with pytest.raises(RemoteProtocolError, match="not for this party"):
+        bench.job("shop", order.job).handle(notice("alice"))
+    assert folder.exists()
+    assert isinstance(told("alice"), msg.LeaveNoted)
+    assert not folder.exists()

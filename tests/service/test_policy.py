@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from woodlot.exceptions import JournalError, PolicyError
+from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError
 from woodlot.service.policy import BUDGET_FILE, Policy, PredictionBudget
 
 NOON = datetime(2025, 3, 9, 12, tzinfo=UTC)
@@ -95,6 +95,26 @@ class TestLimits:
             with pytest.raises(PolicyError, match=rf"train with min_samples_leaf={least} or more"):
                 policy.check_leaf(asked)
 
+    def test_sums(self) -> None:
+        careful = Policy()
+        careful.check_sums(plain=False, two=False)
+        for plain, two, setting in (
+            (True, False, "plain_sums"),
+            (False, True, "allow_two"),
+            (True, True, "plain_sums"),
+        ):
+            with pytest.raises(PolicyError, match=f"{setting} = true"):
+                careful.check_sums(plain=plain, two=two)
+        Policy(plain_sums=True).check_sums(plain=True, two=False)
+        Policy(allow_two=True).check_sums(plain=False, two=True)
+
+    @pytest.mark.parametrize("how", ["one-round", "classical"])
+    def test_sealed_predictions(self, how: str) -> None:
+        Policy().check_sealed(how)
+        Policy(sealed_predictions=True).check_sealed("sealed")
+        with pytest.raises(PolicyError, match="seal"):
+            Policy(sealed_predictions=True).check_sealed(how)
+
     def test_defaults(self) -> None:
         policy = Policy()
         assert policy.protocols == ("align", "train", "predict", "revoke")
@@ -117,6 +137,26 @@ class TestBudget:
             budget.spend("b", "bob", 40, NOON)
             with pytest.raises(PolicyError, match="; 0 are left"):
                 budget.spend("c", "alice", 1, NOON)
+
+    def test_batches_come_in_order_and_are_paid_for_once(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, 10) as budget:
+            for _ in range(3):  # the same again is paid for
+                budget.spend_batch("a", 2, b"two", "alice", 6, NOON)
+            for batch, digest in ((2, b"other"), (1, b"one")):
+                with pytest.raises(RemoteProtocolError, match="is not due: there was a batch 2 already"):
+                    budget.spend_batch("a", batch, digest, "alice", 1, NOON)
+            with pytest.raises(PolicyError, match="4 are left"):
+                budget.spend_batch("a", 3, b"three", "alice", 5, NOON)
+            budget.spend_batch("a", 3, b"three", "alice", 4, NOON)
+
+    def test_a_label_is_learnt_from_as_often_as_a_day_allows(self, tmp_path: Path) -> None:
+        with PredictionBudget(tmp_path, "unlimited", 2) as budget:
+            for job in ("a", "b", "a"):  # a job that comes again has paid
+                budget.spend_training(job, "customers.late", "alice", NOON)
+            with pytest.raises(PolicyError, match="2"):
+                budget.spend_training("c", "customers.late", "alice", NOON)
+            budget.spend_training("c", "customers.income", "alice", NOON)
+            budget.spend_training("c", "customers.late", "alice", NOON + timedelta(days=1))
 
     def test_a_repeated_job_pays_only_for_what_is_new(self, tmp_path: Path) -> None:
         with PredictionBudget(tmp_path, 100) as budget:

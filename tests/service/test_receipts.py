@@ -44,7 +44,7 @@ def statement(**changed: Any) -> Statement:
         "nodes_before": 50, "nodes_after": 52,
         "cost": CostOf(rounds=9, bytes=1000, seconds=0.25, nodes_searched=4),
         "scores": Scores(measure="accuracy", rows="held out", before=0.9, after=0.88),
-        "notified": ("bank",), "revoked_key": "",
+        "notified": ("bank",), "revoked_key": "", "rows": "of the training",
     }  # fmt: skip
     return Statement(**(fields | changed))
 

@@ -151,6 +151,7 @@ def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation
     told = CliRunner().invoke(app, command)
     assert told.exit_code == 0, told.output
     assert "has left at level 1" in told.output
+    assert "lacked stay out" in told.output
     assert Receipt.load(tmp_path / "receipt.json").statement.party == "shop"
 
     # the same order again is the same job; a new one meets a model that is no more

@@ -466,3 +466,32 @@ def test_threads_find_the_same(way: str) -> None:
         assert two is not None
         assert (one.score, one.feature) == (two.score, two.feature)
         np.testing.assert_array_equal(one.goes_left, two.goes_left)
+
+
+# --- the smallest sides that are allowed ---
+
+
+def edge_case(way: str, n: int, kind: str, smallest_side: int, low: bool, **rules: int) -> Case:
+    """A node whose best split by far leaves exactly ``smallest_side`` rows on one side, the low or the high one."""
+    rng = np.random.default_rng([n, smallest_side, low])
+    rank = rng.permutation(n)
+    inside = rank < smallest_side if low else rank >= n - smallest_side
+    # of "ties" all rows of a side share a value, and the split falls between two groups of codes
+    values = np.where(inside, -1 if low else 10_000, rank % 50) if kind == "ties" else rank
+    labels = np.where(inside, 0, 1) if WAYS[way] else np.where(inside, 2**20, rng.integers(-9, 9, n))
+    return Case([numbers(values)], labels.astype(np.int64), WAYS[way], None, replace(FREE, **rules))
+
+
+@pytest.mark.parametrize("rule", ["min_samples_leaf", "min_weight"])
+@pytest.mark.parametrize("low", [True, False], ids=["low", "high"])
+@pytest.mark.parametrize("kind", ["ties", "continuous"])
+@pytest.mark.parametrize("n", [60, 700, 6_000])
+@pytest.mark.parametrize("way", ["two", "many", "26", "targets", "wide classes"])
+def test_a_side_of_exactly_the_least_size_is_allowed_and_no_smaller_one(
+    way: str, n: int, kind: str, low: bool, rule: str
+) -> None:
+    for size in (2, 17):
+        allowed = check(edge_case(way, n, kind, size, low, **{rule: size}))
+        assert allowed is not None
+        assert min(np.count_nonzero(allowed.goes_left), np.count_nonzero(~allowed.goes_left)) == size
+        check(edge_case(way, n, kind, size, low, **{rule: size + 1}))

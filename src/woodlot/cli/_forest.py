@@ -193,15 +193,14 @@ def plan_for(estimator: Forest, origin: str) -> ForestPlan:
     import numpy as np
     from sklearn.utils import check_random_state
 
-    from woodlot.estimators.checks import check_class_weight, check_parameters
     from woodlot.estimators.labels import name_class_weights
+    from woodlot.estimators.parameters import check_parameters
     from woodlot.estimators.planning import plan_of
 
     params = estimator.get_params(deep=False)
     weights = params.get("class_weight")
     try:
-        check_parameters(params, estimator._criteria)
-        check_class_weight(weights)
+        check_parameters(estimator)
         seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
         return plan_of(params, seed, name_class_weights(weights, None), estimator._task)
     except (ValueError, TypeError) as error:

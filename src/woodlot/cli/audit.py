@@ -108,6 +108,7 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
                 "signer": None if verdict is None else verdict.signer,
                 "requester": None if verdict is None else verdict.requester,
                 "vouched": verdict is not None and verdict.vouched,
+                "rows": None if verdict is None or stated is None else stated.rows,
             }
         )
         return [problem] if problem else []
@@ -119,6 +120,7 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
         return [problem]
     console.print(f"[bold green]yes[/bold green]  {receipt!r}", soft_wrap=True, highlight=False)
     console.print(f"     signed by {verdict.signer}, asked for by {verdict.requester}", soft_wrap=True, highlight=False)
+    console.print(f"     {stated.rows_in_words}", soft_wrap=True, highlight=False)
     if stated.scores is not None:
         scores = stated.scores
         console.print(f"     {scores.measure} {scores.rows}: {scores.before:.4f} before, {scores.after:.4f} after")

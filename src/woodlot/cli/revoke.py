@@ -38,7 +38,10 @@ def revoke(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, id, or the beginning of its id.")],
     party: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
     level: Annotated[
-        int, typer.Option(min=1, max=3, help="1: its nodes and all under them; 2: and new keys; 3: exact.")
+        int,
+        typer.Option(
+            min=1, max=3, help="1: its nodes and all under them; 2: and new keys; 3: exact, on the training's rows."
+        ),
     ] = 1,
     y: Annotated[
         str | None,
@@ -132,6 +135,7 @@ def say_revoked(client: Client, done: JobFacts, access: Access, out: Path | None
                 "level": statement.level,
                 "removed": statement.removed,
                 "regrown": statement.regrown,
+                "rows": statement.rows,
                 "receipt": None if out is None else str(out),
             }
         )
@@ -140,6 +144,7 @@ def say_revoked(client: Client, done: JobFacts, access: Access, out: Path | None
 
     console = show.stdout()
     console.print(f"{receipt!r}", soft_wrap=True, highlight=False)
+    console.print(receipt.statement.rows_in_words, soft_wrap=True, highlight=False)
     console.print(f"The model is now {model}.", soft_wrap=True, highlight=False)
     if out is None:
         again = access.command("jobs", "attach", done.job[:SHORT], "--out", "receipt.json")

@@ -18,6 +18,7 @@ from woodlot.data.columns import (
     time_value,
     unusable_type,
 )
+from woodlot.data.doubtful import doubt_text
 from woodlot.exceptions import DataError
 
 # Rows copied at a time: narrow enough that both layouts of the piece stay in the cache.
@@ -99,7 +100,9 @@ def _non_numeric_column(values: NDArray[np.object_], name: str, what: str) -> Co
         labels, positions = np.unique(values[present].astype(str), return_inverse=True)
         codes = np.full(len(values), -1, dtype=np.int32)
         codes[present] = positions
-        return category_column(codes, [str(label) for label in labels])
+        found = category_column(codes, [str(label) for label in labels])
+        doubt_text(found, name, what)
+        return found
     if any(issubclass(kind, str) for kind in kinds):
         raise mixed_types(name, what, sorted(kind.__name__ for kind in kinds))
     # Numbers only, with markers of missing values that numpy cannot convert.

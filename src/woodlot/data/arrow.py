@@ -9,6 +9,7 @@ import numpy as np
 
 from woodlot.data.arrays import is_missing
 from woodlot.data.columns import (
+    CategoryColumn,
     Column,
     category_column,
     mixed_types,
@@ -16,6 +17,7 @@ from woodlot.data.columns import (
     time_value,
     unusable_type,
 )
+from woodlot.data.doubtful import doubt_text
 
 
 def is_pandas_frame(data: object) -> bool:
@@ -62,8 +64,10 @@ def _arrow_column(column: Any, name: str, what: str) -> Column:
     kind = column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     if is_text:
-        column = pc.dictionary_encode(column)
-    if is_text or pa.types.is_dictionary(kind):
+        found = _dictionary_column(pc.dictionary_encode(column))
+        doubt_text(found, name, what)
+        return found
+    if pa.types.is_dictionary(kind):
         return _dictionary_column(column)
     if pa.types.is_null(kind) or pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
@@ -77,7 +81,7 @@ def _arrow_column(column: Any, name: str, what: str) -> Column:
     return numeric_column(filled.to_numpy(), name=name, what=what, missing=missing)
 
 
-def _dictionary_column(column: Any) -> Column:
+def _dictionary_column(column: Any) -> CategoryColumn:
     # Chunks may disagree on their dictionaries, which then become one.
     chunks = column.unify_dictionaries().chunks
     if not chunks:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from woodlot.connected import ConnectedFederation
 from woodlot.data.tables import read_table
-from woodlot.estimators.checks import check_parameters, require
+from woodlot.estimators.checks import require
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.fitting import AnyFederation, ColumnsModel
 from woodlot.estimators.labels import ClassWeights
@@ -49,7 +49,6 @@ class UncertainPredictionWarning(UserWarning):
 class FederatedForest(ColumnsModel):
     """A random forest over columns that lie at different parties."""
 
-    _criteria: tuple[str, ...]
     _task: Task
     receipts_: tuple[Receipt, ...]
     n_jobs: int | None
@@ -349,7 +348,8 @@ class FederatedForest(ColumnsModel):
             Who leaves: neither the label holder nor the last party.
         level : {1, 3}
             1: its nodes, and all under them, are destroyed and grown anew without it; other branches stay. 3: exact,
-            the forest is from then on, bit for bit, the one grown from scratch without it.
+            the forest is from then on, bit for bit, the one grown from scratch without it on the same rows. Rows that
+            only the leaver lacked stay out, as in the training; to learn from them, fit anew without it.
         holdout : (X, y) or Federation, optional
             Rows to score before and after. Without it the receipt has the out-of-bag scores of ``oob_score=True``.
         data : (X, y), (X, y, sample_weight) or Federation, optional
@@ -369,9 +369,6 @@ class FederatedForest(ColumnsModel):
     # --- what each kind of forest, and a classifier and a regressor, do in their way ---
 
     _levels: tuple[int, ...] = (1, 3)
-
-    def _check_parameters(self) -> None:
-        check_parameters(self.get_params(deep=False), self._criteria)
 
     def _notes(self) -> dict[str, Any] | None:
         """What a file must say of this kind of forest besides what all say."""

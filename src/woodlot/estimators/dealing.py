@@ -26,7 +26,7 @@ def _named(table: Table, parties: Mapping[str, Sequence[Any]]) -> dict[str, list
         raise DataError("parties must name at least one party")
     dealt: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
-    for party, columns in ((party_name(name), columns) for name, columns in parties.items()):
+    for party, columns in ((party_name(name, " in parties"), columns) for name, columns in parties.items()):
         if isinstance(columns, str) or not hasattr(columns, "__iter__"):
             raise DataError(f"parties[{party!r}] must be a list of columns, not {columns!r}")
         dealt[party] = [str(c) for c in columns]

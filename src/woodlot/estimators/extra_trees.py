@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.columns import NumericColumn
-from woodlot.estimators.checks import is_int, is_real, require
+from woodlot.estimators.checks import is_real
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
@@ -30,7 +30,6 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account
 
 SIMULATED = "anything from who knows random_state or has had X: fit(X, y) is a simulation"
-RANGES = ("declared", "proposals", "private-quantiles")
 
 Knots = dict[str, tuple[float, ...]]
 KnownCategories = dict[str, tuple[str, ...]]
@@ -48,17 +47,12 @@ class _ExtraTrees(WholeForest):
     sums: str
     allow_two: bool
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        declared_of(self.declared)
+
     def _growth_parameters(self) -> dict[str, Any]:
         params: dict[str, Any] = self.get_params(deep=False)
-        require(self.ranges in RANGES, "ranges", self.ranges, f"one of {list(RANGES)}")
-        epsilon, rows = self.quantile_epsilon, self.min_proposal_rows
-        known = is_real(epsilon) and 0 < epsilon < np.inf
-        require(known, "quantile_epsilon", epsilon, "a positive number")
-        require(is_int(rows) and rows >= 2, "min_proposal_rows", rows, "a whole number of at least 2")
-        known = self.privacy is None or isinstance(self.privacy, LocalDP | GlobalDP)
-        require(known, "privacy", self.privacy, "None, a LocalDP or a GlobalDP")
-        if self._task == "targets":
-            require(self.privacy is None, "privacy", self.privacy, "None for regression: targets are no labels")
         return params | {"bootstrap": False, "max_samples": None, "max_bins": None}
 
     def _plan(self, seed: int) -> ExtraTreesPlan:
@@ -330,8 +324,6 @@ def declared_of(declared: Any) -> tuple[Knots, KnownCategories]:
     categories: KnownCategories = {}
     if declared is None:
         return knots, categories
-    if not isinstance(declared, Mapping):
-        raise DataError("declared must be a mapping from columns to ranges, such as {'age': (0, 120)}")
     for column, given in declared.items():
         name = str(column)
         points = list(given) if not isinstance(given, str) and hasattr(given, "__iter__") else []

@@ -14,6 +14,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.estimators.dealing import deal_columns
 from woodlot.estimators.origin import Origin, find_labels, fitting
+from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.seen_rows import SeenRows
 from woodlot.estimators.tables import check_table
 from woodlot.federation import Federation, Labels
@@ -47,7 +48,7 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        self._check_parameters()
+        check_parameters(self)
         with fitting(self) as fitted:
             if isinstance(X, AnyFederation):
                 fitted._fit_federation(X, y, sample_weight)
@@ -77,9 +78,6 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         return str(getattr(self, "criterion", ""))
 
     # --- what each does in its way ---
-
-    def _check_parameters(self) -> None:
-        raise TypeError("a model over columns is a forest or a linear model")
 
     def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
         raise TypeError("a model learns as a classifier or a regressor")

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import FederatedForest, Method, UncertainPredictionWarning
-from woodlot.estimators.checks import check_class_weight, is_real, require
+from woodlot.estimators.checks import is_real, require
 from woodlot.estimators.labels import ClassWeights, class_array, name_class_weights
 from woodlot.federation import GrownForest
 from woodlot.protocols.messages.vertical import Wire
@@ -97,7 +97,6 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         The trees as scikit-learn's, where the complete model is known.
     """
 
-    _criteria: tuple[str, ...] = ("gini", "entropy", "log_loss")
     _task = "classes"
 
     def __init__(
@@ -152,14 +151,12 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         self.memory_limit = memory_limit
 
     def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
-        check_class_weight(self.class_weight)
         y = check_classes(y)
         target = Target.of_classes(y, weights)
         self.classes_: NDArray[Any] = class_array(target.classes, y.dtype)
         return target
 
     def _class_weights(self, target: Target | None) -> ClassWeights:
-        check_class_weight(self.class_weight)
         return name_class_weights(self.class_weight, None if target is None else target.classes)
 
     @property
@@ -298,7 +295,6 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
     ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers.
     """
 
-    _criteria = ("squared_error",)
     _task = "targets"
 
     def __init__(

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from woodlot.estimators.checks import is_real, require
 from woodlot.estimators.extra_trees import (
     FederatedExtraTreesClassifier,
     FederatedExtraTreesRegressor,
@@ -40,11 +39,13 @@ class _LocalMethod(WholeForest):
 
 
 class _CollaborativeMethod(WholeForest):
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._plan(seed=0)  # it refuses what does not go together
+
     def _plan(self, seed: int) -> CollaborativePlan:
         p = self.get_params(deep=False)
         epsilon = p.get("dp_leaf_epsilon")
-        known = epsilon is None or (is_real(epsilon) and 0 < epsilon < np.inf)
-        require(known, "dp_leaf_epsilon", epsilon, "None or a positive number")
         return CollaborativePlan(
             **growth_fields(p, self._task, seed),
             min_leaf_rows=int(p["min_leaf_rows"] or (1 if epsilon is not None else p["min_samples_leaf"])),
@@ -52,13 +53,18 @@ class _CollaborativeMethod(WholeForest):
             sums=p["sums"],
             allow_two=bool(p["allow_two"]),
             dp_leaf_epsilon=None if epsilon is None else float(epsilon),
-            grid=None if p["grid"] is None else grid_of(p["grid"]),
+            grid=grid_of(p["grid"]),
         )
 
 
-def grid_of(declared: Any) -> dict[str, tuple[float, float]]:
+def grid_of(declared: Any) -> dict[str, tuple[float, float]] | None:
     """The ranges that a user has declared for a grid, checked."""
-    knots, categories = declared_of(declared)
+    if declared is None:
+        return None
+    try:
+        knots, categories = declared_of(declared)
+    except DataError as error:
+        raise DataError(f"grid: {error}") from None
     wrong = [*categories, *(name for name, ends in knots.items() if len(ends) != 2)]
     if wrong:
         raise DataError(f"the grid needs (low, high) for each column of numbers, not what is declared for {wrong}")

@@ -8,8 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.estimators.checks import is_real
-
 ClassWeights = Literal["balanced", "balanced_subsample"] | tuple[tuple[str, float], ...] | None
 
 
@@ -27,9 +25,6 @@ def name_class_weights(class_weight: Any, classes: tuple[Any, ...] | None) -> Cl
     if class_weight is None or isinstance(class_weight, str):
         return class_weight  # type: ignore[return-value]
     weights: Mapping[Any, Any] = class_weight
-    for label, weight in weights.items():
-        if not is_real(weight) or not 0 <= weight < np.inf:
-            raise ValueError(f"class_weight[{label!r}] must be a number of at least 0. Got {weight!r} instead.")
     if classes is None:
         return tuple((str(label), float(weight)) for label, weight in weights.items())
     named = {label: weights[label] for label in classes if label in weights}

@@ -127,7 +127,7 @@ def revoke_client(
         parties_before=federation.parties, parties_after=staying, before=_digests(former), after=_digests(forest),
         epoch_before=former.epoch, epoch_after=forest.epoch, keys_before=0, keys_after=0, trees=without.trees,
         nodes_before=former.coordinator.structure.n_nodes, nodes_after=forest.coordinator.structure.n_nodes,
-        cost=without.cost, scores=scores, notified=staying, revoked_key="",
+        cost=without.cost, scores=scores, notified=staying, revoked_key="", rows="of those who stay",
     )  # fmt: skip
     receipt = make_receipt(statement, request, signer)
     become(model, changed, receipt)

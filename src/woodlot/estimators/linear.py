@@ -19,9 +19,9 @@ from woodlot.connected import ConnectedFederation
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import UncertainPredictionWarning
-from woodlot.estimators.checks import check_key_length, is_int, is_real, require
 from woodlot.estimators.fitting import AnyFederation, ColumnsModel
 from woodlot.estimators.labels import class_array, name_class_weights
+from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table_again
@@ -52,22 +52,8 @@ class FederatedLinear(ColumnsModel):
 
     def make_plan(self) -> LinearPlan:
         """What is to be fitted, of labels that only their holder sees; all parameters are checked."""
-        self._check_parameters()
+        check_parameters(self)
         return self._plan(None)
-
-    def _check_parameters(self) -> None:
-        parties = self.parties
-        require(
-            isinstance(parties, Mapping) or (is_int(parties) and parties >= 1),
-            "parties", parties, "a whole number of at least 1 or a mapping of party name to its columns",
-        )  # fmt: skip
-        require(is_int(self.max_iter) and self.max_iter >= 1, "max_iter", self.max_iter, "a whole number, at least 1")
-        require(is_real(self.tol) and 0 <= self.tol < np.inf, "tol", self.tol, "a number of at least 0")
-        for name in ("fit_intercept", "standardize"):
-            value = getattr(self, name)
-            require(isinstance(value, bool | np.bool_), name, value, "True or False")
-        require(self.residuals in ("clear", "encrypted"), "residuals", self.residuals, "'clear' or 'encrypted'")
-        check_key_length(self.key_bits)
 
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
@@ -285,15 +271,6 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         self.key_bits = key_bits
         self.verbose = verbose
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require(is_real(self.C) and self.C > 0, "C", self.C, "a positive number")
-        weight = self.class_weight
-        require(
-            weight is None or isinstance(weight, Mapping) or (isinstance(weight, str) and weight == "balanced"),
-            "class_weight", weight, "None, 'balanced' or a mapping of class to weight",
-        )  # fmt: skip
-
     def _plan(self, target: Target | None) -> LinearPlan:
         named = name_class_weights(self.class_weight, None if target is None else target.classes)
         weights = named if isinstance(named, tuple) else ()
@@ -417,10 +394,6 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
         self.residuals = residuals
         self.key_bits = key_bits
         self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require(is_real(self.alpha) and 0 <= self.alpha < np.inf, "alpha", self.alpha, "a number of at least 0")
 
     def _plan(self, target: Target | None) -> LinearPlan:
         return self._plan_with(self.alpha, False, ())

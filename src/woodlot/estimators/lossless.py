@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from woodlot.estimators.checks import require
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,
     WholeForestClassifier,
     WholeForestRegressor,
-    check_parameters,
     growth_fields,
 )
-from woodlot.protocols.horizontal.lossless import MAX_BINS, MOST_BINS, LosslessPlan
-from woodlot.trees.encoding import MIN_BINS
+from woodlot.protocols.horizontal.lossless import MAX_BINS, LosslessPlan
 
 
 class _LosslessMethod(WholeForest):
     bins: Any
-
-    def _check_parameters(self) -> None:
-        params = self.get_params(deep=False)
-        check_parameters(params, self._criteria, MOST_BINS)
-        require(params["max_bins"] is not None, "max_bins", None, f"a whole number from {MIN_BINS} to {MOST_BINS}")
-        bins = params["bins"]
-        known = bins is None or (isinstance(bins, Mapping) and all(_are_edges(edges) for edges in bins.values()))
-        require(known, "bins", bins, "None, or finite edges in ascending order for each of some columns")
 
     def _plan(self, seed: int) -> LosslessPlan:
         p = self.get_params(deep=False)
@@ -40,14 +26,6 @@ class _LosslessMethod(WholeForest):
             sums=p["sums"],
             allow_two=bool(p["allow_two"]),
         )
-
-
-def _are_edges(edges: Any) -> bool:
-    try:
-        numbers = np.asarray(edges, np.float64)
-    except (TypeError, ValueError):
-        return False
-    return numbers.ndim == 1 and bool(np.isfinite(numbers).all() and (np.diff(numbers) > 0).all())
 
 
 class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):

@@ -15,8 +15,8 @@ from woodlot.connected import ConnectedFederation
 from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS, Setting
 from woodlot.data.tables import Table
 from woodlot.estimators.base import FederatedForest, Outputs
-from woodlot.estimators.checks import check_parameters, is_int, require
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
@@ -36,7 +36,7 @@ from woodlot.federation.revocable import (
     table_as_numbers,
 )
 from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.revocable.participant import MAX_ZETA, check_values
+from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Ledger
@@ -89,27 +89,6 @@ class RevocableForest(FederatedForest):
         """
         return super().fit(X, y)
 
-    def _check_parameters(self) -> None:
-        params = self.get_params(deep=False)
-        check_parameters(_OTHERS | params, self._criteria)
-        require(
-            is_int(params["max_depth"]), "max_depth", params["max_depth"], "a whole number: an encrypted prediction "
-            "costs a round per level",
-        )  # fmt: skip
-        require(is_int(self.rho) and self.rho >= 0, "rho", self.rho, "0 (all samples) or a whole number of samples")
-        allowed = f"a whole number from 1 to {MAX_ZETA}"
-        require(is_int(self.zeta) and 1 <= self.zeta <= MAX_ZETA, "zeta", self.zeta, allowed)
-        require(
-            isinstance(self.reuse_features, bool | np.bool_), "reuse_features", self.reuse_features, "True or False"
-        )
-        require(
-            isinstance(self.encryption, Encryption)
-            or (isinstance(self.encryption, str) and self.encryption in (SIMULATED, PAPER))
-            or (is_int(self.encryption) and self.encryption >= SETTING_BITS["standard"]),
-            "encryption", self.encryption, "a length of keys of at least 2048 bits (3072 is the default), "
-            "'paper' for the paper's 1024 bits, or 'simulated' for none",
-        )  # fmt: skip
-
     def _encryption(self) -> Encryption | None:
         if isinstance(self.encryption, Encryption):
             return self.encryption
@@ -121,7 +100,7 @@ class RevocableForest(FederatedForest):
 
     def make_plan(self) -> RevocablePlan:
         """What is to be grown, with a seed; parameters are checked."""
-        self._check_parameters()
+        check_parameters(self)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = _OTHERS | self.get_params(deep=False)
         return RevocablePlan(
@@ -340,7 +319,6 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
         One for each participant that has left.
     """
 
-    _criteria = ("gini",)
     class_weight = None
 
     def __init__(
@@ -391,8 +369,6 @@ class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
     Parameters and attributes as for `RevocableForestClassifier`, except ``criterion`` ("squared_error"), and
     without ``voting`` and ``classes_``.
     """
-
-    _criteria = ("squared_error",)
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ def revoke_together(
         parties_before=former.coordinator.parties, parties_after=forest.coordinator.parties,
         before=before, after=digests(forest), epoch_before=former.epoch, epoch_after=forest.epoch,
         keys_before=epoch, keys_after=forest.memo.key_epoch(), scores=scores, notified=forest.coordinator.parties,
-        **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown.searched),
+        **changes(former.coordinator, regrown), cost=cost_of(account.cost, regrown.searched), rows="of the training",
     )  # fmt: skip
     receipts = tuple(
         make_receipt(Statement(party=party, revoked_key=keys[party], **common), asked, signer)

@@ -18,12 +18,13 @@ from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
-from woodlot.estimators.checks import is_int, is_real, require
+from woodlot.estimators.checks import is_int
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.fitting import AnyFederation
 from woodlot.estimators.labels import class_array
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, fitting
+from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table, check_table_again
@@ -42,7 +43,6 @@ from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import Receipt, Request
-from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import derive_seed
 
@@ -53,7 +53,6 @@ PRIVATE_LEAF = 5
 class WholeForest(BaseEstimator):  # type: ignore[misc]
     """A forest grown over rows that lie at different clients; everybody has all of it."""
 
-    _criteria: tuple[str, ...]
     _task: Task
     _origin: Origin
     receipts_: tuple[Receipt, ...]
@@ -97,7 +96,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _check_parameters(self) -> None:
-        check_parameters(self._growth_parameters(), self._criteria)
+        check_parameters(self)
 
     def _fit_table(self, X: Any, y: Any, seed: int) -> None:
         table, y = check_table(self, X, y)
@@ -327,7 +326,6 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
 class WholeForestClassifier(ClassifierMixin, WholeForest):  # type: ignore[misc]
     """The classifier's part."""
 
-    _criteria = ("gini", "entropy", "log_loss")
     _task = "classes"
 
     def _check_labels(self, y: NDArray[Any]) -> NDArray[Any]:
@@ -354,7 +352,6 @@ class WholeForestClassifier(ClassifierMixin, WholeForest):  # type: ignore[misc]
 class WholeForestRegressor(RegressorMixin, WholeForest):  # type: ignore[misc]
     """The regressor's part."""
 
-    _criteria = ("squared_error",)
     _task = "targets"
 
     def _check_labels(self, y: NDArray[Any]) -> NDArray[Any]:
@@ -366,50 +363,6 @@ class WholeForestRegressor(RegressorMixin, WholeForest):  # type: ignore[misc]
 
 
 # --- parameters ---
-
-
-def check_parameters(params: Mapping[str, Any], criteria: tuple[str, ...], most_bins: int = MAX_COARSE) -> None:
-    """Check what horizontal forests have in common; each error names the parameter and what it may be."""
-    p = params
-    for name, least in (("n_estimators", 1), ("min_samples_split", 2), ("min_samples_leaf", 1)):
-        require(is_int(p[name]) and p[name] >= least, name, p[name], f"a whole number of at least {least}")
-    for name in ("max_depth", "min_leaf_rows"):
-        value = p.get(name)
-        require(value is None or (is_int(value) and value >= 1), name, value, "None or a whole number of at least 1")
-    require(p["criterion"] in criteria, "criterion", p["criterion"], f"one of {list(criteria)}")
-    features = p["max_features"]
-    require(
-        features is None
-        or (isinstance(features, str) and features in ("sqrt", "log2"))
-        or (is_int(features) and features >= 1)
-        or (not is_int(features) and is_real(features) and 0 < features <= 1),
-        "max_features", features, "None, 'sqrt', 'log2', a whole number of at least 1 or a fraction in (0, 1]",
-    )  # fmt: skip
-    samples = p["max_samples"]
-    require(
-        samples is None
-        or (is_int(samples) and 1 <= samples < 2**31)
-        or (not is_int(samples) and is_real(samples) and 0 < samples < np.inf),
-        "max_samples", samples, "None, a whole number of at least 1 or a positive fraction",
-    )  # fmt: skip
-    bins = p["max_bins"]
-    known = bins is None or (is_int(bins) and MIN_BINS <= bins <= most_bins)
-    require(known, "max_bins", bins, f"None or a whole number from {MIN_BINS} to {most_bins}")
-    for name in ("bootstrap", "allow_two"):
-        value = p.get(name, False)
-        require(isinstance(value, bool | np.bool_), name, value, "True or False")
-    average, sums = p.get("leaf_average", "plain"), p.get("sums", "secure")
-    require(average in ("plain", "rows"), "leaf_average", average, "'plain' or 'rows'")
-    require(sums in ("secure", "plain"), "sums", sums, "'secure' or 'plain'")
-    verbose, jobs = p["verbose"], p["n_jobs"]
-    known = isinstance(verbose, bool | np.bool_) or (is_int(verbose) and verbose >= 0)
-    require(known, "verbose", verbose, "a whole number of at least 0")
-    require(jobs is None or (is_int(jobs) and jobs != 0), "n_jobs", jobs, "None or a whole number other than 0")
-    if not p["bootstrap"] and samples is not None:
-        raise ValueError(
-            "`max_samples` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set "
-            "`max_samples=None`."
-        )
 
 
 def growth_fields(params: Mapping[str, Any], task: Task, seed: int) -> dict[str, Any]:
@@ -442,14 +395,11 @@ def deal_rows(parties: Any, n_rows: int, seed: int) -> tuple[NDArray[np.int64], 
     A number deals rows at random and as evenly as can be; where there are fewer rows than clients, some have none.
     """
     if is_int(parties):
-        require(parties >= 1, "parties", parties, "a whole number of at least 1, or the client of each row")
         names = [f"client-{k + 1}" for k in range(int(parties))]
         if n_rows < parties:
             return np.arange(n_rows), names
         return deal_evenly(n_rows, int(parties), seed), names
     clients = np.asarray(parties)
-    if isinstance(parties, str) or clients.ndim != 1 or clients.dtype.kind not in "iuUTO":
-        require(False, "parties", parties, "a whole number of at least 1, or the client of each row")
     if len(clients) != n_rows:
         raise DataError(f"parties names the clients of {len(clients)} rows, and X has {n_rows}; name one for each row")
     labels, client = np.unique(clients.astype(str), return_inverse=True)

@@ -40,14 +40,14 @@ class Member:
         return values if self.rows is None else values[self.rows]
 
 
-def party_name(name: object) -> str:
-    """A party's name as plain text; what cannot be one is refused.
+def party_name(name: object, where: str = "") -> str:
+    """A party's name as plain text; what cannot be one is refused, and ``where`` says where it stands.
 
     Names stand before the dot of ``party.column``, in ledgers and in folders. Of numpy's texts, such as
     ``numpy.unique`` gives, messages and files take none.
     """
     if not isinstance(name, str) or not name or "." in name or name == "coordinator":
-        raise DataError(f"{name!r} cannot name a party: use a text without dots, other than 'coordinator'")
+        raise DataError(f"{name!r} cannot name a party{where}: use a text without dots, other than 'coordinator'")
     return str(name)
 
 

@@ -252,6 +252,7 @@ def _keep_receipt(
 ) -> None:  # fmt: skip
     """Sign a receipt; ``stated`` has what the kinds of forests differ in."""
     usual: dict[str, Any] = {"keys_before": 0, "keys_after": 0, "revoked_key": "", "notified": order.parties}
+    usual["rows"] = "of those who stay" if after.layout == "rows" else "of the training"
     stored = store.job(order.job)
     if stored is None:
         raise DataError("the order of this revocation is not recorded")

@@ -99,7 +99,7 @@ class Statement(_Strict, frozen=True):
         Who has left.
     level : {1, 2, 3}
         1: its nodes and all under them are gone; 2: as 1, and nothing old can be used any more; 3: the forest is the
-        one that would have been grown without it.
+        one that would have been grown without it, on the rows that ``rows`` names.
     model : str
         Fingerprint of the coordinator's part before, or the name of the model at the coordinator.
     parties_before, parties_after : tuple of str
@@ -118,6 +118,9 @@ class Statement(_Strict, frozen=True):
         Parties that were told, and hold the new parts only.
     revoked_key : str
         Fingerprint of the leaver's key that counts no longer; empty where it had none.
+    rows : {"of the training", "of those who stay"}
+        What the forest is of: the same rows as before, which the leaver had in common with all others, so that rows
+        which it alone lacked stay out; or, where parties have rows of their own, those of the others.
     """
 
     party: str
@@ -139,6 +142,17 @@ class Statement(_Strict, frozen=True):
     scores: Scores | None
     notified: tuple[str, ...]
     revoked_key: str
+    rows: Literal["of the training", "of those who stay"]
+
+    @property
+    def rows_in_words(self) -> str:
+        """Which rows the forest is of, and which it is not of."""
+        if self.rows == "of those who stay":
+            return f"Its rows are those of the parties that stay; those of {self.party} are gone."
+        return (
+            f"Its rows are those of the training, which every party had, {self.party} too: rows that only {self.party} "
+            "lacked stay out. To learn from them, train anew without it."
+        )
 
     @property
     def removed(self) -> int:
@@ -150,7 +164,7 @@ class Statement(_Strict, frozen=True):
 
     @property
     def exact(self) -> bool:
-        """Whether the forest was from then on the one grown from scratch without the leaver."""
+        """Whether the forest was from then on the one grown from scratch without the leaver, on the rows it states."""
         return self.level == 3
 
 

@@ -86,6 +86,7 @@ class EncryptedLinearParty(LinearParty):
                 "modulus": np.frombuffer(paillier.to_bytes(key.public.n), np.uint8),
                 "noise": np.frombuffer(paillier.to_bytes(key.public.base), np.uint8),
             }
+        self._weigh(target.weights)
         self._prepare(loss.n_scores, descent.penalty, loss.curvature)
         self._penalty = descent.penalty
         self._desk, self._descent, self._unit = desk, descent, unit
@@ -95,6 +96,7 @@ class EncryptedLinearParty(LinearParty):
             penalty=descent.penalty,
             curvature=loss.curvature,
             ciphertexts=ciphertexts,
+            weights=target.weights,
             **key_fields,
         )
 
@@ -120,6 +122,7 @@ class EncryptedLinearParty(LinearParty):
         need_library()
         key = paillier.PublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
         slots = Slots(self.table.n_rows, message.n_scores, key.plaintext_bits)
+        self._weigh(message.weights)
         self._side = SlopeSide(key, slots, self._matrix, self._job_secret)
         self._matrix = self._side.matrix
         self._prepare(message.n_scores, message.penalty, message.curvature)

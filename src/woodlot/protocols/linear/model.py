@@ -85,23 +85,28 @@ class Columns:
     scale: NDArray[np.float64]
 
     @classmethod
-    def of(cls, table: Table, centred: bool, standardised: bool) -> Columns:
-        """Learn them from the training rows."""
+    def of(cls, table: Table, centred: bool, standardised: bool, weights: NDArray[np.float64] | None = None) -> Columns:
+        """Learn them from the training rows; a row of weight 2 counts as two rows."""
         categories = tuple(c.categories if isinstance(c, CategoryColumn) else None for c in table.columns)
         width = sum(1 if names is None else len(names) for names in categories)
         blank = cls(table.names, categories, np.zeros(width), np.zeros(width), np.ones(width))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of a column that has nothing but missing values
-            fill = np.nan_to_num(np.nanmean(blank._raw(table), axis=0)) if table.n_rows else np.zeros(width)
+            fill = np.nan_to_num(_means(blank._raw(table), weights)) if table.n_rows else np.zeros(width)
         filled = cls(table.names, categories, fill, blank.centre, blank.scale)
         values = filled.matrix(table)
-        spread = values.std(axis=0)
+        means = values.mean(axis=0) if weights is None else np.average(values, axis=0, weights=weights)
+        if weights is None:
+            spread = values.std(axis=0)
+        else:
+            values = values[weights > 0]  # a row without weight is no row: its values must not tell what varies
+            spread = np.sqrt(np.average((values - means) ** 2, axis=0, weights=weights[weights > 0]))
         varies = spread > 10 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
         return cls(
             table.names,
             categories,
             fill,
-            values.mean(axis=0) if centred else np.zeros(width),
+            means if centred else np.zeros(width),
             np.where(varies, spread, 1.0) if standardised else np.ones(width),
         )
 
@@ -146,6 +151,14 @@ class Columns:
             else:
                 parts.append(_one_hot(name, categories, column))
         return np.concatenate(parts, axis=1)
+
+
+def _means(values: Matrix, weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Of every column, over the rows that have a value; NaN where none has."""
+    if weights is None:
+        return np.asarray(np.nanmean(values, axis=0))
+    heavy = np.where(np.isnan(values), 0.0, weights[:, None])
+    return np.asarray((np.nan_to_num(values) * heavy).sum(axis=0) / heavy.sum(axis=0))
 
 
 def _one_hot(name: str, categories: Sequence[str], column: CategoryColumn) -> Matrix:

@@ -83,6 +83,8 @@ class LinearParty:
         self.state = State.idle if model is None else State.fitted
         self._model = model
         self._columns: Columns | None = None
+        self._scaling = (False, False)
+        self._row_weights: NDArray[np.float64] | None = None
         self._matrix: Matrix = np.empty((table.n_rows, 0))
         self._weights: Matrix = np.empty((0, 0))
         self._inverse: Matrix = np.empty((0, 0))
@@ -110,7 +112,8 @@ class LinearParty:
         return handler(message)
 
     def _on_OpenLinear(self, message: msg.OpenLinear) -> msg.LinearSummary:
-        self._columns = Columns.of(self.table, message.centred, message.standardised)
+        self._scaling = (message.centred, message.standardised)
+        self._columns = Columns.of(self.table, *self._scaling)
         self._matrix = self._columns.matrix(self.table)
         self.state = State.opened
         return msg.LinearSummary(n_rows=self.table.n_rows, n_columns=self._columns.n_columns)
@@ -121,7 +124,11 @@ class LinearParty:
         target, loss, descent, unit = self._begin(message)
         self._descent, self._unit = descent, unit
         return msg.LinearStarted(
-            classes=target.classes, penalty=descent.penalty, curvature=loss.curvature, residuals=descent.residuals()
+            classes=target.classes,
+            penalty=descent.penalty,
+            curvature=loss.curvature,
+            residuals=descent.residuals(),
+            weights=target.weights,
         )
 
     def _begin(self, message: msg.DescentStart) -> tuple[Target, Loss, Descent, tuple[float, float]]:
@@ -172,7 +179,10 @@ class LinearParty:
         if self.state == State.descending and shape != self._shape:
             raise RemoteProtocolError("penalty or curvature have changed in the middle of a descent")
         if self.state == State.opened:
+            self._weigh(message.weights)
             self._prepare(residuals.shape[1], *shape)
+        elif message.weights is not None:
+            raise RemoteProtocolError("weights of rows come with the first Descend only")
         self._penalty, self._shape = message.penalty, shape
         return self._descend(step, self._matrix.T @ residuals)
 
@@ -180,10 +190,22 @@ class LinearParty:
         if len(step) != len(self._directions) or not np.isfinite(step).all():
             raise RemoteProtocolError("a step must carry one number per direction")
 
+    def _weigh(self, weights: NDArray[np.float64] | None) -> None:
+        """Centre and scale the columns again, by the weights of the rows."""
+        if self.target is not None and not _same_weights(weights, self.target.weights):
+            raise RemoteProtocolError("the weights of the rows are not those that this party has sent")
+        if weights is None:
+            return
+        if len(weights) != self.table.n_rows or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+            raise RemoteProtocolError("the weights of the rows must be one number per row, none negative and not all 0")
+        self._row_weights = weights
+        self._columns = Columns.of(self.table, *self._scaling, weights)
+        self._matrix = self._columns.matrix(self.table)
+
     def _prepare(self, n_scores: int, penalty: float, curvature: float) -> None:
         """No weights, and a direction for every slope."""
         self._weights = np.zeros((self._matrix.shape[1], n_scores))
-        self._inverse = whitening(self._matrix, penalty, curvature)
+        self._inverse = whitening(self._matrix, penalty, curvature, self._row_weights)
 
     def _descend(self, step: NDArray[np.float64], loss_slope: Matrix) -> msg.PartialScores:
         """Take a step, and find the next direction from the slope of the loss there."""
@@ -237,18 +259,26 @@ def check_shape(penalty: float, curvature: float) -> None:
         raise RemoteProtocolError("penalty and curvature of a descent are finite, and not negative")
 
 
-def whitening(matrix: Matrix, penalty: float, curvature: float) -> NDArray[np.float64]:
+def _same_weights(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None) -> bool:
+    return one is other if one is None or other is None else np.array_equal(one, other)
+
+
+def whitening(
+    matrix: Matrix, penalty: float, curvature: float, weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """The inverse of about the second derivatives by a party's own weights; for very many columns, of its diagonal.
 
     A direction that allows for it is as good as the party alone could choose: with a single party, least squares are
     solved in one step.
     """
     n = max(1, len(matrix))
+    if weights is not None:
+        matrix = matrix * np.sqrt(weights * (n / weights.sum()))[:, None]
     if matrix.shape[1] > MAX_WHITENED:
         diagonal = curvature * (matrix**2).sum(axis=0) / n + penalty
         return np.asarray(np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0))
     values, vectors = np.linalg.eigh(curvature * (matrix.T @ matrix) / n)
-    values = values + penalty
+    # Where no row differs, slopes are nothing but rounding errors, which a small penalty would blow up.
     real = values > 1e-12 * values.max(initial=0.0)
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=real)
+    inverse = np.divide(1.0, values + penalty, out=np.zeros_like(values), where=real)
     return np.asarray((vectors * inverse) @ vectors.T)

@@ -112,7 +112,13 @@ def _clear(
     n_scores, residuals = started.residuals.shape[1], started.residuals
 
     def descend(step: NDArray[np.float64], progress: Progress) -> Told:
-        request = msg.Descend(step=step, residuals=residuals, penalty=started.penalty, curvature=started.curvature)
+        request = msg.Descend(
+            step=step,
+            residuals=residuals,
+            penalty=started.penalty,
+            curvature=started.curvature,
+            weights=None if len(step) else started.weights,  # the first step is none
+        )
         return (yield Round("descend", dict.fromkeys(columns, request), progress))
 
     def take(reply: Message) -> tuple[NDArray[np.float64], bool]:
@@ -142,6 +148,7 @@ def _encrypted(
         curvature=started.curvature,
         modulus=started.modulus,
         noise=started.noise,
+        weights=started.weights,
     )
     if others:
         replies = yield Round("key", dict.fromkeys(others, opening))

@@ -53,13 +53,15 @@ class LinearStarted(Message):
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
         "the names of the classes, for the model; the residual of every row: of classes its sign tells the class, of "
-        "targets it is the target up to shift and scale; the penalty, which tells the total weight of the rows",
+        "targets it is the target up to shift and scale; the penalty, which tells the total weight of the rows; the "
+        "weight of every row, where there are any",
         "clear",
     )
     classes: tuple[str | int | float | bool, ...]
     penalty: float
     curvature: float
     residuals: F64x2
+    weights: F64 | None = None
 
 
 class Descend(Message):
@@ -68,13 +70,16 @@ class Descend(Message):
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
         "the residual of every row under the model so far: whoever knows the classes' frequencies reads most labels "
-        "from it; how far everybody goes along the last directions",
+        "from it; how far everybody goes along the last directions; at the first step, the weight of every row, where "
+        "there are any",
         "clear",
     )
     step: F64
     residuals: F64x2
     penalty: float
     curvature: float
+    weights: F64 | None = None
+    """By which the party centres and scales its columns."""
 
 
 class PartialScores(Message):

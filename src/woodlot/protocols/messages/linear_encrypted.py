@@ -31,7 +31,7 @@ class EncryptedStart(Message):
     discloses: ClassVar = Disclosure(
         *FROM_HOLDER,
         "nothing of any row's label; the names of the classes, for the model; the penalty, which tells the total "
-        "weight of the rows",
+        "weight of the rows; in clear the weight of every row, where there are any (class weights are not among them)",
         "encrypted",
     )
     classes: tuple[str | int | float | bool, ...]
@@ -41,6 +41,7 @@ class EncryptedStart(Message):
     modulus: U8
     noise: U8
     ciphertexts: U8
+    weights: F64 | None = None
 
 
 class OpenDescent(Message):
@@ -48,7 +49,8 @@ class OpenDescent(Message):
 
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
-        "the label holder's public key; the number of scores (of classes); the total weight of the rows",
+        "the label holder's public key; the number of scores (of classes); the total weight of the rows, and the "
+        "weight of every row, where there are any",
         "clear",
     )
     n_scores: int
@@ -56,6 +58,7 @@ class OpenDescent(Message):
     curvature: float
     modulus: U8
     noise: U8
+    weights: F64 | None = None
 
 
 class DescentReady(Message):

@@ -213,7 +213,13 @@ def n_draws(max_samples: int | float | None, n_rows: int, weights: NDArray[np.in
     if isinstance(max_samples, int):
         return max_samples
     total = float(n_rows) if weights is None else float(weights.sum()) / factor
-    return max(1, int(max_samples * total))
+    draws = max(1, int(max_samples * total))
+    if draws >= 2**WEIGHT_BITS:
+        raise DataError(
+            f"max_samples={max_samples} of {total:,.0f} rows would draw {draws:,} rows for each tree, and at most "
+            f"{2**WEIGHT_BITS - 1:,} can be drawn; lower max_samples"
+        )
+    return draws
 
 
 def check_start(start: StartForest, n_rows: int) -> NDArray[Any]:

@@ -2,9 +2,10 @@
 
 Level 1 destroys the nodes that the leaver has split, with everything under them, and grows them anew without it; other
 trees and branches are not touched. Level 3 is exact: the result equals, bit for bit, the forest grown from scratch
-without the leaver. Both run the training's own rounds (`train.Batch`) on the trees that change, where most nodes are
-not searched: splits that stay are carried out again by their owners, down to the nodes that change, and branches in
-which nothing changes are left out and grafted back at the end.
+on the same rows without the leaver; rows that only the leaver lacked stay out. Both run the training's own rounds
+(`train.Batch`) on the trees that change, where most nodes are not searched: splits that stay are carried out again by
+their owners, down to the nodes that change, and branches in which nothing changes are left out and grafted back at the
+end.
 
 Which nodes level 3 must search again follows from the order of candidates alone (decision 0002). Let C be the first
 ``max_features`` of all features in a node's order, and C' those of a forest without the leaver. If C' lies within C and
