@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 from crawler import crawled, trees_of
-from planted import ALIGNMENT_SECRET, COLUMNS, IDS, TARGET, key_forms, planted_tables
+from planted import ALIGNMENT_SECRET, COLUMNS, HITS, IDS, TARGET, key_forms, planted_tables
 from world import World, running
 
 import woodlot as wl
@@ -146,7 +146,7 @@ def test_nothing_of_the_coordinators_state_holds_a_partys_secret(left: Left) -> 
     assert len(files) > 4
     secrets = left.secrets()
     del secrets["labels"]
-    assert search(secrets, files, short_hits=2) == {}  # four bytes of a float32 are in a database by chance
+    assert search(secrets, files, short_hits=HITS) == {}
 
 
 def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
@@ -169,7 +169,7 @@ def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
             secrets = left.secrets(owners=[party for party in COLUMNS if party != role])
             if role != "shop":
                 del secrets["labels"]  # the bank's own, and the answers of leaves at the coordinator
-            assert search(secrets, shown, short_hits=2) == {}, role
+            assert search(secrets, shown, short_hits=HITS) == {}, role
             own = [name for name in COLUMNS.get(role, []) if any(name.encode() in page for _, page in shown)]
             assert own or role == "coordinator", "the search finds what is there"
 
@@ -184,7 +184,7 @@ def test_a_partys_state_holds_neither_its_key_nor_anothers_rows(left: Left) -> N
         del foreign["ids"]  # which both have
         if party == "bank":
             del foreign["labels"]
-        assert search(foreign, files, short_hits=3) == {}  # four bytes of a float32 are in any file by chance
+        assert search(foreign, files, short_hits=HITS) == {}
 
 
 def test_what_is_private_is_its_owners_alone_whatever_the_umask(left: Left) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from planted import ALIGNMENT_SECRET, IDS, TARGET, amounts, key_forms
+from planted import ALIGNMENT_SECRET, HITS, IDS, TARGET, amounts, key_forms
 from processes import Processes, wait_until
 from small_jobs import COORDINATOR, PLAN, user_of
 from world import PROTECTS, World
@@ -57,8 +57,6 @@ POLICY = PROTECTS | {
 DEALT = {"keys": ("keys", COORDINATOR)}
 """Whose keys of an epoch a service knows, if not its own only: the key service has made the coordinator's."""
 COMPILED = Path(kernels.__file__).parent / "__pycache__"
-HITS = 4
-"""Needles of less than eight bytes that must be in the same file to count: of so many, some are there by chance."""
 
 
 def planted_tables() -> dict[str, dict[str, pa.Table]]:
