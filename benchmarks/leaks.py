@@ -51,7 +51,7 @@ TABLES = (
     Table("bank_full", 4521, leaf=20, parts=LABELS_ONLY),
     Table("bank_full", 4521, leaf=50, parts=LABELS_ONLY),
     Table("wine_quality_white", parts=LABELS_ONLY),
-    Table("appliance_energy", 5000, "targets", ("date",), parts=LABELS_ONLY),
+    Table("appliance_energy", 5000, "targets", ("date",)),
     Table("appliance_energy", 5000, "targets", ("date",), leaf=5, parts=LABELS_ONLY),
     Table("appliance_energy", 5000, "targets", ("date",), leaf=20, parts=LABELS_ONLY),
     Table("credit_default", parts=LABELS_ONLY),
