@@ -125,8 +125,9 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
     console.print(
         '\n"Clear" is what the receiver can read; on the wire all of it is under TLS. Never sent: values, '
         "thresholds, names of columns to learn from, and ids as they are. Sent: ids hashed under a key that the "
-        "coordinator does not have; one bit per customer and split; labels, encoded, from which the shop can tell who "
-        "has the same label, and the coordinator the label itself. Message by message: docs/who-sees-what.md."
+        "coordinator does not have; one bit per customer and split, from which its receivers can work out much of the "
+        "order of values; labels, encoded, from which the shop can tell who has the same label, and the coordinator "
+        "the label itself. How much: woodlot leak-test. Message by message: docs/who-sees-what.md."
     )
     heading("What the bank finds in its folder")
     console.print(_delivery(comparison.delivery))
@@ -199,7 +200,7 @@ def _identity(identity: Identity) -> Table:
             "Predicting: the federation gives the same answers as that forest in one place: "
             f"{identity.n_answers:,} probabilities.",
         ),
-        note="To compare, this program has looked into all folders, as nobody can in earnest: the codes of columns "
+        note="To compare, this program has looked into all folders, which is impossible in production: the codes of columns "
         "and the order of rows come from secrets of the parties.",
     )
 
