@@ -200,8 +200,8 @@ def _identity(identity: Identity) -> Table:
             "Predicting: the federation gives the same answers as that forest in one place: "
             f"{identity.n_answers:,} probabilities.",
         ),
-        note="To compare, this program has looked into all folders, which is impossible in production: the codes of columns "
-        "and the order of rows come from secrets of the parties.",
+        note="To compare, this program has looked into all folders, which is impossible in production: the codes of "
+        "columns and the order of rows come from secrets of the parties.",
     )
 
 
