@@ -187,7 +187,7 @@ PROTOCOLS = [
         "protocols/vertical/plan.py",
         "leaf if isinstance(leaf, int) else ceil(leaf * n_rows)",
         "leaf if isinstance(leaf, int) else int(leaf * n_rows)",
-        ("tests/test_against_sklearn.py", "-k", "whole_regression_trees or whole_classification_trees"),
+        ("tests/estimators/test_estimator_use.py", "-k", "fractions_of_rows"),
     ),
     Mutant(
         "out of bag: rows drawn once",
@@ -417,7 +417,7 @@ JOURNAL = [
         "runtime/till.py",
         "if ledger.charge(*account, charge).answer != charge.answer:",
         "if ledger.charge(*account, charge) is None:",
-        ("tests/runtime/test_till.py", "-k", "overtaken"),
+        ("tests/runtime/test_till.py", "-k", "other_noise"),
     ),
     Mutant(
         "files: whole without fsync",
