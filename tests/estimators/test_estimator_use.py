@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import woodlot as wl
+from woodlot.protocols.vertical.files import forest_id_of
 
 COLUMNS = ["a", "b", "c", "d", "e"]
 
@@ -262,3 +263,16 @@ def test_changed_voting_counts_from_the_next_prediction(rows: tuple[NDArray[Any]
     np.testing.assert_array_equal(model.predict_proba(X, method="one-round"), votes)
     np.testing.assert_array_equal(model.combine().predict_proba(X), votes)
     np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
+
+
+def test_fractions_of_rows_are_rounded_up() -> None:
+    """As in scikit-learn: 2.1 rows are 3, so that no leaf is smaller than was asked for."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 3)), rng.normal(size=100)
+
+    def forest(**params: Any) -> str:
+        model = wl.FederatedForestRegressor(2, bootstrap=False, random_state=0, **params).fit(X, y)
+        return forest_id_of(model.forest_.coordinator)
+
+    assert forest(min_samples_leaf=0.021) == forest(min_samples_leaf=3) != forest(min_samples_leaf=2)
+    assert forest(min_samples_split=0.101) == forest(min_samples_split=11) != forest(min_samples_split=10)

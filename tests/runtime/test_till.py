@@ -17,6 +17,7 @@ from woodlot.protocols.messages.base import Message, Refusal
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
+from woodlot.runtime.till import Till
 
 from .carriers import JOB
 from .samples import Answer, Question
@@ -275,3 +276,19 @@ def test_a_use_without_privacy_is_recorded_with_the_reply_and_once(house: House)
     house.ask(4)
     assert uses() == [Use(job=JOB, kind="train", units=("labels", "rows"))]
     assert house.charges() == []
+
+
+def test_the_same_release_with_other_noise_is_refused(tmp_path: Path) -> None:
+    """Two jobs that both find nothing and draw: the second to be recorded must not tell another number."""
+    with Journal(tmp_path / "journal.sqlite", durable=False) as journal:
+        tills = {job: Till(journal.job(job)) for job in (JOB, OTHER)}
+        for number, till in enumerate(tills.values()):
+            paid = Charge(
+                unit="rows", release="all", mechanism="noise", spend=Spend(0.4), answer=number.to_bytes(4, "big")
+            )
+            till.purse("bank", "loans", Budget(1.0)).charge(paid)
+        journal.job(OTHER).append([], tills[OTHER].write)
+        with pytest.raises(PolicyError, match="with other noise"):
+            journal.job(JOB).append([], tills[JOB].write)
+        told = journal.job(JOB).consult(lambda db: Ledger(db).charges("bank", "loans"))
+        assert [charge.job for charge in told] == [OTHER]

@@ -152,6 +152,15 @@ def ready_to_predict(recorded: Recorded, **fields: Any) -> PartyJob:
     return job
 
 
+def test_answers_have_the_form_that_was_ordered(recorded: Recorded) -> None:
+    """Ranks tell the order of all values: only who was told of them in the order may be asked for them."""
+    asked = vertical.AskDecisions(wire="decisions", shuffled=None, seed=0)
+    job = ready_to_predict(recorded)
+    for wire in ("ranks", "leaves"):
+        refuses(job, changed(asked, wire=wire))
+    assert isinstance(job.handle(asked), vertical.Decisions)
+
+
 def test_one_feature_is_shuffled_in_the_way_that_was_ordered(recorded: Recorded) -> None:
     asked = vertical.AskDecisions(wire="decisions", shuffled=0, seed=5)
     job = ready_to_predict(recorded, shuffled=(0, 5))
