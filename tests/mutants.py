@@ -347,11 +347,11 @@ POLICY = [
         ("tests/service/test_policy.py", "-k", "test_sums"),
     ),
     Mutant(
-        "policy: predictions that are not sealed",
+        "policy: answers as ranks",
         "service/policy.py",
-        'if self.sealed_predictions and how != "sealed":',
-        'if self.sealed_predictions and how == "classical":',
-        ("tests/service/test_policy.py", "-k", "sealed_pred"),
+        "if form not in self.wire_forms:",
+        'if form not in self.wire_forms and form != "ranks":',
+        ("tests/service/test_policy.py", "-k", "wire_forms"),
     ),
     Mutant(
         "policy: a batch that was answered before",

@@ -233,7 +233,7 @@ def settings_files() -> list[bytes]:
         b'[tables.t]\npath = "t.csv"\nid = "id"\ncolumns = ["a", "b"]\n[tables.q]\nsql = "SELECT 1"\n'
         b'url = "sqlite:///d"\nid = "id"\ncolumns = "*"\nlabels = ["late"]\nweights = ["w"]\nfeatures = ["a"]\n'
         b'[policy]\ntrain = ["alice"]\nlabels = "encrypted"\nmin_samples_leaf = 5\nmin_rows = 10\nreceive = ["alice"]\n'
-        b'sealed_predictions = true\npredictions_per_day = 5\ntrainings_per_day = "unlimited"\n'
+        b'wire_forms = ["sealed"]\npredictions_per_day = 5\ntrainings_per_day = "unlimited"\n'
         b"[privacy]\nepsilon = 1.5\ndelta = 1e-6\n",
         b'coordinator = "host:7443"\nallow_same_host = true\n[policy]\ntrain = ["*"]\n',
         b'coordinator = "host:7443"\n[job]\ny = "bank.late"\ntask = "classification"\n'

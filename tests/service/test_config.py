@@ -64,7 +64,7 @@ min_samples_leaf = 5
 share_model = true
 predictions_per_day = 1000
 labels = "encrypted"
-sealed_predictions = true
+wire_forms = ["sealed"]
 trainings_per_day = "unlimited"
 receive = ["bank"]
 """
@@ -186,7 +186,7 @@ class TestFiles:
             share_model=True,
             predictions_per_day=1000,
             labels="encrypted",
-            sealed_predictions=True,
+            wire_forms=("sealed",),
             trainings_per_day="unlimited",
             receive=("bank",),
         )
@@ -569,7 +569,7 @@ POLICIES = st.fixed_dictionaries(
     {
         "min_rows": st.integers(1, 2**62),
         "min_samples_leaf": st.integers(1, 2**62),
-        "sealed_predictions": st.booleans(),
+        "wire_forms": st.lists(st.sampled_from(["sealed", "decisions", "ranks"]), unique=True),
         "labels": st.sampled_from(["shared", "encrypted"]),
         "predictions_per_day": LIMITS,
         "trainings_per_day": LIMITS,

@@ -286,16 +286,25 @@ def test_sealed_predictions_over_services(recorded: Recorded) -> None:
 
 
 def test_a_policy_of_sealed_predictions(bench: Bench) -> None:
-    bench.change_policy("shop", sealed_predictions=True, predictions_per_day=100)
+    bench.change_policy("shop", wire_forms=("sealed",), predictions_per_day=100)
     with pytest.raises(PolicyError, match=r"under seal only: predict with sealed=True"):
         play(bench, train_order(bench))  # it would be scored out of bag
     plan = replace(PLAN, out_of_bag=None)
     trained = play(bench, train_order(bench, plan=plan))
     for how in ("one-round", "classical"):
-        with pytest.raises(PolicyError, match=r"sealed_predictions.*--method sealed"):
+        with pytest.raises(PolicyError, match=r"wire_forms.*--method sealed"):
             play(bench, PredictOrder(**bench.fields(), model=trained.job, how=how))
     order = PredictOrder(**bench.fields(), model=trained.job, how="sealed")
     assert len(play(bench, order).outcome.outputs) == trained.outcome.aligned.n_rows
+
+
+def test_a_user_does_not_choose_to_be_told_the_order_of_values(bench: Bench) -> None:
+    trained = play(bench, train_order(bench))
+    play(bench, PredictOrder(**bench.fields(), model=trained.job, wire="ranks"))
+    bench.change_policy("shop", wire_forms=("sealed", "decisions"))
+    with pytest.raises(PolicyError, match=r"form 'ranks'.*allows sealed, decisions"):
+        play(bench, PredictOrder(**bench.fields(), model=trained.job, wire="ranks"))
+    play(bench, PredictOrder(**bench.fields(), model=trained.job))
 
 
 def test_answers_go_to_whom_the_order_names(recorded: Recorded) -> None:

@@ -108,12 +108,15 @@ class TestLimits:
         Policy(plain_sums=True).check_sums(plain=True, two=False)
         Policy(allow_two=True).check_sums(plain=False, two=True)
 
-    @pytest.mark.parametrize("how", ["one-round", "classical"])
-    def test_sealed_predictions(self, how: str) -> None:
-        Policy().check_sealed(how)
-        Policy(sealed_predictions=True).check_sealed("sealed")
-        with pytest.raises(PolicyError, match="seal"):
-            Policy(sealed_predictions=True).check_sealed(how)
+    @pytest.mark.parametrize("form", ["decisions", "leaves", "ranks", "classical"])
+    def test_wire_forms(self, form: str) -> None:
+        Policy().check_wire_form(form)
+        Policy(wire_forms=("sealed",)).check_wire_form("sealed")
+        Policy(wire_forms=(form,)).check_wire_form(form)  # type: ignore[arg-type]
+        with pytest.raises(PolicyError, match=f"form '{form}': the setting wire_forms .* allows sealed"):
+            Policy(wire_forms=("sealed",)).check_wire_form(form)
+        with pytest.raises(PolicyError, match="allows none"):
+            Policy(wire_forms=()).check_wire_form(form)
 
     def test_defaults(self) -> None:
         policy = Policy()

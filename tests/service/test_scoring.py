@@ -317,7 +317,7 @@ def test_what_is_held_does_not_outlive_what_allowed_it(
         ({"protocols": ("align", "train", "predict", "revoke")}, "does not list 'score'"),
         ({"predict": ("bob",)}, "does not let 'alice' score"),
         ({"min_rows": 2}, r"single rows, and this party takes part with 2 or more \(min_rows\)"),
-        ({"sealed_predictions": True}, "sealed predictions only"),
+        ({"wire_forms": ("sealed",)}, "form 'decisions'.*allows sealed"),
     ],
 )
 def test_policies_that_forbid_it(opened: Opened, changes: dict[str, Any], words: str) -> None:

@@ -22,7 +22,7 @@ PROTECTS: dict[str, Any] = {
     "labels": "shared",
     "min_samples_leaf": 1,
     "min_rows": 1,
-    "sealed_predictions": False,
+    "wire_forms": ["sealed", "decisions", "leaves", "ranks", "classical"],
     "predictions_per_day": "unlimited",
     "trainings_per_day": "unlimited",
     "receive": ["*"],

@@ -199,6 +199,11 @@ class PredictOrder(AnsweredOrder, frozen=True, tag="predict"):
     shuffled: tuple[int, int] | None = None
     absent: tuple[str, ...] = ()
 
+    @property
+    def form(self) -> str:
+        """How the parties' answers travel, as policies name it."""
+        return self.wire if self.how == "one-round" else self.how
+
 
 class TrainLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="train-linear"):
     """Fit a linear model.

@@ -168,7 +168,7 @@ class ColumnsWork:
                     secret=self.home.store.secret_for("forest", "codes"),
                     job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
-                    sealed_only=self.home.policy.sealed_predictions,
+                    sealed_only="decisions" not in self.home.policy.wire_forms,
                     min_leaf=self.home.policy.min_samples_leaf,
                     n_jobs=self.home.n_jobs,
                     room=self.home.room,
@@ -260,7 +260,7 @@ class ColumnsWork:
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
         order, home = self._due(PredictOrder), self.home
         rows = self._rows_to_predict(order, message)
-        home.policy.check_sealed(order.how)
+        home.policy.check_wire_form(order.form)
         part = home.store.model(message.model, message.forest)
         with self._private_table():
             table = self._table(rows, self._taken.loaded.features)

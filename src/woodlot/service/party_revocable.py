@@ -146,7 +146,7 @@ class RevocableWork(ColumnsWork):
             table.select(list(part.names)),
             forest=part,
             secret=self.home.store.secret_for("forest", "codes"),
-            sealed_only=self.home.policy.sealed_predictions,
+            sealed_only="decisions" not in self.home.policy.wire_forms,
             n_jobs=self.home.n_jobs,
         )
         return reply

@@ -69,7 +69,7 @@ class RevokeWork(ColumnsWork):
                     secret=self.home.store.secret_for("forest", "codes"),
                     job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
-                    sealed_only=self.home.policy.sealed_predictions,
+                    sealed_only="decisions" not in self.home.policy.wire_forms,
                     min_leaf=self.home.policy.min_samples_leaf,
                     n_jobs=self.home.n_jobs,
                 )

@@ -42,7 +42,7 @@ class ScoreWork:
 
     def __init__(self, taken: TakenOrder[ScoreOrder]) -> None:
         home = taken.home
-        home.policy.check_sealed("one-round")
+        home.policy.check_wire_form("decisions")
         home.policy.check_single_rows()
         self._home, self._job, self._order, self._user = home, taken.job, taken.order, taken.user
         self._certificate = taken.certificate

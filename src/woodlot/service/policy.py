@@ -39,6 +39,9 @@ Order = Literal[
 RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
 """How a forest over rows can be grown: the tags of `woodlot.protocols.horizontal.methods`."""
 
+WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical"]
+"""How a party's answers to a prediction over columns may travel, from the one that tells least on."""
+
 EVERYBODY = "*"
 """Stands for every user, and where answers go for every party, whose certificate the federation has signed."""
 
@@ -81,7 +84,11 @@ WRITTEN: dict[str, tuple[str, str]] = {
     ),
     "min_samples_leaf": ("20", "the smallest leaf that a training may ask for, in rows"),
     "min_rows": ("1000", "the fewest common rows that this party takes part with"),
-    "sealed_predictions": ("true", "whether predictions must hide from the coordinator which way rows go at splits"),
+    "wire_forms": (
+        '["sealed"]',
+        'how predictions may travel: "sealed", "decisions", "leaves" and "classical" (the coordinator sees which way '
+        'rows go), "ranks" (and the order of all values)',
+    ),
     "predictions_per_day": ("10_000", 'rows predicted per day, for all users together; or "unlimited"'),
     "trainings_per_day": ("5", 'trainings per day from each label; or "unlimited"'),
     "receive": ("[]", 'who may receive predictions: users and parties by name, such as ["alice", "bank"]'),
@@ -120,8 +127,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         encrypted only; or as "shared", and by revocable forests too, for which the coordinator gets them in clear.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
-    sealed_predictions : bool
-        Whether predictions must be sealed: the coordinator then learns leaves, and no outcome of a split.
+    wire_forms : tuple of {"sealed", "decisions", "leaves", "ranks", "classical"}
+        How predictions over columns may travel. With "sealed" the coordinator learns leaves, and no outcome of a split;
+        with "ranks" the order of all values. Out-of-bag scores need "decisions".
     weak_keys : bool
         Whether splits may be encrypted under keys of less than 2048 bits, as in the paper or in tests.
     predictions_per_day : int or "unlimited"
@@ -145,7 +153,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_two: bool = False
     labels: Literal["shared", "encrypted", "coordinator"] = "shared"
     share_model: bool = False
-    sealed_predictions: bool = False
+    wire_forms: tuple[WireForm, ...] = get_args(WireForm)
     weak_keys: bool = False
     predictions_per_day: Limit = UNLIMITED
     trainings_per_day: Limit = UNLIMITED
@@ -230,12 +238,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 'operator can allow that with labels = "coordinator" in the section [policy] of its configuration'
             )
 
-    def check_sealed(self, how: str) -> None:
-        """Refuse predictions that would show outcomes of splits, where the policy asks for sealed ones."""
-        if self.sealed_predictions and how != "sealed":
+    def check_wire_form(self, form: str) -> None:
+        """Refuse predictions whose answers would travel in a form that the policy does not list."""
+        if form not in self.wire_forms:
             raise PolicyError(
-                "this party answers sealed predictions only (sealed_predictions); predict with sealed=True, or "
-                "--method sealed on the command line"
+                f"this party does not answer predictions in the form {form!r}: the setting wire_forms in the section "
+                f"[policy] of its configuration allows {', '.join(self.wire_forms) or 'none'}. Sealed ones are ordered "
+                "with sealed=True, or --method sealed on the command line"
             )
 
     def check_single_rows(self) -> None:
