@@ -232,7 +232,7 @@ def test_whole_regression_trees(rules: str, missing: float, weighted: bool) -> N
         assert_same_tree(one_tree(y, **RULES[rules]).fit(X, y, sample_weight=weights), theirs)
 
 
-@pytest.mark.parametrize("criterion", ["gini", "entropy"])
+@pytest.mark.parametrize("criterion", ["gini", pytest.param("entropy", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("missing", [0.0, 0.15], ids=["complete", "missing"])
 @pytest.mark.parametrize("rules", RULES)
 def test_whole_classification_trees(rules: str, missing: float, criterion: str) -> None:

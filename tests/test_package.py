@@ -53,6 +53,7 @@ def test_every_public_name_is_there() -> None:
         _ = wl.no_such_name
 
 
+@pytest.mark.slow
 def test_first_use_says_that_it_compiles_and_later_ones_are_silent(tmp_path) -> None:
     first = run_python(ENCODE, NUMBA_CACHE_DIR=str(tmp_path))
     assert first.stderr.count("woodlot: compiling") == 1

@@ -412,7 +412,7 @@ class TestDigest:
                 found[kind] = loaded.digest
         assert set(found.values()) == {digest(table)}
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(st.data(), tables())
     def test_any_changed_value_gives_another_digest(self, data: st.DataObject, table: pa.Table) -> None:
         name = data.draw(st.sampled_from(table.column_names))

@@ -47,6 +47,8 @@ COLUMNS = {
 ILLNESS, ILLNESSES = "what_the_doctor_said", ("leprosy-of-the-nose", "scurvy-of-the-toes")
 MEALS = ("grams_of_haggis", "pints_of_stout")
 """Columns of the table that all have, for forests over rows; everybody knows their names, and nobody others' values."""
+pytestmark = pytest.mark.slow
+
 POLICY = PROTECTS | {
     "train": ["alice"], "predict": ["alice"], "weak_keys": True, "labels": "coordinator",
     "protocols": [

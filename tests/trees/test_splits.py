@@ -241,7 +241,7 @@ def small_cases(draw: st.DrawFn, kinds: list[str] = KINDS) -> Case:
 
 
 @given(case=small_cases())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 def test_small_nodes(case: Case) -> None:
     check(case)
 

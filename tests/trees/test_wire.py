@@ -77,7 +77,7 @@ def test_decisions_are_the_bits_of_reachable_owned_nodes(seed: int, n_rows: int,
 
 
 @given(seed=st.integers(0, 2**32), n_rows=st.sampled_from([1, 64, 70]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_reachable_leaves_are_those_of_a_party_that_knows_only_itself(seed: int, n_rows: int) -> None:
     forest = random_forest(seed, n_rows, n_trees=3)
     known = np.random.default_rng(seed).random(n_rows) < 0.7
@@ -122,7 +122,7 @@ def test_all_forms_give_the_floats_of_local_prediction(
     vote=st.sampled_from(["soft", "majority"]),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_absent_parties_and_rows_are_weighted(
     seed: int, n_rows: int, n_parties: int, n_outputs: int, vote: Any, data: st.DataObject
 ) -> None:
