@@ -23,7 +23,7 @@ from world import World, running
 from woodlot import FederatedForestClassifier
 from woodlot.cli import app
 from woodlot.cli._companies import ID, LABEL, TEST_TABLES, make_companies
-from woodlot.estimators.checks import check_parameters
+from woodlot.estimators.parameters import check_parameters
 from woodlot.service.config import CoordinatorConfig, JobConfig, PartyConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -61,7 +61,7 @@ def test_the_job_asks_for_what_the_parties_have_and_allow() -> None:
     holder, _, label = JOB.job.y.partition(".")
     assert label in (PARTIES[holder].tables[tables[holder]].columns or ())
     forest = FederatedForestClassifier(**JOB.forest)
-    check_parameters(forest.get_params(deep=False), forest._criteria)
+    check_parameters(forest)
 
 
 def test_the_tables_are_those_of_the_demonstration() -> None:

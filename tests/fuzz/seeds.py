@@ -98,7 +98,7 @@ class Federation:
             "trees": [{"tree": 0, "removed": 2, "regrown": 1}], "nodes_before": 9, "nodes_after": 8,
             "cost": {"rounds": 1, "bytes": 2, "seconds": 0.5, "nodes_searched": 3},
             "scores": {"measure": "R2", "rows": "held out", "before": 0.5, "after": 0.4},
-            "notified": ["bank"], "revoked_key": "",
+            "notified": ["bank"], "revoked_key": "", "rows": "of the training",
         }  # fmt: skip
 
     def receipt(self) -> bytes:

@@ -102,6 +102,7 @@ def released(plan: HorizontalPlan, labels: NDArray[np.int64]) -> NDArray[np.int6
     asked = Asked(plan, labels)
     trees = fields_of(WholeTrees.single_leaves(plan.n_estimators), 0)
     if isinstance(plan, CollaborativePlan):
+        asked.client.handle(horizontal.GrowOn(settings=plan.settings(1), **trees))  # its one column splits nothing
         fill: dict[str, Any] = {"average": "rows", "min_rows": 1, "fraction_bits": 0}
         return asked.counts(horizontal.FillLeaves, plan.n_estimators, **trees, **fill)
     found = []

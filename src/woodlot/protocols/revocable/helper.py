@@ -18,6 +18,7 @@ from woodlot.crypto import dealer, packed
 from woodlot.crypto._libraries import gmp
 from woodlot.crypto.dtpkc import Elements, Group, StrongShare
 from woodlot.crypto.streams import SecretStream
+from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive
 from woodlot.protocols.messages import revocable_keys as msg
@@ -77,7 +78,7 @@ def open_shares(keys: EpochKeys, ticket: msg.Ticket, block: int, step: int, seal
     """
     wrong = "these are not results of the helper's comparisons for this request; this party opens nothing else"
     data = unseal(_answer_key(keys, keys.helper, ticket, block, step), sealed, wrong=wrong)
-    return msgspec.msgpack.decode(data, type=Shares)
+    return from_msgpack(data, Shares)
 
 
 class _Split(NamedTuple):

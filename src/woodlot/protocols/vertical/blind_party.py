@@ -26,11 +26,11 @@ from woodlot.protocols.vertical.blind_labels import LabelDesk, Slots
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.blind_sums import BlindSide, EncryptedRows
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
-from woodlot.protocols.vertical.plan import check_growth, n_draws, rules_of, sampling_of
+from woodlot.protocols.vertical.plan import check_growth, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower
 from woodlot.trees.grow import Grower
 from woodlot.trees.rules import entropy_scale
-from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap
+from woodlot.trees.sampling import Bootstrap
 
 BLIND_TAKES: dict[type[Message], frozenset[State]] = {
     kind: states for kind, states in TAKES.items() if kind not in (ShareLabels, StartForest)
@@ -94,9 +94,7 @@ class BlindParty(VerticalParty):
         check_key_bits(message.key_bits)
         need_library()
         weights, factor = target.integer_weights(False, ())
-        draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
-        if not 0 < draws < 2**WEIGHT_BITS:
-            raise RemoteProtocolError(f"EncryptLabels speaks of trees that draw {draws} rows")
+        draws = self._draws(message, weights, factor)
         tree_weight = Bootstrap(0 if message.bootstrap else None, draws, weights).tree_weight(self.table.n_rows)
         coded, unit = self._coded(target, weights, message.seed)
         self._shared_weights, self._shared_draws = weights, draws

@@ -19,7 +19,7 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.privacy.derivation import SECRET_BYTES, derive_key
 from woodlot.protocols.messages import vertical as msg
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.blind import GrowBlind
+from woodlot.protocols.messages.blind import EncryptLabels, GrowBlind
 from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical.answers import Answers
@@ -36,7 +36,7 @@ from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
 from woodlot.trees.room import Room
 from woodlot.trees.rules import Sides
-from woodlot.trees.sampling import Bootstrap, feature_key
+from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, feature_key
 
 
 class State(StrEnum):
@@ -219,9 +219,7 @@ class VerticalParty:
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
         coded, unit = self._coded(target, weights, message.seed)
         self._shared_weights = weights
-        self._shared_draws = n_draws(
-            message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor
-        )
+        self._shared_draws = self._draws(message, weights, factor)
         return msg.EncodedLabels(
             labels=coded if target.classes else None,
             targets=None if target.classes else coded,
@@ -230,6 +228,16 @@ class VerticalParty:
             classes=target.classes,
             unit=unit if message.reveal_unit else 1.0,
         )
+
+    def _draws(self, message: msg.ShareLabels | EncryptLabels, weights: NDArray[np.int64] | None, factor: float) -> int:
+        """How many rows each tree draws."""
+        try:
+            draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
+        except (DataError, ValueError, OverflowError):  # the coordinator sends a number that nobody has ordered
+            draws = 0
+        if not 0 < draws < 2**WEIGHT_BITS:
+            raise RemoteProtocolError(f"{type(message).__name__} asks for a number of draws out of range")
+        return draws
 
     def _labels_asked(self, task: str) -> Target:
         target = self._holder_target()
