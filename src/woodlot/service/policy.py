@@ -313,7 +313,9 @@ def refuse_unwritten(policy: Mapping[str, Any], origin: str) -> None:
     missing = {name: advice for name, advice in WRITTEN.items() if name not in policy}
     if not missing:
         return
-    lines = [f"  {name} = {value:<12}# {meaning}" for name, (value, meaning) in missing.items()]
+    settings = {f"{name} = {value}": meaning for name, (value, meaning) in missing.items()}
+    width = max(map(len, settings))
+    lines = [f"  {setting:<{width}}  # {meaning}" for setting, meaning in settings.items()]
     raise ConfigError(
         f"{origin}: the section [policy] does not say {', '.join(missing)}; a party starts only when all of them are "
         "written, since they protect its data. Add these lines, with values of your own:\n" + "\n".join(lines)
