@@ -110,12 +110,12 @@ $(VENV)/venv.stamp:
 
 $(VENV)/run.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@echo "Installing Woodlot into $(VENV) (once; a minute or two) ..." >&2
-	@$(BIN)/python -m pip install -qq --editable '.[dashboard]'
+	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dashboard]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@echo "Installing Woodlot and its development tools into $(VENV) (once; a minute or two) ..." >&2
-	@$(BIN)/python -m pip install -qq --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]'
 	@touch $(VENV)/run.stamp $@
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp

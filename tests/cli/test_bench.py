@@ -49,6 +49,7 @@ def test_all_three_are_measured_and_federated_equals_one_place(task: str, depth:
     assert min(results[FEDERATED]["fit_bytes"], results[FEDERATED]["predict_bytes"]) > 0
 
 
+@pytest.mark.slow
 def test_what_people_see() -> None:
     done = run("--depth", "3")
     assert done.exit_code == 0, done.output

@@ -176,6 +176,7 @@ def test_progress_goes_to_standard_error_in_plain_lines(as_json: tuple[dict[str,
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_output_for_people_has_no_ragged_lines(for_people: list[str]) -> None:
     assert max(map(len, for_people)) <= 80
     text = "\n".join(for_people)
@@ -188,6 +189,7 @@ def test_output_for_people_has_no_ragged_lines(for_people: list[str]) -> None:
     assert not any(line.startswith("NO ") for line in for_people)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers(as_json: tuple[dict[str, Any], str], for_people: list[str]) -> None:
     """Except for forests over both companies: those depend on the parties' secrets, which are new each time."""
     for name in ("bank alone", "shop alone", "one place, scikit-learn"):

@@ -92,6 +92,7 @@ def arrays(folder: Path) -> dict[str, Any]:
         return {name: stored[name].tolist() for name in stored.files}
 
 
+@pytest.mark.slow
 def test_every_rank_writes_its_part_and_the_parts_make_a_model(folder: Path, tmp_path: Path) -> None:
     done = mpirun(3, folder / "job.toml", "--out", tmp_path / "m", "--secret", folder / "secret", "--json")
     assert done.returncode == 0, done.stderr

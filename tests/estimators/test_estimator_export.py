@@ -34,6 +34,7 @@ def table(rng: np.random.Generator, n_rows: int) -> Any:
     return X.astype(np.float32)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -108,6 +108,7 @@ def test_what_is_not_foreseen_is_told() -> None:
         forecast(wl.HorizontalForestClassifier(), Shape(100, {"a": 2, "b": 3}))
 
 
+@pytest.mark.slow
 def test_the_command() -> None:
     words = [WOODLOT, "plan", "--rows", "500", "--columns", "bank=3", "--columns", "shop=2", "--set", "n_estimators=3"]
     done = subprocess.run([*words, "--measure", "--json"], capture_output=True, text=True, check=False)

@@ -188,6 +188,7 @@ def test_bytes_are_as_documented() -> None:
         assert sum(sizes.values()) - sizes["IdTokens"] - sizes["CommonRows"] < 5_000
 
 
+@pytest.mark.slow
 def test_many_ids() -> None:
     n = 200_000
     rng = np.random.default_rng(1)

@@ -47,6 +47,7 @@ def tables(draw: st.DrawFn) -> dict[str, Ids]:
     return {name: draw(st.lists(st.sampled_from(pool), unique=True, min_size=1)) for name in NAMES[:n_parties]}
 
 
+@pytest.mark.slow
 @given(tables(), st.booleans())
 @settings(deadline=None, max_examples=40)
 def test_the_result_is_that_of_the_join_in_clear(ids: dict[str, Ids], configured: bool) -> None:

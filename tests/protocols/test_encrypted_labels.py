@@ -78,6 +78,7 @@ def test_classifiers(seed: int, n: int, p: int, rules: dict[str, Any], criterion
     check_same(numbers_only(exact.make_case(seed, n, p, True, criterion=criterion, n_estimators=2, **rules)))
 
 
+@pytest.mark.slow
 @given(**SIZES)
 @settings(max_examples=4, deadline=None, derandomize=True)
 def test_regressors(seed: int, n: int, p: int, rules: dict[str, Any]) -> None:

@@ -173,7 +173,7 @@ SIZES = {"seed": st.integers(0, 2**32), "n": st.integers(1, 90), "p": st.integer
     class_weight=st.sampled_from([None, None, "balanced", "balanced_subsample", {"ash": 3.0, "birch": 0.25}]),
     voting=st.sampled_from(["soft", "majority"]),
 )
-@settings(max_examples=70, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 def test_classifiers(
     seed: int, n: int, p: int, rules: dict[str, Any], criterion: str, class_weight: Any, voting: str
 ) -> None:
@@ -187,11 +187,12 @@ def test_classifiers(
 
 
 @given(**SIZES)
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 def test_regressors(seed: int, n: int, p: int, rules: dict[str, Any]) -> None:
     check_everything(make_case(seed, n, p, False, **rules))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [True, False])
 def test_large_enough_for_threads_and_groups(classes: bool) -> None:
     """More than 20,000 open rows, so that threads are used, and nodes that are searched by groups first."""

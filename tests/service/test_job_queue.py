@@ -218,6 +218,7 @@ def test_a_job_that_has_lost_a_party_gives_way_and_grows_the_same_forest(narrow:
     assert model_of(narrow.world.root, job) == narrow.expected
 
 
+@pytest.mark.slow
 def test_a_job_that_has_given_way_stops_in_time(tmp_path: Path) -> None:
     with stage_of(tmp_path, patience=5.0, max_running_jobs=1) as hasty:
         job = half_way(hasty, "shop", 6)

@@ -149,6 +149,7 @@ def test_nothing_of_the_coordinators_state_holds_a_partys_secret(left: Left) -> 
     assert search(secrets, files, short_hits=HITS) == {}
 
 
+@pytest.mark.slow
 def test_no_page_of_the_dashboard_shows_a_secret(left: Left) -> None:
     """Every page that a link or a picture leads to, in every role; a role may see its own columns."""
     world = left.world
