@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from woodlot.protocols.messages.secure_sum import OpenSums
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
+    AlignOrder,
     Part,
     PredictOrder,
     PredictRowsOrder,
@@ -190,6 +192,39 @@ def test_labels_score_one_prediction(recorded: Recorded) -> None:
     one_row_else = np.vstack([answers.outputs[:1, ::-1], answers.outputs[1:]])
     refuses(job, changed(answers, outputs=one_row_else), "answered once in a job")
     assert job.handle(answers).score == score  # type: ignore[attr-defined]
+
+
+def test_a_score_counts_as_a_prediction_whether_the_model_is_asked_for_or_not(tmp_path: Path) -> None:
+    """Else a coordinator would have as many answers scored as a user signs orders, and each score tells of labels."""
+    with closing(Bench(tmp_path)) as bench:
+        aligned = play(bench, AlignOrder(**bench.fields(), method="psi"))
+        n = aligned.outcome.n_rows
+        bench.change_policy("bank", predictions_per_day=n)
+        answers = msg.TakeAnswers(outputs=np.eye(2)[np.arange(n) % 2], classes=("no", "yes"), keep=False, score=True)
+        for is_first in (True, False):
+            order = PredictOrder(**bench.fields(), model="0" * 32, alignment=aligned.job, score_at="bank")
+            job = bench.job("bank", order.job)
+            job.handle(bench.opening(order))
+            if is_first:
+                assert encode(job.handle(answers)) == encode(job.handle(answers))  # a job is counted once
+            else:
+                with pytest.raises(PolicyError, match=r"predictions_per_day.*; 0 are left"):
+                    job.handle(answers)
+
+
+def test_a_training_gives_its_user_no_predictions(tmp_path: Path) -> None:
+    """Out-of-bag answers are predictions of every row, and to receive these is a right of its own."""
+    with closing(Bench(tmp_path)) as bench:
+        for party in PARTIES:
+            bench.change_policy(party, receive=(), predict=(), predictions_per_day=0)
+        trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
+        answers = trained.outcome.oob.outputs
+        part = encode(bench.coordinator.model_part(trained.job))
+    assert len(answers) == trained.outcome.aligned.n_rows
+    assert trained.outcome.oob.score is not None
+    assert answers.tobytes() not in part
+    stored = [path.read_bytes() for path in (tmp_path / "coordinator").rglob("*") if path.is_file()]
+    assert not any(answers.tobytes() in data for data in stored)
 
 
 # --- revoking ---
