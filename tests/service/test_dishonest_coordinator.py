@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hospitals import LABEL, TABLE
 from party_bench import ROWS, Bench, Recorded, clinics, play, recorded_jobs, recorded_others, rows_order
+from processes import small_tables
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
@@ -41,7 +43,7 @@ from woodlot.service.orders import (
 )
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_plan import OrderedConstruction, OrderedDescent
-from woodlot.service.party_store import DROPPED
+from woodlot.service.party_store import DROPPED, read_alignment
 
 NOT_ORDERED = "the order does not ask for"
 
@@ -123,6 +125,35 @@ def test_labels_are_judged_by_once(recorded: Recorded) -> None:
     asked, told = next(pair for pair in replies if isinstance(pair[0], vertical.OutOfBagAnswers))
     assert encode(job.handle(asked)) == encode(told)
     refuses(job, changed(asked, classes=1 - asked.classes), "answered once in a job")  # type: ignore[attr-defined]
+
+
+def test_no_residual_is_that_of_one_row(tmp_path: Path) -> None:
+    """Answers are the coordinator's: with the lowest for one row and the highest for all others, it is the largest."""
+    tables, rng = small_tables(), np.random.default_rng(3)
+    bank = tables["bank"]["customers"]
+    targets = rng.normal(size=bank.num_rows) * 1_000
+    column = bank.schema.get_field_index("late")
+    tables["bank"]["customers"] = bank.set_column(column, "late", pa.array(targets))
+    plan = replace(PLAN, task="targets", n_estimators=8, min_samples_leaf=10)
+    with closing(Bench(tmp_path, tables)) as bench:
+        told = {}
+        for smallest in (1, 10):
+            bench.change_policy("bank", min_samples_leaf=smallest)
+            played = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=plan, settings="{}"))
+            _, rows = read_alignment(bench.homes["bank"].store.folder, played.job)
+            y = targets[rows]
+            job = bench.job("bank", played.job)
+            for message in map(decode, played.asked["bank"]):
+                if isinstance(message, vertical.OutOfBagAnswers):
+                    break
+                job.handle(message)
+            answers = np.full((len(message.sizes), len(y)), y.max())  # type: ignore[attr-defined]
+            answers[-1, 7] = y.min()
+            reply = job.handle(changed(message, targets=answers.ravel()))
+            told[smallest] = reply.residuals + y.min()  # type: ignore[attr-defined]
+    assert np.isclose(told[1][-1], y[7])  # where the policy lets a leaf have one row
+    assert not np.isclose(told[10][:, None], y).any()
+    assert len(told[10]) == len(told[1]) == 201
 
 
 def test_nothing_is_scored_out_of_bag_unless_it_was_ordered(recorded: Recorded) -> None:
