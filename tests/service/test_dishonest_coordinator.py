@@ -26,7 +26,7 @@ from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import linear, revocable, vertical
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.linear_encrypted import AskSlopes, StartEncrypted
+from woodlot.protocols.messages.linear_encrypted import AskSlopes, OpenDescent, StartEncrypted
 from woodlot.protocols.messages.row_jobs import PredictRows
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums
@@ -407,6 +407,26 @@ def test_a_construction_begins_at_the_roots_that_were_ordered() -> None:
 
 
 # --- linear models ---
+
+
+def test_a_target_has_one_score() -> None:
+    """With one score for each row, a single step would tell the products of all rows."""
+    plan = LinearPlan(
+        task="targets", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
+        max_iter=1, tol=1e-4,
+    )  # fmt: skip
+    one = linear.Descend(step=np.empty(0), residuals=np.zeros((5, 1)), penalty=0.0, curvature=1.0)
+    nothing = np.empty(0, np.uint8)
+    hidden = OpenDescent(modulus=nothing, noise=nothing, n_scores=1, penalty=0.0, curvature=1.0, weights=None)
+    for task, allowed in (("targets", {1}), ("classes", {1, 3, 5})):
+        watch = OrderedDescent(msgspec.structs.replace(plan, task=task), PARTIES)
+        for n in (1, 2, 3, 5):
+            for message in (changed(one, residuals=np.eye(5)[:, :n]), changed(hidden, n_scores=n)):
+                if n in allowed:
+                    watch.check(message)
+                else:
+                    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+                        watch.check(message)
 
 
 def test_a_descent_has_the_steps_that_were_ordered() -> None:
