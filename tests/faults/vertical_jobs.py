@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from processes import three_companies
 from small_jobs import COORDINATOR, PLAN, train_order, user_of
 from sweep import FaultStage, Protocol, behind_proxy
-from world import PROTECTS, World
+from world import PROTECTS, TRUSTED, World
 
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
@@ -31,7 +31,7 @@ Columns = FaultStage[ConnectedFederation]
 
 TRIO = ("bank", "shop", "club")
 LABELS = Labels("bank", "late", None)
-POLICY = PROTECTS | {
+POLICY = PROTECTS | TRUSTED | {
     "train": ["alice"],
     "predict": ["alice"],
     "weak_keys": True,

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from woodlot import FederatedForestClassifier, FederatedForestRegressor, Federation
 from woodlot.crypto import _libraries, paillier
 from woodlot.crypto.envelope import unseal
-from woodlot.crypto.packing import layout, unpack
+from woodlot.crypto.packing import layout, pack, unpack
 from woodlot.crypto.streams import SecretStream
 from woodlot.estimators import checks
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
+from woodlot.federation import local
 from woodlot.protocols.messages import blind as msg
 from woodlot.protocols.messages import vertical
 from woodlot.protocols.messages.base import Message, registered
@@ -538,3 +539,55 @@ def test_a_level_is_scored_once() -> None:
             break
     with pytest.raises(RemoteProtocolError, match="scored before"):
         party.handle(message)
+
+
+class _Thief(BlindParty):
+    """A party that tells of a split for each row, whose sum is the row's ciphertext and a number of its own."""
+
+    ties: Any = None
+
+    def _sums(self, side: Any, grower: Any, candidates: Any) -> msg.BlindSums:
+        key, n, whole = side.rows.key, self.table.n_rows, int(grower.weights.sum())
+        weight = whole * 35 // 100  # that of no rows: whatever leaves must have, a side may be said to have it
+        noise = SecretStream.derived(b"a secret of the thief")
+        sums = [cipher * (1 + (weight - 1) * key.n) % key.square for cipher in side.rows._ciphers]
+        widths = [blind_sums.sum_bits(side.rows.value_bits, whole)] * n
+        content = blind_sums.Sums(
+            widths=np.array(widths, blind_sums.WIDTH).tobytes(),
+            n_cuts=np.array([n], blind_sums.COUNT).tobytes(),
+            weight=np.full(n, weight, blind_sums.WEIGHT).tobytes(),
+            plus=np.arange(n).astype(blind_sums.INDEX).tobytes(),
+            minus=np.full(n, -1).astype(blind_sums.INDEX).tobytes(),
+            packed=bytes(key.pack([key.refresh(cipher, noise) for cipher in pack(key, sums, widths)])),
+        )
+        about = blind_sums.about(key, self.name, self._trees, grower.skeleton.depth)
+        envelope = blind_sums.seal(key, msgspec.msgpack.encode(content), about, noise)
+        return msg.BlindSums(kind=np.ones(1, np.uint8), envelope=np.frombuffer(envelope, np.uint8))
+
+    def _on_ResolveTies(self, message: msg.ResolveTies) -> msg.ResolvedTies:
+        _Thief.ties = message.ties.astype(np.int64)
+        raise DataError("the thief has what it wants")
+
+
+def test_a_party_that_makes_up_sums_reads_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documents say so: all labels at one node, from an honest coordinator, however large leaves must be."""
+    rng = np.random.default_rng(1)
+    y = (rng.random(400) < 0.4).astype(int)
+    tables = {
+        "a": pd.DataFrame({"u": rng.normal(size=400) + 0.5 * y, "label": y}),
+        "thief": pd.DataFrame({"v": rng.normal(size=400)}),
+    }
+    usual = local.BlindParty
+
+    def made(name: str, *args: Any, **options: Any) -> BlindParty:
+        return (_Thief if name == "thief" else usual)(name, *args, **options)
+
+    monkeypatch.setattr(local, "BlindParty", made)
+    forest = FederatedForestClassifier(
+        1, min_samples_leaf=50, labels="encrypted", key_bits=BITS, max_bins=8, bootstrap=False, random_state=0
+    )
+    with pytest.raises(DataError, match="the thief has what it wants"):
+        forest.fit(Federation.local(tables), "a.label")
+    stolen = np.zeros(400, int)
+    stolen[_Thief.ties] = 1
+    assert (stolen == y).all() or (stolen == 1 - y).all()

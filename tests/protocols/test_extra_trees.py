@@ -26,6 +26,7 @@ from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_trees import extra_trees
+from woodlot.protocols.horizontal.labels import UNLISTED, listed_numbers
 from woodlot.protocols.horizontal.whole import fields_of
 from woodlot.protocols.messages import extra_trees as msg
 from woodlot.protocols.messages import horizontal, secure_sum
@@ -183,6 +184,18 @@ def test_labels_that_are_not_listed_stop_no_private_job(caplog: pytest.LogCaptur
             clients(plan(), 3)
             | {"client-0": ExtraTreesClient(holdings("client-0", frame, Target.of_classes(odd.astype(str))), plan())},
         )
+
+
+@pytest.mark.parametrize(
+    ("public", "others"),
+    [((0, 1), [["0", "1"], [0.0, 1.0], ["0.0", "1"]]), (("0", "1"), [[0, 1], [0.0, 1.0]]),
+     ((False, True), [["false", "true"], ["False", "TRUE"]]), (("a", "b"), []), (("1", 1), [])],
+)  # fmt: skip
+def test_one_odd_cell_changes_what_no_other_row_is_counted_as(public: Any, others: list[list[Any]]) -> None:
+    """It makes a column of a CSV file text: a row that changes the counts of all others has no price in epsilon."""
+    for labels in (list(public), *others):
+        assert listed_numbers(labels, public).tolist() == [0, 1]
+        assert listed_numbers([*labels, "odd", None, float("nan"), 7, "7"], public).tolist() == [0, 1] + [UNLISTED] * 5
 
 
 def test_an_unlisted_label_is_told_as_one_class_at_every_training() -> None:

@@ -6,6 +6,7 @@ coordinator read every split and the row by bisection, and a leaver's splits aft
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 from revocable_world import HELPER, KEYS, World, plant, some_rows, stream
 
-from woodlot.exceptions import LocalProtocolError, PolicyError
+from woodlot.crypto.dtpkc import conceal
+from woodlot.exceptions import CiphertextError, LocalProtocolError, PolicyError
 from woodlot.protocols.messages import revocable_keys as msg
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.revocable.keys import CoordinatorKeys, revoke_key
@@ -212,7 +214,7 @@ def test_a_provider_opens_no_more_than_paths_have(seed: int) -> None:
     ticket = request.ticket
     dealt = world.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=(len(inner),)))
     assert isinstance(dealt, msg.ComparisonsDealt)
-    world.helper.handle(msg.TakeRequest(ticket=ticket, values=request.values))
+    world.helper.handle(msg.TakeRequest(ticket=ticket, values=request.values, proof=request.proof))
     everywhere = msg.OpenDifferences(
         ticket=ticket, block=0, step=0, splits=forest.splits.data[:, : keys.group.element_bytes],
         feature=forest.splits.feature, tags=forest.splits.tag, column=forest.forest.feature[inner].astype(np.uint32),
@@ -251,13 +253,36 @@ def test_a_leavers_splits_are_not_opened_after_level_1() -> None:
             ask((world, keys, forest), msg.OpenDifferences, under(name))
 
 
+def test_a_request_is_of_values_that_its_requester_knows(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+    """Anybody can shift a ciphertext: else 64 rows of any user would tell another's value, or a leaver's split."""
+    made, keys, forest = world
+    group = keys.group
+    alice = encrypt_request(some_rows(0, 1), group, requester="alice")
+    own = encrypt_request(some_rows(1, 1), group, requester="mallory")
+    theirs = group.read(alice.values)
+    again = [value * conceal(group, 0, stream(number)) % group.N2 for number, value in enumerate(theirs)]
+    shifted = [value * (1 + 7 * group.N) % group.N2 for value in again]
+    split = group.read(forest.splits.data[:1, : group.element_bytes])
+    for values in (theirs, again, shifted, [*group.read(own.values)[:4], *split]):
+        lines = group.write(values)
+        ticket = msgspec.structs.replace(own.ticket, digest=hashlib.sha256(lines.tobytes()).digest())
+        for proof in (alice.proof, own.proof, b""):
+            with pytest.raises(CiphertextError, match="has not proved to know"):
+                made.helper.handle(msg.TakeRequest(ticket=ticket, values=lines, proof=proof))
+    renamed = msgspec.structs.replace(alice.ticket, requester="mallory")
+    with pytest.raises(CiphertextError, match="has not proved to know"):  # the same bytes, under another name
+        made.helper.handle(msg.TakeRequest(ticket=renamed, values=alice.values, proof=alice.proof))
+    made.helper.handle(msg.TakeRequest(ticket=alice.ticket, values=alice.values, proof=alice.proof))
+    made.helper.handle(msg.TakeRequest(ticket=own.ticket, values=own.values, proof=own.proof))
+
+
 def test_an_unsigned_request_is_refused_at_the_helper_where_it_has_a_gate() -> None:
     world = World(plant(0))
     keys, _ = world.begin()
     world.helper.gate.requesters = {"alice"}
     for name in ("alice", "mallory"):
         request: EncryptedRequest = encrypt_request(some_rows(0, 1), keys.group, requester=name)
-        take = msg.TakeRequest(ticket=request.ticket, values=request.values)
+        take = msg.TakeRequest(ticket=request.ticket, values=request.values, proof=request.proof)
         if name == "alice":
             world.helper.handle(take)
         else:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hospitals import LABEL, TABLE
 from party_bench import ROWS, Bench, Recorded, clinics, play, recorded_jobs, recorded_others, rows_order
+from processes import small_tables
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
@@ -23,13 +26,14 @@ from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.messages import linear, revocable, vertical
 from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.linear_encrypted import AskSlopes, StartEncrypted
+from woodlot.protocols.messages.linear_encrypted import AskSlopes, OpenDescent, StartEncrypted
 from woodlot.protocols.messages.row_jobs import PredictRows
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
+    AlignOrder,
     Part,
     PredictOrder,
     PredictRowsOrder,
@@ -39,7 +43,7 @@ from woodlot.service.orders import (
 )
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_plan import OrderedConstruction, OrderedDescent
-from woodlot.service.party_store import DROPPED
+from woodlot.service.party_store import DROPPED, read_alignment
 
 NOT_ORDERED = "the order does not ask for"
 
@@ -123,6 +127,35 @@ def test_labels_are_judged_by_once(recorded: Recorded) -> None:
     refuses(job, changed(asked, classes=1 - asked.classes), "answered once in a job")  # type: ignore[attr-defined]
 
 
+def test_no_residual_is_that_of_one_row(tmp_path: Path) -> None:
+    """Answers are the coordinator's: with the lowest for one row and the highest for all others, it is the largest."""
+    tables, rng = small_tables(), np.random.default_rng(3)
+    bank = tables["bank"]["customers"]
+    targets = rng.normal(size=bank.num_rows) * 1_000
+    column = bank.schema.get_field_index("late")
+    tables["bank"]["customers"] = bank.set_column(column, "late", pa.array(targets))
+    plan = replace(PLAN, task="targets", n_estimators=8, min_samples_leaf=10)
+    with closing(Bench(tmp_path, tables)) as bench:
+        told = {}
+        for smallest in (1, 10):
+            bench.change_policy("bank", min_samples_leaf=smallest)
+            played = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=plan, settings="{}"))
+            _, rows = read_alignment(bench.homes["bank"].store.folder, played.job)
+            y = targets[rows]
+            job = bench.job("bank", played.job)
+            for message in map(decode, played.asked["bank"]):
+                if isinstance(message, vertical.OutOfBagAnswers):
+                    break
+                job.handle(message)
+            answers = np.full((len(message.sizes), len(y)), y.max())  # type: ignore[attr-defined]
+            answers[-1, 7] = y.min()
+            reply = job.handle(changed(message, targets=answers.ravel()))
+            told[smallest] = reply.residuals + y.min()  # type: ignore[attr-defined]
+    assert np.isclose(told[1][-1], y[7])  # where the policy lets a leaf have one row
+    assert not np.isclose(told[10][:, None], y).any()
+    assert len(told[10]) == len(told[1]) == 201
+
+
 def test_nothing_is_scored_out_of_bag_unless_it_was_ordered(recorded: Recorded) -> None:
     bench, scored = recorded.bench, recorded.plays["train"]
     plan = replace(PLAN, out_of_bag=None)
@@ -190,6 +223,39 @@ def test_labels_score_one_prediction(recorded: Recorded) -> None:
     one_row_else = np.vstack([answers.outputs[:1, ::-1], answers.outputs[1:]])
     refuses(job, changed(answers, outputs=one_row_else), "answered once in a job")
     assert job.handle(answers).score == score  # type: ignore[attr-defined]
+
+
+def test_a_score_counts_as_a_prediction_whether_the_model_is_asked_for_or_not(tmp_path: Path) -> None:
+    """Else a coordinator would have as many answers scored as a user signs orders, and each score tells of labels."""
+    with closing(Bench(tmp_path)) as bench:
+        aligned = play(bench, AlignOrder(**bench.fields(), method="psi"))
+        n = aligned.outcome.n_rows
+        bench.change_policy("bank", predictions_per_day=n)
+        answers = msg.TakeAnswers(outputs=np.eye(2)[np.arange(n) % 2], classes=("no", "yes"), keep=False, score=True)
+        for is_first in (True, False):
+            order = PredictOrder(**bench.fields(), model="0" * 32, alignment=aligned.job, score_at="bank")
+            job = bench.job("bank", order.job)
+            job.handle(bench.opening(order))
+            if is_first:
+                assert encode(job.handle(answers)) == encode(job.handle(answers))  # a job is counted once
+            else:
+                with pytest.raises(PolicyError, match=r"predictions_per_day.*; 0 are left"):
+                    job.handle(answers)
+
+
+def test_a_training_gives_its_user_no_predictions(tmp_path: Path) -> None:
+    """Out-of-bag answers are predictions of every row, and to receive these is a right of its own."""
+    with closing(Bench(tmp_path)) as bench:
+        for party in PARTIES:
+            bench.change_policy(party, receive=(), predict=(), predictions_per_day=0)
+        trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
+        answers = trained.outcome.oob.outputs
+        part = encode(bench.coordinator.model_part(trained.job))
+    assert len(answers) == trained.outcome.aligned.n_rows
+    assert trained.outcome.oob.score is not None
+    assert answers.tobytes() not in part
+    stored = [path.read_bytes() for path in (tmp_path / "coordinator").rglob("*") if path.is_file()]
+    assert not any(answers.tobytes() in data for data in stored)
 
 
 # --- revoking ---
@@ -341,6 +407,26 @@ def test_a_construction_begins_at_the_roots_that_were_ordered() -> None:
 
 
 # --- linear models ---
+
+
+def test_a_target_has_one_score() -> None:
+    """With one score for each row, a single step would tell the products of all rows."""
+    plan = LinearPlan(
+        task="targets", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
+        max_iter=1, tol=1e-4,
+    )  # fmt: skip
+    one = linear.Descend(step=np.empty(0), residuals=np.zeros((5, 1)), penalty=0.0, curvature=1.0)
+    nothing = np.empty(0, np.uint8)
+    hidden = OpenDescent(modulus=nothing, noise=nothing, n_scores=1, penalty=0.0, curvature=1.0, weights=None)
+    for task, allowed in (("targets", {1}), ("classes", {1, 3, 5})):
+        watch = OrderedDescent(msgspec.structs.replace(plan, task=task), PARTIES)
+        for n in (1, 2, 3, 5):
+            for message in (changed(one, residuals=np.eye(5)[:, :n]), changed(hidden, n_scores=n)):
+                if n in allowed:
+                    watch.check(message)
+                else:
+                    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+                        watch.check(message)
 
 
 def test_a_descent_has_the_steps_that_were_ordered() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import gmpy2
 import msgspec
 import pytest
-from key_bench import ORDERED, KeyBench, Told
+from key_bench import ORDERED, PROTOCOLS, KeyBench, Told
+from small_jobs import PLAN
 
 from woodlot.crypto.dtpkc import Group
 from woodlot.crypto.primes import safe_prime
@@ -30,12 +31,15 @@ from woodlot.protocols.revocable.epoch_keys import (
 )
 from woodlot.protocols.revocable.key_service import share_key
 from woodlot.protocols.revocable.keys import CoordinatorKeys, prepare_epoch, revoke_key
+from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
 from woodlot.service import key_store
 from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
 from woodlot.service.member import MemberJob
+from woodlot.service.order_seal import common_fields
+from woodlot.service.orders import KeysOrder, Part, TrainRevocableOrder
 
 
 def prepare(jobs: dict[str, Any], **changes: Any) -> CoordinatorKeys:
@@ -272,3 +276,36 @@ def test_a_key_service_that_has_forgotten_goes_on_after_a_restart(tmp_path: Path
         again = Sessions("keys", lambda job: MemberJob(home, job, None), journal=journal)
         assert isinstance(decode(again.answer(order.job, len(asked) + 1, commit)), msg.EpochCommitted)
         assert again.answer(order.job, len(asked), asked[-1]) == said[-1]  # as the journal has it
+
+
+def test_a_party_encrypts_its_splits_for_members_that_its_policy_names(tmp_path: Path) -> None:
+    """The user names helper and key service, who together read all splits: two parties that work for it would do."""
+
+    def told(**changes: Any) -> list[str]:
+        """What the bank refuses orders of both kinds with, that name these members; empty where it takes part."""
+        homes = {**bench.homes, **bench.members}
+        parts = {name: Part(table="customers" if name in bench.homes else "") for name in homes}
+        certificates = {name: home.identity.certificate for name, home in homes.items()}
+        grown = {"holder": "shop", "plan": RevocablePlan(PLAN), "settings": "{}"}
+        found = []
+        for kind, more in ((KeysOrder, {"model": "0" * 32}), (TrainRevocableOrder, grown)):
+            order: Any = kind(**common_fields(parts, certificates, **bench.here), **(ORDERED | changes), **more)
+            try:
+                bench.job("bank", order.job).handle(bench.opening(order))
+            except PolicyError as error:
+                found.append(str(error))
+        return found
+
+    def refused(name: str, setting: str) -> list[str]:
+        words = (
+            'this party does not trust {0!r} with its encrypted splits; its operator can add "{0}" to the setting {1}'
+        )
+        return [f"{words.format(name, setting)} in the section [policy] of its configuration"] * 2
+
+    with closing(KeyBench(tmp_path)) as bench:
+        bench.change_policy("bank", protocols=("train-revocable", *PROTOCOLS))
+        assert told() == []
+        assert told(helper="keys") == told(helper="keys", key_service="helper") == refused("keys", "helpers")
+        assert told(key_service="helper") == refused("helper", "key_services")
+        bench.change_policy("bank", helpers=())
+        assert told() == refused("helper", "helpers")

@@ -18,7 +18,7 @@ import pytest
 from planted import ALIGNMENT_SECRET, HITS, IDS, TARGET, amounts, key_forms
 from processes import Processes, wait_until
 from small_jobs import COORDINATOR, PLAN, user_of
-from world import PROTECTS, World
+from world import PROTECTS, TRUSTED, World
 
 import woodlot as wl
 from wire_search import disguised, floats, search, texts
@@ -49,7 +49,7 @@ MEALS = ("grams_of_haggis", "pints_of_stout")
 """Columns of the table that all have, for forests over rows; everybody knows their names, and nobody others' values."""
 pytestmark = pytest.mark.slow
 
-POLICY = PROTECTS | {
+POLICY = PROTECTS | TRUSTED | {
     "train": ["alice"], "predict": ["alice"], "weak_keys": True, "labels": "coordinator",
     "protocols": [
         "align", "train", "predict", "train-linear", "train-rows", "train-revocable", "keys", "predict-encrypted",

@@ -92,6 +92,7 @@ def test_an_encrypted_request_is_paid_for_when_it_is_answered(bench: Bench) -> N
         rows=3,
         columns=2,
         values=b"sealed",
+        proof=b"",
     )
     ticket = Ticket(
         requester="alice", request=bytes.fromhex(order.job), epoch=1, rows=3, features=2,

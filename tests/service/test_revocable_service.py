@@ -17,7 +17,7 @@ from kill_stage import Stage, kill_through
 from processes import Processes, processes, three_companies, wait_until
 from small_jobs import COORDINATOR, user_of
 from typer.testing import CliRunner
-from world import PROTECTS, World
+from world import PROTECTS, TRUSTED, World
 
 import woodlot as wl
 from woodlot.cli import app
@@ -30,12 +30,16 @@ from woodlot.service.encrypted import encrypted_order, predict_encrypted
 from woodlot.service.key_store import KeyStore
 
 TRIO = ("bank", "shop", "club")
-POLICY = PROTECTS | {
-    "train": ["alice"],
-    "predict": ["alice"],
-    "weak_keys": True,
-    "protocols": ["align", "predict", "train-revocable", "revoke-revocable", "keys", "predict-encrypted"],
-}
+POLICY = (
+    PROTECTS
+    | TRUSTED
+    | {
+        "train": ["alice"],
+        "predict": ["alice"],
+        "weak_keys": True,
+        "protocols": ["align", "predict", "train-revocable", "revoke-revocable", "keys", "predict-encrypted"],
+    }
+)
 SHORT = Encryption(512, "test")
 PARAMS: dict[str, Any] = {"n_estimators": 4, "max_depth": 3, "random_state": 2, "encryption": SHORT}
 LABELS = Labels("bank", "late", None)

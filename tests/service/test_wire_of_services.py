@@ -212,7 +212,7 @@ def model_part(array: np.ndarray) -> Message:
         cost="",
     )  # fmt: skip
     files = {"arrays.npz": np.frombuffer(file.getvalue(), np.uint8)}
-    return msg.ModelPart(facts=model, files=files, oob_outputs=None, residuals=np.empty(0))
+    return msg.ModelPart(facts=model, files=files, residuals=np.empty(0))
 
 
 def plant(held: dict[str, pa.Table]) -> dict[str, Message]:

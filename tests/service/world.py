@@ -29,7 +29,10 @@ PROTECTS: dict[str, Any] = {
 }
 """The settings that every party's file must have, as open as they can be."""
 
-POLICY = PROTECTS | {"train": ["alice"], "predict": ["alice", "bob"]}
+TRUSTED: dict[str, Any] = {"helpers": ["helper"], "key_services": ["keys"]}
+"""Whom parties take as helper and key service, where there are such."""
+
+POLICY = PROTECTS | TRUSTED | {"train": ["alice"], "predict": ["alice", "bob"]}
 
 
 def free_port() -> int:

@@ -50,9 +50,8 @@ def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
         {},
         stored.shared,
         facts.unwilling,
-        None if part.oob_outputs is None else np.array(part.oob_outputs),
-        facts.oob_score,
-        np.array(part.residuals),
+        oob_score=facts.oob_score,
+        residuals=np.array(part.residuals),
         model=facts.model,
         oob_curve=OutOfBagCurve.of(facts.oob_curve) if facts.oob_curve else None,
     )

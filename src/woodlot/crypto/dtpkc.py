@@ -215,9 +215,14 @@ def conceal(group: Group, number: int, stream: SecretStream) -> Any:
 
     It is h^r (1 + m N) for an h whose secret key nobody has, which is Paillier's scheme.
     """
+    return conceal_with(group, number, group.draw(stream))
+
+
+def conceal_with(group: Group, number: int, exponent: int) -> Any:
+    """As `conceal`, with an exponent that was drawn for it: who has to prove to know the number needs it again."""
     if not -group.N < 2 * number < group.N:
         raise LocalProtocolError("the number is too large for this modulus")
-    return group.tables.power(group.g, group.draw(stream)) * (1 + int(number) * group.N) % group.N2
+    return group.tables.power(group.g, exponent) * (1 + int(number) * group.N) % group.N2
 
 
 def add(first: Ciphertext, second: Ciphertext) -> Ciphertext:

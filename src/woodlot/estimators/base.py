@@ -76,7 +76,8 @@ class FederatedForest(ColumnsModel):
         if self._origin.dealing is None:
             self.n_features_in_ = len(forest.coordinator.feature_keys)
         forest.memo.training = Training(federation, labels)
-        if forest.oob_outputs is not None and np.isnan(forest.oob_outputs).any():
+        unscored = forest.oob_outputs is not None and bool(np.isnan(forest.oob_outputs).any())
+        if unscored or self._is_withheld(forest):
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
                 "reliable OOB estimates." + (f" oob_score_ is NaN: {WITHHELD}" if forest.oob_score is None else ""),
@@ -88,10 +89,14 @@ class FederatedForest(ColumnsModel):
         self.forest_ = forest
         if forest.oob_score is not None:
             self.oob_score_ = forest.oob_score
-        elif forest.oob_outputs is not None:
+        elif forest.oob_outputs is not None or self._is_withheld(forest):
             self.oob_score_ = float("nan")
         if forest.oob_curve is not None:
             self.oob_curve_ = forest.oob_curve
+
+    def _is_withheld(self, forest: GrownForest) -> bool:
+        """Whether there is no score although it was ordered, of a connected federation, which tells no answers."""
+        return forest.model is not None and forest.oob_score is None and bool(getattr(self, "oob_score", False))
 
     # --- predicting ---
 

@@ -84,7 +84,8 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         Mean decrease of impurity, and whose feature it is.
     oob_score_, oob_decision_function_, oob_curve_
         With ``oob_score=True``; ``oob_curve_`` has the score (``score``) of the first 1, 2, 3, 4, 6, 8, 12, ... trees
-        and of all (``n_trees``), which tells whether more trees would help.
+        and of all (``n_trees``), which tells whether more trees would help. A connected federation tells the scores
+        and no ``oob_decision_function_``: those are predictions, and parties name who may receive them.
     disclosure_ : Disclosures
         Who saw what during training.
     cost_ : Cost
@@ -292,7 +293,8 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
 
     Parameters and attributes as for `FederatedForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``class_weight``, ``voting`` and ``classes_``. With ``oob_score=True``,
-    ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers.
+    ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers (not on a connected
+    federation).
     """
 
     _task = "targets"

@@ -251,7 +251,7 @@ def predict_encrypted_job(
     outputs = yield from predict_encrypted(
         RevocableForest(forest, epoch.splits),
         epoch.keys,
-        EncryptedRequest(ticket, lines),
+        EncryptedRequest(ticket, lines, order.proof),
         columns=columns,
         vote=order.vote,
         threads=effective_jobs(-1),

@@ -261,6 +261,7 @@ def encrypted_order(
         rows=rows.shape[0],
         columns=rows.shape[1],
         values=request.values.tobytes(),
+        proof=request.proof,
         vote=vote,
         keys=told.keys,
     )

@@ -305,8 +305,8 @@ class JobStore:
             else:
                 save_parts(folder / "forest", forest)
             found = oob or OutOfBagResult()
-            outputs = np.empty((0, 0)) if found.outputs is None else found.outputs
-            np.savez(folder / "out_of_bag.npz", residuals=found.residuals, outputs=outputs)
+            # the answers themselves are predictions, and to get these is a right of its own (`receive`)
+            np.savez(folder / "out_of_bag.npz", residuals=found.residuals)
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
 
         self._replace(self._model(facts.model), fill)
@@ -391,20 +391,19 @@ class JobStore:
         self.model_facts(model)
         return load_linear(self._model(model) / "forest" / "coordinator")
 
-    def model_files(self, model: str) -> tuple[dict[str, bytes], NDArray[np.float64] | None, NDArray[np.float64]]:
-        """The files of the coordinator's part, the out-of-bag answers, and the residuals."""
+    def model_files(self, model: str) -> tuple[dict[str, bytes], NDArray[np.float64]]:
+        """The files of the coordinator's part, and quantiles of the out-of-bag residuals."""
         root = self._model(model) / "forest" / "coordinator"
         files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-        outputs, residuals = _stored(self._model(model) / "out_of_bag.npz", "outputs", "residuals")
-        return files, outputs if len(outputs) else None, residuals
+        (residuals,) = _stored(self._model(model) / "out_of_bag.npz", "residuals")
+        return files, residuals
 
     def model_part(self, model: str) -> ModelPart:
         """The coordinator's part of a model with all that is known of it, as its user gets it."""
-        files, outputs, residuals = self.model_files(model)
+        files, residuals = self.model_files(model)
         return ModelPart(
             facts=self.model_facts(model),
             files={name: np.frombuffer(data, np.uint8) for name, data in files.items()},
-            oob_outputs=outputs,
             residuals=residuals,
         )
 

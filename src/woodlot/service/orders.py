@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
+from woodlot.crypto.knowledge import MAX_PROOF_BYTES
 from woodlot.exceptions import DataError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.linear.model import LinearPlan
@@ -449,6 +450,8 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
         The size of the request.
     values : bytes
         Its ciphertexts, row after row.
+    proof : bytes
+        That the user knows the values; see `woodlot.crypto.knowledge`.
     vote : {"soft", "hard"}
         Whether trees give shares or a vote.
 
@@ -458,6 +461,7 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
     rows: Annotated[int, msgspec.Meta(ge=1)]
     columns: Annotated[int, msgspec.Meta(ge=1)]
     values: Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST_BYTES)]
+    proof: Annotated[bytes, msgspec.Meta(max_length=MAX_PROOF_BYTES)]
     vote: Vote = "soft"
 
     @property

@@ -336,6 +336,7 @@ class ColumnsWork:
             self._scored.check(message)
             with private_errors(f"job {self.job}", "its labels cannot be used"):
                 score = self._score(message, rows)
+            self._spend(rows)  # a score tells of labels: it counts also where no part of the model was asked for here
         if message.keep:
             self.home.store.keep_answers(self.job, self._taken.loaded, rows, message.outputs, message.classes)
         if message.score:

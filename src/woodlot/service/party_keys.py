@@ -98,6 +98,7 @@ class ProviderWork:
     def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
         self._home, self._order, self._part = home, order, part
         self._forest: PartyForest | None = None
+        home.policy.check_members(order.helper, order.key_service)
         gate = _OrderGate(home, order, user)
         self._provider = make_provider(home, order, self._splits, gate, self._columns, lambda: self._in_use().structure)
 

@@ -19,7 +19,7 @@ from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.messages import linear, revocable, vertical
 from woodlot.protocols.messages.base import Message
 from woodlot.protocols.messages.blind import EncryptLabels, GrowBlind, PlantBlind
-from woodlot.protocols.messages.linear_encrypted import AskSlopes, DescendMasked, StartEncrypted
+from woodlot.protocols.messages.linear_encrypted import AskSlopes, DescendMasked, OpenDescent, StartEncrypted
 from woodlot.protocols.messages.sealed import AskSealed
 from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
@@ -242,7 +242,11 @@ class OrderedDescent:
                 ordered = _same(message, start) and set(message.columns) <= set(self._parties)
             case linear.Advance():
                 ordered = asked < plan.max_iter
-            case linear.Descend() | DescendMasked() | AskSlopes():
+            case linear.Descend():  # of many scores at once it would tell the products of all rows
+                ordered = asked <= plan.max_iter and plan.may_score(message.residuals.shape[1])
+            case OpenDescent():
+                ordered = plan.may_score(message.n_scores)
+            case DescendMasked() | AskSlopes():
                 ordered = asked <= plan.max_iter  # once more than there are steps
             case _:
                 ordered = True

@@ -42,7 +42,8 @@ class RevocableWork(ColumnsWork):
             raise PolicyError("this is a party, and neither a helper nor a key service")
         if name == order.holder:
             home.policy.check_labels_given()
-        if order.helper is not None:
+        if order.helper is not None and order.key_service is not None:
+            home.policy.check_members(order.helper, order.key_service)
             home.policy.check_keys(order.setting)
         self._participant: Participant | None = None
         self._construction_watch: Watch | None = None

@@ -19,7 +19,7 @@ from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemotePro
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.blocks import Blocks
 from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.labels import target_of
+from woodlot.protocols.horizontal.labels import listed_numbers, target_of
 from woodlot.protocols.horizontal.lossless.block import read_rows
 from woodlot.protocols.horizontal.methods import client_of
 from woodlot.protocols.horizontal.releases import digest_of, release_name, score_noise, tell_noisy
@@ -194,8 +194,8 @@ class PredictRowsWork:
         taken, home = self._taken, self._taken.home
         if not classes:
             raise DataError("a score with noise is for classes only: nothing bounds what one row changes in an R2")
-        said = np.array(classes, dtype=object)[outputs.argmax(axis=1)]
-        right = int(sum(a == b for a, b in zip(said.tolist(), natural_type(labels).tolist(), strict=True)))
+        said = outputs.argmax(axis=1)
+        right = int((listed_numbers(labels.tolist(), tuple(classes)) == said).sum())
         dataset = f"{taken.loaded.name}.{taken.part.label}"
         return tell_noisy(
             np.array([right, len(said) - right], np.int64),

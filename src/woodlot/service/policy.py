@@ -132,6 +132,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         with "ranks" the order of all values. Out-of-bag scores need "decisions".
     weak_keys : bool
         Whether splits may be encrypted under keys of less than 2048 bits, as in the paper or in tests.
+    helpers, key_services : tuple of str
+        Whom this party takes as helper and as key service of encrypted splits, by the names in their certificates.
+        Together they can read the splits, so an order that names others is refused.
     predictions_per_day : int or "unlimited"
         Rows that are predicted in one day (UTC), for all users together.
     trainings_per_day : int or "unlimited"
@@ -155,6 +158,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     share_model: bool = False
     wire_forms: tuple[WireForm, ...] = get_args(WireForm)
     weak_keys: bool = False
+    helpers: tuple[str, ...] = ()
+    key_services: tuple[str, ...] = ()
     predictions_per_day: Limit = UNLIMITED
     trainings_per_day: Limit = UNLIMITED
     receive: tuple[str, ...] = ()
@@ -262,6 +267,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"keys of the {setting} setting are too short for use; this member's operator can allow them with "
                 "weak_keys = true in the section [policy] of its configuration"
             )
+
+    def check_members(self, helper: str, key_service: str) -> None:
+        """Refuse a helper or key service that this party does not know as such: they could read its splits."""
+        for name, known, setting in (
+            (helper, self.helpers, "helpers"),
+            (key_service, self.key_services, "key_services"),
+        ):
+            if name not in known:
+                raise PolicyError(
+                    f"this party does not trust {name!r} with its encrypted splits; its operator can add "
+                    f"{msgspec.json.encode(name).decode()} to the setting {setting} in the section [policy] of its "
+                    "configuration"
+                )
 
     def check_leaf(self, min_samples_leaf: int) -> None:
         """Refuse to grow leaves that are smaller than the policy allows."""

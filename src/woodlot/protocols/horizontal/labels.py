@@ -16,6 +16,8 @@ from woodlot.protocols.vertical.target import Target
 UNLISTED = -1
 """The number of a label that is not in the public list of classes, or is missing."""
 
+_TRUTH = {"true": True, "false": False}
+
 
 def target_of(y: NDArray[Any], task: Task, public: tuple[ClassName, ...] | None = None) -> Target:
     """Labels, checked; of no rows too, which have no classes.
@@ -38,6 +40,25 @@ def target_of(y: NDArray[Any], task: Task, public: tuple[ClassName, ...] | None 
 
 
 def listed_numbers(labels: Sequence[Any], public: tuple[ClassName, ...]) -> NDArray[np.int64]:
-    """The place of each label in the public list, `UNLISTED` where it is not in it."""
-    place = {label: number for number, label in enumerate(public)}
-    return np.array([place.get(label, UNLISTED) for label in labels], np.int64)
+    """The place of each label in the public list, `UNLISTED` where it is not in it.
+
+    Numbers are the same as text or as numbers: one cell that is no number makes a column of a CSV file text, and must
+    not change what the other rows are counted as.
+    """
+    place = {_value(label): number for number, label in enumerate(public)}
+    if len(place) < len(public):  # a list with both 1 and "1" tells them apart
+        exact = {(isinstance(label, str), label): number for number, label in enumerate(public)}
+        return np.array([exact.get((isinstance(label, str), label), UNLISTED) for label in labels], np.int64)
+    return np.array([place.get(_value(label), UNLISTED) for label in labels], np.int64)
+
+
+def _value(label: Any) -> Any:
+    """A label as what it says: text that is a number, or a truth value, is that."""
+    if not isinstance(label, str):
+        return label
+    if label.lower() in _TRUTH:
+        return _TRUTH[label.lower()]
+    try:
+        return float(label)
+    except ValueError:
+        return label

@@ -60,6 +60,10 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     residuals: Literal["clear", "encrypted"] = "clear"
     key_bits: int = DEFAULT_BITS
 
+    def may_score(self, n_scores: int) -> bool:
+        """Party: whether a row can have so many scores. How many classes there are only the label holder knows."""
+        return n_scores == 1 or (self.task == "classes" and n_scores > 2)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Columns:

@@ -419,7 +419,10 @@ class AskModel(Message):
 
 
 class ModelPart(Message):
-    """The coordinator's part of a model, as the files in which it is kept; and the out-of-bag answers."""
+    """The coordinator's part of a model, as the files in which it is kept; and quantiles of the out-of-bag residuals.
+
+    The out-of-bag answers are not in it: they are predictions, and parties name who may receive those.
+    """
 
     discloses: ClassVar = Disclosure(
         *TO_USER,
@@ -429,7 +432,6 @@ class ModelPart(Message):
     )
     facts: ModelFacts
     files: dict[str, U8]
-    oob_outputs: F64x2 | None
     residuals: F64
 
 

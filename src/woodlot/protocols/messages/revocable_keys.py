@@ -371,13 +371,17 @@ class ComparisonsDealt(Message):
 
 
 class TakeRequest(Message):
-    """Brings the helper a request: it compares these values and no others."""
+    """Brings the helper a request: it compares these values and no others.
+
+    ``proof``: that the requester knows them; see `woodlot.crypto.knowledge`.
+    """
 
     discloses: ClassVar = Disclosure(
         *_TO_HELPER, "who asks for a prediction of how many rows; the values are encrypted", "encrypted"
     )
     ticket: Ticket
     values: U8x2
+    proof: bytes
 
 
 class RequestTaken(Message):

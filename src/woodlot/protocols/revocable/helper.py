@@ -16,7 +16,8 @@ import numpy as np
 
 from woodlot.crypto import dealer, packed
 from woodlot.crypto._libraries import gmp
-from woodlot.crypto.dtpkc import Elements, Group, StrongShare
+from woodlot.crypto.dtpkc import Group, StrongShare
+from woodlot.crypto.knowledge import check_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
@@ -34,7 +35,7 @@ from woodlot.protocols.revocable.epoch_keys import (
 )
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, mask_facts, share_key
 from woodlot.protocols.revocable.keys import Member, read_key
-from woodlot.protocols.revocable.tickets import RequestGate, request_facts
+from woodlot.protocols.revocable.tickets import RequestGate, proof_purpose, request_facts
 
 _Place = tuple[int, int]  # block, step
 
@@ -95,8 +96,7 @@ class _Request:
     """A request, and what has been compared of it."""
 
     ticket: msg.Ticket
-    lines: Elements
-    values: dict[int, Any] = field(default_factory=dict)  # elements that were read
+    values: list[Any]
     splits: list[_Split] = field(default_factory=list)
     told: set[bytes] = field(default_factory=set)  # their ciphertexts
     columns: dict[tuple[str, int], int] = field(default_factory=dict)  # the request's column of each provider's
@@ -209,9 +209,12 @@ class Helper(Member):
         ):
             raise CiphertextError("the values are not those that the requester's ticket is for")
         self.gate.check(ticket)
+        values = self._strong(keys).group.read(lines)
+        # another's values, or splits, could be sent as one's own, shifted by any number
+        check_known(self._strong(keys).group, values, proof_purpose(ticket), message.proof)
         self.gate.admit(ticket)
         self._taken.add(ticket.request)
-        self._request = _Request(ticket, lines)  # one at a time: that before is over
+        self._request = _Request(ticket, values)  # one at a time: that before is over
         return msg.RequestTaken()
 
     def _asked(self, ticket: msg.Ticket) -> tuple[EpochKeys, _Request]:
@@ -246,8 +249,6 @@ class Helper(Member):
             row * request.ticket.features + split.column
             for row, split in zip(message.row.tolist(), compared, strict=True)
         ]
-        unread = sorted(set(at) - request.values.keys())
-        request.values.update(zip(unread, group.read(request.lines[unread]), strict=True))
         # the factors follow from all that they are used for: they never serve two packs
         digest = hashlib.sha256(data + message.row.tobytes() + message.split.tobytes()).digest()
         stream = SecretStream.derived(

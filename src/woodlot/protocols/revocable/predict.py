@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from woodlot.crypto import dealer, packed
-from woodlot.crypto.dtpkc import Group, conceal
+from woodlot.crypto.dtpkc import Group, conceal_with
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
+from woodlot.crypto.knowledge import prove_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import Signer, named
@@ -37,7 +38,7 @@ from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS
 from woodlot.protocols.revocable.keys import CoordinatorKeys
 from woodlot.protocols.revocable.model import RevocableForest, depths
-from woodlot.protocols.revocable.tickets import REQUEST_PURPOSE, ticket_bytes
+from woodlot.protocols.revocable.tickets import REQUEST_PURPOSE, proof_purpose, ticket_bytes
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.predict import Vote, outputs_from_leaves
 
@@ -57,11 +58,14 @@ class EncryptedRequest:
         Who asks, and how large it is; signed where the requester has an identity.
     values : uint8 array
         One line of bytes per value, row after row.
+    proof : bytes
+        That the requester knows the values: nobody can ask about another's, or about a split.
 
     """
 
     ticket: msg.Ticket
     values: NDArray[np.uint8]
+    proof: bytes
 
 
 def encrypt_request(
@@ -108,8 +112,10 @@ def encrypt_request(
         row, column = (int(place) for place in bad[0])
         raise DataError(f"row {row}, column {column} of the request is not a finite number; fill it or leave it out")
     stream = stream or SecretStream.fresh()
-    codes = encode(values.ravel(), encoding=encoding, digits=digits)
-    lines = group.write(conceal(group, code, stream) for code in codes.tolist())
+    codes = encode(values.ravel(), encoding=encoding, digits=digits).tolist()
+    exponents = [group.draw(stream) for _ in codes]
+    elements = [conceal_with(group, code, drawn) for code, drawn in zip(codes, exponents, strict=True)]
+    lines = group.write(elements)
     ticket = msg.Ticket(
         requester=requester,
         request=stream.bytes(msg.REQUEST_BYTES) if request is None else request,
@@ -121,7 +127,9 @@ def encrypt_request(
     )
     if signer is not None:
         ticket = msgspec.structs.replace(ticket, signature=signer.sign(REQUEST_PURPOSE, ticket_bytes(ticket)))
-    return EncryptedRequest(ticket, lines)
+    return EncryptedRequest(
+        ticket, lines, prove_known(group, elements, codes, exponents, proof_purpose(ticket), stream)
+    )
 
 
 def check_request(
@@ -306,7 +314,7 @@ class _Walk:
         self._forest = forest
         self._keys = keys
         self._ticket = request.ticket
-        self._values = request.values
+        self._values, self._proof = request.values, request.proof
         self._columns = columns
         self._threads = threads
         self._told: dict[int, int] = {}  # nodes, by the numbers under which the helper has their splits
@@ -326,7 +334,7 @@ class _Walk:
             service, helper = self._keys.key_service, self._keys.helper
             ask: dict[str, Message] = {service: msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes)}
             if block == 0:
-                ask[helper] = msg.TakeRequest(ticket=self._ticket, values=self._values)
+                ask[helper] = msg.TakeRequest(ticket=self._ticket, values=self._values, proof=self._proof)
             replies = yield Round(PHASE, ask, Progress(0, steps, "randomness"))
             if helper in ask:
                 reply_of(replies[helper], msg.RequestTaken, helper)

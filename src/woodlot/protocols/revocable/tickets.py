@@ -21,6 +21,11 @@ def request_facts(ticket: msg.Ticket) -> tuple[object, ...]:
     return ticket.epoch, ticket.request, ticket.requester, ticket.rows, ticket.features, ticket.digest
 
 
+def proof_purpose(ticket: msg.Ticket) -> bytes:
+    """What a requester's proof to know its values is for: this request, and no other."""
+    return msgspec.msgpack.encode((TAG, "values", *request_facts(ticket)))
+
+
 def ticket_bytes(ticket: msg.Ticket) -> bytes:
     """What a requester signs."""
     return msgspec.msgpack.encode((TAG, msgspec.structs.replace(ticket, signature=b"")))

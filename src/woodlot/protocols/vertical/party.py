@@ -527,7 +527,7 @@ class VerticalParty:
         answers = said.astype(np.float64).reshape(shape)
         if not target.can_be_answers(answers[since <= np.arange(n_sizes)[:, None]]):
             raise RemoteProtocolError("OutOfBagAnswers must carry answers that a forest of these labels can give")
-        scores, residuals = target.summary(answers, since)
+        scores, residuals = target.summary(answers, since, self._min_leaf)
         return msg.OutOfBagScores(scores=np.array(scores), residuals=residuals)
 
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:

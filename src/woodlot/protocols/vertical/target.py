@@ -87,11 +87,12 @@ class Target:
         return bool(np.isfinite(answers).all() and ((answers >= low - slack) & (answers <= high + slack)).all())
 
     def summary(
-        self, outputs: NDArray[np.float64], since: NDArray[np.integer[Any]]
+        self, outputs: NDArray[np.float64], since: NDArray[np.integer[Any]], together: int = 1
     ) -> tuple[list[float], NDArray[np.float64]]:
         """Scores of several forests' answers, and quantiles of the last one's residuals; NaN where there is none.
 
-        The quantiles are enough for intervals, and no row's own.
+        The quantiles are enough for intervals. The outermost are residuals of single rows, and of few rows all are: who
+        chooses the answers would read a target. So they are taken of the means of rows that stand together.
 
         Parameters
         ----------
@@ -99,9 +100,14 @@ class Target:
             Answers of each.
         since : array, shape (n_rows,)
             The first of the forests for which a row counts.
+        together : int
+            At least so many rows, neighbours by their residuals, go into each number; fewer in all give none.
         """
         judged = [self.score(output, since <= number) for number, output in enumerate(outputs)]
         scores, residuals = [score for score, _ in judged], judged[-1][1]
+        if together > 1:
+            groups = np.array_split(np.sort(residuals), len(residuals) // together or 1)
+            residuals = np.array([group.mean() for group in groups if len(group) >= together])
         quantiles = np.linspace(0, 1, RESIDUAL_QUANTILES)
         return scores, np.quantile(residuals, quantiles) if len(residuals) else np.empty(0)
 
