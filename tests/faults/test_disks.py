@@ -192,9 +192,9 @@ def test_a_journal_torn_at_any_byte_is_whole_without_its_last_transaction(tmp_pa
     def tear_at(at: int) -> None:
         for left in torn.parent.iterdir():
             left.unlink()
-        torn.touch(0o600)
-        torn.write_bytes(whole)
-        log_of(torn).write_bytes(log[:at])
+        for file, data in ((torn, whole), (log_of(torn), log[:at])):
+            file.touch(0o600)
+            file.write_bytes(data)
 
     with tally.checking("all transactions before it are there, and the next is written", "the journal itself") as noted:
         for at in [*edges, end]:
