@@ -9,11 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from woodlot.cli.demo import N_STEPS, TITLES, _print
 from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import WoodlotError
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
+from woodlot.service import local
 from woodlot.service.local import local_federation
 
 COMMAND = Path(sys.executable).with_name("woodlot")
@@ -311,6 +314,21 @@ def demo_at(scratch: Path, step: int) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
+def test_a_signal_while_a_service_starts_leaves_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*args, **kwargs))
+        os.kill(os.getpid(), signal.SIGTERM)  # before anybody knows of the process
+        return started[0]
+
+    monkeypatch.setattr(local, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
+    with pytest.raises(KeyboardInterrupt), local_federation(["bank"]) as federation:
+        federation.start({"bank": {}}, ID, n_jobs=1, labels={})
+    assert [process.returncode is not None for process in started] == [True]
 
 
 def test_a_service_that_does_not_start_is_told_with_its_reason() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from processes import wait_until, write_toml
-from world import PROTECTS, TRUSTED, World, running
+from world import PROTECTS, World, running
 
 import woodlot as wl
 from woodlot.crypto.dtpkc import Group
@@ -32,7 +32,8 @@ from woodlot.service.member import MemberService, is_this_host
 
 MEMBERS = {"helper": ("party", "--role", "helper"), "keys": ("identity", "keys")}
 KEYS: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
-POLICY = PROTECTS | TRUSTED | {"train": ["alice"], "predict": ["alice"], "weak_keys": True}
+POLICY = PROTECTS | {"train": ["alice"], "predict": ["alice"], "weak_keys": True}
+POLICY |= {"helpers": ["helper", "keys"], "key_services": ["keys", "helper"]}  # each knows its own role
 
 
 class Federation:

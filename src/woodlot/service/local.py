@@ -155,7 +155,7 @@ class LocalFederation:
         return "\n".join([*lines, ""])
 
     def _spawn(self, name: str, command: str, config: Path) -> None:
-        with self._log(name).open("wb") as log:
+        with _signals_later(), self._log(name).open("wb") as log:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - this program itself
                 [sys.executable, "-c", _CHILD, command, str(config)],
                 stdin=subprocess.PIPE,  # closed when this process ends, whatever ends it
@@ -257,6 +257,16 @@ def _signals(handler: _Handler) -> Iterator[None]:
     finally:
         for number, previous in heeded.items():
             signal.signal(number, previous)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let signals wait: one between the start of a process and its entry in the list would leave it behind."""
+    came: list[int] = []
+    with _signals(lambda number, frame: came.append(number)):
+        yield
+    if came:
+        raise KeyboardInterrupt
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
