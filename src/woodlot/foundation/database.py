@@ -23,6 +23,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -184,8 +185,7 @@ class Database:
         # First, as nothing else may be done to a file that is not ours.
         version = _identity(self.path, self.schema, connection)
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
+        if _write_ahead(connection) != "wal":
             raise _unusable(self.path, self.schema, "SQLite cannot share memory on this disk; use a local disk")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
@@ -296,6 +296,21 @@ def _synced(connection: Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute(f"PRAGMA synchronous = {usual}")
+
+
+def _write_ahead(connection: Connection) -> str:
+    """Have changes go to a log first, and return the journal mode that this gave."""
+    # Of two processes that do this to a new file at once, SQLite refuses one without its usual wait, since each holds
+    # what the other needs. Trying again lets the other end, and then finds the work done.
+    give_up = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return str(mode)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+        time.sleep(0.01)
 
 
 def _connect(path: Path, mode: str) -> Connection:
