@@ -41,7 +41,7 @@ from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.order_seal import check_order, pass_on, read_order
-from woodlot.service.orders import AnyOrder, ScoreOrder
+from woodlot.service.orders import AnyOrder, KeysOrder, ScoreOrder
 from woodlot.service.user_desk import UserDesk
 
 logger = logging.getLogger(__name__)
@@ -218,10 +218,11 @@ class Coordinator:
         KINDS[type(order)].check(self.store, order)
         if isinstance(order, ScoreOrder):
             self.scorings.check_room(user)
-        if isinstance(order, Revocation):
+        if isinstance(order, Revocation | KeysOrder):  # both put an end to what the model's user relies on
             owner = self.store.model_facts(order.model).user
             if owner != user:
-                raise PolicyError(f"model {order.model} was ordered by {owner}; only {owner} may have a party leave it")
+                deed = "give it new keys" if isinstance(order, KeysOrder) else "have a party leave it"
+                raise PolicyError(f"model {order.model} was ordered by {owner}; only {owner} may {deed}")
         facts = msg.JobFacts(
             job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
             parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
