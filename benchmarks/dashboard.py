@@ -18,7 +18,7 @@ import numpy as np
 from woodlot.dashboard.app import Pages
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
-from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.jobs.job_messages import ModelFacts
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.service.authority import Authority

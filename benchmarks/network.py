@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from sklearn.datasets import make_classification
 
 import woodlot as wl
-from woodlot.protocols.messages.vertical import OpenTraining, Ready
+from woodlot.protocols.vertical.forest_messages import OpenTraining, Ready
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.grpc_hub import Hub

@@ -18,7 +18,7 @@ from sklearn.datasets import make_classification
 
 import woodlot as wl
 from woodlot.data.tables import Table, read_table
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.runtime.audit import Ledger

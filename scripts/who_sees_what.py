@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 
-import woodlot.protocols.messages
-from woodlot.protocols.messages.base import Message, registered
+from woodlot.jobs.every_message import MODULES
+from woodlot.protocols.core.message import Message, registered
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "who-sees-what.md"
 
@@ -31,27 +31,17 @@ This file is made by `python scripts/who_sees_what.py`; do not edit it.
 
 def document() -> str:
     """Return the text of the document."""
-    package = woodlot.protocols.messages.__name__ + "."
-    messages = [message for message in registered().values() if message.__module__.startswith(package)]
-    # The sort is stable: within a module, messages stay in the order of definition.
-    messages.sort(key=_module)
     parts = [INTRODUCTION]
-    for module, group in groupby(messages, key=_module):
-        title = (
-            "Every protocol"
-            if module == package + "base"
-            else module.removeprefix(package).replace("_", " ").capitalize()
-        )
-        parts.append(f"\n## {title}\n\n{_summary(module)}\n\n{_table(list(group))}")
+    for module in MODULES:
+        messages = [message for message in registered().values() if message.__module__ == module.__name__]
+        summary = (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ")
+        parts.append(f"\n## {_title(module)}\n\n{summary}\n\n{_table(messages)}")
     return "".join(parts)
 
 
-def _module(message: type[Message]) -> str:
-    return message.__module__
-
-
-def _summary(module: str) -> str:
-    return (inspect.getdoc(sys.modules[module]) or "").partition("\n\n")[0].replace("\n", " ")
+def _title(module: ModuleType) -> str:
+    name = module.__name__.rpartition(".")[2]
+    return "Every protocol" if name == "message" else name.removesuffix("_messages").replace("_", " ").capitalize()
 
 
 def _table(messages: list[type[Message]]) -> str:

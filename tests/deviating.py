@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
 
 Wrong = Callable[[Any, Message], Iterator[Message]]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical import train
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.model import CoordinatorForest

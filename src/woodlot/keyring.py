@@ -18,7 +18,7 @@ from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
 from woodlot.crypto.master import MasterKey
 from woodlot.exceptions import ConfigError, PolicyError
 from woodlot.protocols.agreement import KEY_BYTES
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, commit_epoch, revoke_key

@@ -34,7 +34,7 @@ from woodlot.cli import app
 from woodlot.cli._client import COORDINATOR_ENV, IDENTITY_ENV
 from woodlot.cli._show import PHASES, _Lines, _View
 from woodlot.exceptions import ConfigError
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.drivers.grpc_line import UserLine
 
 COMMAND = Path(sys.executable).with_name("woodlot")

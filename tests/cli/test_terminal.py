@@ -14,7 +14,7 @@ from woodlot.cli import _show as show
 from woodlot.cli._client import one_line
 from woodlot.dashboard.app import _withheld
 from woodlot.exceptions import PolicyError
-from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.jobs.job_messages import JobFacts, ModelFacts
 
 TITLE = "\x1b]0;owned\x07"
 CLEAR = "\x1b[2J\x9b2J"

@@ -17,7 +17,7 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.impl.controller import Controller
 
 from runtime.driver_contract import DriverContract, MakeDriver
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier, Numbered

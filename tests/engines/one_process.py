@@ -16,7 +16,7 @@ import woodlot as wl
 from woodlot.connected import federation_at
 from woodlot.engines.one_job import EngineCoordinator, export_model
 from woodlot.engines.signed_order import OrderDesk, SignedOrder
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.drivers.carried import Carrier, Numbered
 from woodlot.service.config import CoordinatorConfig, PartyConfig

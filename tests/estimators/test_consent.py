@@ -11,7 +11,7 @@ import pytest
 import woodlot as wl
 from companies import ALL, FEATURES, N, classifier, federation
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.messages.vertical import RevealSplits, SplitTable
+from woodlot.protocols.vertical.forest_messages import RevealSplits, SplitTable
 from woodlot.protocols.vertical.reveal import reveal_splits
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import woodlot as wl
 from woodlot.estimators.progress import progress_bar
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.core.message import Progress
 
 X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
 Y = X[:, 0] + X[:, 1] > 0
@@ -65,7 +65,7 @@ def test_an_error_passes_through_the_bar(capfd: pytest.CaptureFixture[str]) -> N
 
 SCRIPT = """
 from woodlot.estimators.progress import progress_bar
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.core.message import Progress
 with progress_bar(1, "growing trees") as show:
     for done in range(0, 31, 3):
         show(Progress(done=done, total=30, note=f"level {done}, 7 nodes"))

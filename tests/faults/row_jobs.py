@@ -17,7 +17,7 @@ from sweep import DRAWN_ONCE, FaultStage, Protocol, behind_proxy
 
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
-from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.jobs.job_messages import ModelFacts
 from woodlot.service.orders import AnyOrder
 
 Rows = FaultStage[ConnectedRowFederation]

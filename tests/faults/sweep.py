@@ -28,7 +28,7 @@ from tally import Tally
 from world import World
 
 from woodlot.connected import ConnectedFederation
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.frames import Kind
 from woodlot.runtime.journal import Journal

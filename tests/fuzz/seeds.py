@@ -26,8 +26,8 @@ import woodlot as wl
 from model_parts import DEALING, FRAME, Y, classifier
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.federation import Labels
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.messages.base import Message
 from woodlot.runtime import codec
 from woodlot.runtime.frames import Kind, Label, split
 from woodlot.service.authority import Authority

@@ -30,7 +30,7 @@ from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import WoodlotError
-from woodlot.protocols import messages  # noqa: F401 - every message must be known
+from woodlot.jobs import every_message  # noqa: F401 - every message must be known
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.frames import Assembler
 from woodlot.service import certificates

@@ -17,11 +17,12 @@ from audits import audited_epsilon
 from woodlot.data.tables import read_table
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import LocalDP
+from woodlot.protocols.horizontal import extra_messages as msg
+from woodlot.protocols.horizontal import row_messages
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
-from woodlot.protocols.messages import extra_trees as msg
-from woodlot.protocols.messages import horizontal, secure_sum
+from woodlot.protocols.secure_sum import sum_messages
 from woodlot.protocols.vertical.target import Target
 
 ROWS, BLOCKS, REPORTS = 100, 40, 4
@@ -45,7 +46,7 @@ PLAN = ExtraTreesPlan(
     privacy=PRIVACY,
     sums="plain",
 )
-ORDER = secure_sum.SumOrder(round=0, clients=("a",), length=2 * ROWS, bound=ROWS)
+ORDER = sum_messages.SumOrder(round=0, clients=("a",), length=2 * ROWS, bound=ROWS)
 ASK = msg.CountSplits(
     step=0,
     fate=NOTHING,
@@ -80,11 +81,11 @@ def bits(secret: bytes, label: int, block: int) -> np.ndarray:
     client = ExtraTreesClient(own, PLAN)
     client.handle(msg.DescribeColumns(task="classes", hide_rows=False))
     schema: dict[str, Any] = {"names": ("number",), "categories": (None,), "magnitude": 0, "max_bins": None}
-    client.handle(horizontal.UseSchema(classes=("no", "yes"), **schema))
-    client.handle(secure_sum.OpenSums(clients=("a",), mode="plain"))
-    client.handle(secure_sum.StartSums(introductions={"a": secure_sum.SumIntroduction()}))
+    client.handle(row_messages.UseSchema(classes=("no", "yes"), **schema))
+    client.handle(sum_messages.OpenSums(clients=("a",), mode="plain"))
+    client.handle(sum_messages.StartSums(introductions={"a": sum_messages.SumIntroduction()}))
     told = client.handle(ASK)
-    assert isinstance(told, secure_sum.PlainVector)
+    assert isinstance(told, sum_messages.PlainVector)
     sums = told.values[:-2].astype(np.int64).reshape(ROWS, 2)
     assert sums[:, 0].tolist() == list(range(1, ROWS + 1))
     return np.diff(sums[:, 1], prepend=0)

@@ -26,14 +26,15 @@ from woodlot.data.tables import read_table
 from woodlot.privacy import noise
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import extra_messages, row_messages
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of
 from woodlot.protocols.horizontal.whole import fields_of
-from woodlot.protocols.messages import extra_trees, horizontal, secure_sum
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.secure_sum import sum_messages
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import WholeTrees
 
@@ -78,22 +79,22 @@ class Asked:
             purse=LedgerPurse("a"),
         )
         self.client, self.rounds = client_of(plan, own), 0
-        hello: Message = horizontal.DescribeRows(task="classes")
+        hello: Message = row_messages.DescribeRows(task="classes")
         if isinstance(plan, ExtraTreesPlan):
-            hello = extra_trees.DescribeColumns(task="classes", hide_rows=True)
-        use = horizontal.UseSchema(
+            hello = extra_messages.DescribeColumns(task="classes", hide_rows=True)
+        use = row_messages.UseSchema(
             names=("number",), categories=(None,), classes=CLASSES, magnitude=0, max_bins=plan.max_bins
         )
-        start = secure_sum.StartSums(introductions={"a": secure_sum.SumIntroduction()})
-        for message in (hello, use, secure_sum.OpenSums(clients=("a",), mode="plain"), start):
+        start = sum_messages.StartSums(introductions={"a": sum_messages.SumIntroduction()})
+        for message in (hello, use, sum_messages.OpenSums(clients=("a",), mode="plain"), start):
             self.client.handle(message)
 
     def counts(self, kind: Any, length: int, **fields: Any) -> NDArray[np.int64]:
         """The released counts of each class, in the order of the answer."""
-        order = secure_sum.SumOrder(round=self.rounds, clients=("a",), length=length * TRIALS, bound=2**40)
+        order = sum_messages.SumOrder(round=self.rounds, clients=("a",), length=length * TRIALS, bound=2**40)
         self.rounds += 1
         reply = self.client.handle(kind(order=order, **fields))
-        assert isinstance(reply, secure_sum.PlainVector)
+        assert isinstance(reply, sum_messages.PlainVector)
         return reply.values[:-2].astype(np.int64).reshape(length, TRIALS)
 
 
@@ -102,19 +103,19 @@ def released(plan: HorizontalPlan, labels: NDArray[np.int64]) -> NDArray[np.int6
     asked = Asked(plan, labels)
     trees = fields_of(WholeTrees.single_leaves(plan.n_estimators), 0)
     if isinstance(plan, CollaborativePlan):
-        asked.client.handle(horizontal.GrowOn(settings=plan.settings(1), **trees))  # its one column splits nothing
+        asked.client.handle(row_messages.GrowOn(settings=plan.settings(1), **trees))  # its one column splits nothing
         fill: dict[str, Any] = {"average": "rows", "min_rows": 1, "fraction_bits": 0}
-        return asked.counts(horizontal.FillLeaves, plan.n_estimators, **trees, **fill)
+        return asked.counts(row_messages.FillLeaves, plan.n_estimators, **trees, **fill)
     found = []
     if not (isinstance(plan, ExtraTreesPlan) and isinstance(plan.privacy, GlobalDP) and plan.privacy.leaves_only):
         splits = asked.counts(
-            extra_trees.CountSplits, 2, step=0, fate=NOTHING, is_open=np.ones(1, np.uint8),
+            extra_messages.CountSplits, 2, step=0, fate=NOTHING, is_open=np.ones(1, np.uint8),
             split_feature=np.empty(0, np.int32), split_threshold=np.empty(0), split_missing_left=NOTHING,
             split_sets=NOTHING, width=1, first=0, feature=np.zeros(1, np.int32), threshold=np.full(1, 0.5),
             missing_left=np.zeros(1, np.uint8), sets=NOTHING, fraction_bits=0,
         )  # fmt: skip
         found.append(splits[:1])  # all rows go left
-    found.append(asked.counts(extra_trees.CountLeaves, 1, **trees))
+    found.append(asked.counts(extra_messages.CountLeaves, 1, **trees))
     return np.concatenate(found)
 
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from alignments import OPERATOR, entropy_of
 
-from woodlot.protocols.messages import secure_sum as msg
-from woodlot.protocols.messages.base import Disclosure, Message, Role, Round
+from woodlot.protocols.core.message import Disclosure, Message, Role, Round
 from woodlot.protocols.secure_sum import (
     SumClient,
     SumSession,
     open_sums,
     sum_round,
 )
+from woodlot.protocols.secure_sum import sum_messages as msg
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

@@ -32,9 +32,9 @@ from hypothesis import strategies as st
 from wire_search import captured
 from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.align import Alignment, AlignParty, align
+from woodlot.protocols.align import align_messages as msg
 from woodlot.protocols.align.tokens import are_ascending, make_tokens, match_tokens
-from woodlot.protocols.messages import align as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers import answer

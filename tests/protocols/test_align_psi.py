@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from wire_search import captured
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty, psi
+from woodlot.protocols.align import align_messages as msg
 from woodlot.protocols.align.party import State
-from woodlot.protocols.messages import align as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 

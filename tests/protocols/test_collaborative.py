@@ -16,6 +16,8 @@ from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.budget import Budget
 from woodlot.privacy.purse import LedgerPurse
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import HorizontalClient, State
 from woodlot.protocols.horizontal.collaborative import (
     CollaborativeClient,
@@ -26,10 +28,7 @@ from woodlot.protocols.horizontal.collaborative import (
 )
 from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, deal_trees, local_forests
 from woodlot.protocols.horizontal.whole import fields_of, trees_of
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages import secure_sum
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.secure_sum import SumClient, sum_messages
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
@@ -84,7 +83,9 @@ def clients(n: int, rows: int = 90, **options: Any) -> dict[str, HorizontalClien
     }
 
 
-def grow(handlers: Mapping[str, HorizontalClient], a_plan: CollaborativePlan, sums: secure_sum.Mode = "secure") -> Any:
+def grow(
+    handlers: Mapping[str, HorizontalClient], a_plan: CollaborativePlan, sums: sum_messages.Mode = "secure"
+) -> Any:
     ledger = Ledger()
     with InProcessDriver(handlers, ledger=ledger) as driver:
         return run(collaborative_forest(structs.replace(a_plan, sums=sums), tuple(handlers)), driver, ledger=ledger)
@@ -327,7 +328,7 @@ def test_plain_sums_show_leaves_and_secure_ones_do_not() -> None:
             wl.CollaborativeForestClassifier(4, random_state=0, sums=sums, leaf_average="rows").fit(
                 federation, "outcome"
             )
-        vectors = [m for m in map(codec.decode, messages) if isinstance(m, secure_sum.SumVector)]
+        vectors = [m for m in map(codec.decode, messages) if isinstance(m, sum_messages.SumVector)]
         assert len(vectors) == 3
         shown[sums] = np.concatenate([vector.values for vector in vectors])
     assert shown["plain"][shown["plain"] < 60].size > 0.9 * shown["plain"].size
@@ -407,7 +408,7 @@ def test_unsound_trees_are_refused(fault: str) -> None:
 
 
 def fill_message(**changes: Any) -> msg.FillLeaves:
-    order = secure_sum.SumOrder(round=0, clients=("one", "other", "third"), length=3 * 4, bound=1000)
+    order = sum_messages.SumOrder(round=0, clients=("one", "other", "third"), length=3 * 4, bound=1000)
     known: dict[str, Any] = {"order": order, "average": "rows", "min_rows": 4, "fraction_bits": 0}
     return msg.FillLeaves(**(fields_of(STUMP, 0) | known | changes))
 

@@ -10,8 +10,8 @@ import numpy as np
 from deviating import changed, run
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
-from woodlot.protocols.messages import revocable as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.construct import construct, regrow
 from woodlot.protocols.revocable.participant import Participant, write_samples
 from woodlot.protocols.revocable.plan import RevocablePlan

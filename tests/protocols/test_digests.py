@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from woodlot.protocols import digests
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import extra_messages
 from woodlot.protocols.horizontal.releases import digest_of
-from woodlot.protocols.messages import blind, extra_trees, secure_sum, vertical
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.vertical import blind_messages, forest_messages
 
 LONG = np.zeros(5000, np.uint8)
 
@@ -25,9 +27,9 @@ def changed(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda array: blind.ScoreSums(envelopes={"bern": LONG, "chur": array}),
-        lambda array: blind.SumScores(score={}, n_ties={}, ties={"bern": array}),
-        lambda array: vertical.ReplantTrees(
+        lambda array: blind_messages.ScoreSums(envelopes={"bern": LONG, "chur": array}),
+        lambda array: blind_messages.SumScores(score={}, n_ties={}, ties={"bern": array}),
+        lambda array: forest_messages.ReplantTrees(
             trees=array.astype(np.uint32), candidates=LONG, marks=LONG, former=LONG.astype(np.uint32)
         ),
     ],
@@ -41,18 +43,18 @@ def test_every_number_of_an_array_counts(make: Any) -> None:
 
 def test_names_types_and_shapes_count_and_the_order_of_a_sum_need_not() -> None:
     told: list[Message] = [
-        blind.ScoreSums(envelopes={"bern": LONG}),
-        blind.ScoreSums(envelopes={"chur": LONG}),
-        blind.ScoreSums(envelopes={"bern": LONG[1:]}),
-        blind.ScoreSums(envelopes={"bern": LONG[:2500], "chur": LONG[2500:]}),
-        blind.ResolveTies(n_ties=LONG, ties=LONG),
-        blind.ResolveTies(n_ties=LONG.astype(np.uint16), ties=LONG),
-        extra_trees.QuantilesTold(values=np.zeros((2, 3))),
-        extra_trees.QuantilesTold(values=np.zeros((3, 2))),
+        blind_messages.ScoreSums(envelopes={"bern": LONG}),
+        blind_messages.ScoreSums(envelopes={"chur": LONG}),
+        blind_messages.ScoreSums(envelopes={"bern": LONG[1:]}),
+        blind_messages.ScoreSums(envelopes={"bern": LONG[:2500], "chur": LONG[2500:]}),
+        blind_messages.ResolveTies(n_ties=LONG, ties=LONG),
+        blind_messages.ResolveTies(n_ties=LONG.astype(np.uint16), ties=LONG),
+        extra_messages.QuantilesTold(values=np.zeros((2, 3))),
+        extra_messages.QuantilesTold(values=np.zeros((3, 2))),
     ]
     assert len({digests.digest_of(message) for message in told}) == len(told)
-    orders = [secure_sum.SumOrder(round=n, clients=("a", "b"), length=3, bound=5) for n in (0, 1)]
-    rows = [extra_trees.CountRows(order=order, fraction_bits=0) for order in orders]
+    orders = [sum_messages.SumOrder(round=n, clients=("a", "b"), length=3, bound=5) for n in (0, 1)]
+    rows = [extra_messages.CountRows(order=order, fraction_bits=0) for order in orders]
     assert digest_of(rows[0]) == digest_of(rows[1])
     assert digests.digest_of(rows[0]) != digests.digest_of(rows[1])
-    assert digest_of(rows[0]) != digest_of(extra_trees.CountRows(order=orders[0], fraction_bits=1))
+    assert digest_of(rows[0]) != digest_of(extra_messages.CountRows(order=orders[0], fraction_bits=1))

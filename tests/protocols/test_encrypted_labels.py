@@ -27,17 +27,16 @@ from woodlot.crypto.streams import SecretStream
 from woodlot.estimators import checks
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.federation import local
-from woodlot.protocols.messages import blind as msg
-from woodlot.protocols.messages import vertical
-from woodlot.protocols.messages.base import Message, registered
-from woodlot.protocols.messages.sealed import AskSealed
-from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
-from woodlot.protocols.vertical import blind_sums
+from woodlot.protocols.core.message import Message, registered
+from woodlot.protocols.secure_sum.sum_messages import OpenSums, StartSums
+from woodlot.protocols.vertical import blind_messages as msg
+from woodlot.protocols.vertical import blind_sums, forest_messages
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import State
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
+from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.codec import decode, encode
 
@@ -199,15 +198,15 @@ def recorded(task: str) -> plain.Play:
         plain.play(predict_in_one_round(record.forest, tuple(parties), N, "decisions", "soft", 1), parties, record)
         plain.play(predict_node_by_node(record.forest, tuple(parties), N, "soft"), parties, record)
         for name in ("holder", "other"):
-            record.asked[name].append(vertical.RevealSplits())
-            record.answered[name].append(encode(parties[name].handle(vertical.RevealSplits())))
+            record.asked[name].append(forest_messages.RevealSplits())
+            record.answered[name].append(encode(parties[name].handle(forest_messages.RevealSplits())))
     return RECORDINGS[task]
 
 
 def malformed(message: Message) -> Iterator[tuple[str, Message]]:
     other, change = plain.other_lengths, plain.with_fields
     match message:
-        case vertical.OpenTraining():
+        case forest_messages.OpenTraining():
             yield "no bins", change(message, max_bins=None)
         case msg.EncryptLabels():
             yield "the other task", change(message, task="targets" if message.task == "classes" else "classes")
@@ -295,8 +294,8 @@ def test_the_recording_has_every_message() -> None:
 
 def test_labels_under_a_code_are_not_given() -> None:
     party = make_party("holder", "classes")
-    party.handle(vertical.OpenTraining(max_bins=8))
-    share = vertical.ShareLabels(
+    party.handle(forest_messages.OpenTraining(max_bins=8))
+    share = forest_messages.ShareLabels(
         task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False, bootstrap=True, max_samples=None
     )
     with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
@@ -353,7 +352,7 @@ def test_labels_under_a_key_of_the_coordinators_own_are_refused(signed: bool) ->
     party = make_party(name, "classes")
     if not signed:
         party._voucher = LabelVoucher(name, "holder", "job", shared_secret=b"a secret of all parties")
-    party.handle(vertical.OpenTraining(max_bins=8))
+    party.handle(forest_messages.OpenTraining(max_bins=8))
     false, key = under_own_key(taken)
     stolen = {"certificate": OPERATOR.admit("bare").certificate, "signature": OPERATOR.admit("bare").sign("", b"")}
     for message in (
@@ -392,7 +391,7 @@ def test_labels_of_another_job_or_holder_are_refused() -> None:
     for holder, job in (("holder", "another job"), ("bare", "job")):
         party = make_party("other", "classes")
         party._voucher = LabelVoucher("other", holder, job, signer=OPERATOR.admit("other"))
-        party.handle(vertical.OpenTraining(max_bins=8))
+        party.handle(forest_messages.OpenTraining(max_bins=8))
         with pytest.raises(RemoteProtocolError, match=f"not those that '{holder}' has vouched for"):
             party.handle(taken)
 
@@ -435,7 +434,7 @@ def test_what_a_party_puts_into_its_envelope_is_checked(monkeypatch: pytest.Monk
     def lie(field: str, change: Any) -> None:
         monkeypatch.setattr(blind_sums, "Sums", lambda **told: honest(**{**told, field: change(told[field])}))
         with pytest.raises(RemoteProtocolError):
-            grow_meddled("bare", vertical.RevealSplits, None)
+            grow_meddled("bare", forest_messages.RevealSplits, None)
 
     for field, change in {
         "widths": lambda raw: raw[:-2],
@@ -510,7 +509,7 @@ def test_ciphertexts_of_equal_labels_have_nothing_in_common() -> None:
 def test_parties_without_labels_get_no_scores_and_learn_of_their_own_splits_only_where_they_may_win() -> None:
     record = recorded("classes")
     kinds = {type(m) for m in record.asked["other"]}
-    assert not kinds & {vertical.StartForest, msg.ScoreSums, msg.EncryptedLabels}
+    assert not kinds & {forest_messages.StartForest, msg.ScoreSums, msg.EncryptedLabels}
     scored = [m for m in map(decode, record.answered["holder"]) if isinstance(m, msg.SumScores)]
     resolved = [m for m in record.asked["other"] if isinstance(m, msg.ResolveTies)]
     told, known = sum(int((m.n_ties > 0).sum()) for m in resolved), sum(len(m.score["other"]) for m in scored)

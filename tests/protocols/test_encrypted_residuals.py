@@ -23,12 +23,12 @@ from woodlot.crypto.weighted import weighted_sums
 from woodlot.data.tables import read_table
 from woodlot.estimators import checks
 from woodlot.exceptions import CiphertextError, DataError, LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.linear import linear_messages
+from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
-from woodlot.protocols.messages import linear
-from woodlot.protocols.messages import linear_encrypted as msg
-from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.codec import encode
 
@@ -210,7 +210,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(said: Said) -> None:
             wrong(said, start, task="targets"),
             wrong(said, start, columns={"shop": 0}),
             wrong(said, start, strength=-1.0),
-            ("bank", linear.StartLinear(
+            ("bank", linear_messages.StartLinear(
                 task="classes", strength=1.0, fit_intercept=True, balanced=False, class_weight=())),
         ],
         first(said, msg.OpenDescent): [
@@ -236,7 +236,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(said: Said) -> None:
             wrong(said, descend, slopes=np.zeros(3, np.uint8)),
             wrong(said, own, slopes=np.zeros(64, np.uint8)),
         ] if descend >= own else [],
-        first(said, linear.Advance): [("shop", said[first(said, linear.Advance)][1])],
+        first(said, linear_messages.Advance): [("shop", said[first(said, linear_messages.Advance)][1])],
     }  # fmt: skip
     for i, (name, message, reply) in enumerate(said):
         for party, refused in bad.get(i, []):

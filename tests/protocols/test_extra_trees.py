@@ -20,7 +20,10 @@ from woodlot.privacy.budget import Budget, Charge, LedgerFile
 from woodlot.privacy.budget import Ledger as BudgetLedger
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP, LocalDP
+from woodlot.protocols.core.message import Message, Refusal
+from woodlot.protocols.horizontal import extra_messages as msg
 from woodlot.protocols.horizontal import extra_trees as coordinator
+from woodlot.protocols.horizontal import row_messages
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
@@ -28,10 +31,7 @@ from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_trees import extra_trees
 from woodlot.protocols.horizontal.labels import UNLISTED, listed_numbers
 from woodlot.protocols.horizontal.whole import fields_of
-from woodlot.protocols.messages import extra_trees as msg
-from woodlot.protocols.messages import horizontal, secure_sum
-from woodlot.protocols.messages.base import Message, Refusal
-from woodlot.protocols.secure_sum import sum_of
+from woodlot.protocols.secure_sum import sum_messages, sum_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
@@ -210,7 +210,7 @@ def test_an_unlisted_label_is_told_as_one_class_at_every_training() -> None:
         )
         client.handle(msg.DescribeColumns(task="classes", hide_rows=False))
         client.handle(
-            horizontal.UseSchema(
+            row_messages.UseSchema(
                 names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0,
                 max_bins=None,
             )
@@ -359,11 +359,11 @@ def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: floa
     counting = first_level(ordered)[1]
     ready = (
         msg.DescribeColumns(task="classes", hide_rows=isinstance(privacy, GlobalDP)),
-        horizontal.UseSchema(
+        row_messages.UseSchema(
             names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0, max_bins=None
         ),
-        secure_sum.OpenSums(clients=("a",), mode="plain"),
-        secure_sum.StartSums(introductions={"a": secure_sum.SumIntroduction()}),
+        sum_messages.OpenSums(clients=("a",), mode="plain"),
+        sum_messages.StartSums(introductions={"a": sum_messages.SumIntroduction()}),
     )
     for message in ready:
         assert not isinstance(ask(message, "first"), Refusal)
@@ -374,7 +374,7 @@ def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: floa
             ask(message, "other")
         assert isinstance(ask(counting, "other"), Refusal)
     if enough:
-        assert isinstance(ask(counting, "first"), secure_sum.PlainVector)
+        assert isinstance(ask(counting, "first"), sum_messages.PlainVector)
     charges = journal.job("first").consult(lambda db: BudgetLedger(db).charges("a", "table"))
     assert [c.unit for c in charges] == (
         [] if not enough else ["rows", "rows" if isinstance(privacy, GlobalDP) else "labels"]
@@ -453,12 +453,12 @@ def test_a_repeated_question_gets_the_same_noise() -> None:
     client, questions = first_level(ordered)
     again, _ = first_level(ordered, purse=client._own.purse)
     one, two = client.handle(questions), again.handle(questions)
-    assert isinstance(one, secure_sum.PlainVector)
-    assert isinstance(two, secure_sum.PlainVector)
+    assert isinstance(one, sum_messages.PlainVector)
+    assert isinstance(two, sum_messages.PlainVector)
     np.testing.assert_array_equal(one.values, two.values)
     fresh, _ = first_level(ordered)
     three = fresh.handle(questions)
-    assert isinstance(three, secure_sum.PlainVector)
+    assert isinstance(three, sum_messages.PlainVector)
     assert (three.values != one.values).any()
 
 
@@ -511,18 +511,20 @@ def test_no_more_noise_is_drawn_than_was_ordered(leaves_only: bool) -> None:
 def agreed(ordered: ExtraTreesPlan, **options: Any) -> dict[str, ExtraTreesClient]:
     """Three clients that are ready to count."""
     handlers = clients(ordered, 3, **options)
-    hello: Message = horizontal.DescribeRows(task="classes")
+    hello: Message = row_messages.DescribeRows(task="classes")
     if ordered.privacy is not None:
         hello = msg.DescribeColumns(task="classes", hide_rows=isinstance(ordered.privacy, GlobalDP))
-    use = horizontal.UseSchema(
+    use = row_messages.UseSchema(
         names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0, max_bins=None
     )
     names = tuple(handlers)
     for message in (hello, use):
         for client in handlers.values():
             client.handle(message)
-    told = {name: client.handle(secure_sum.OpenSums(clients=names, mode="secure")) for name, client in handlers.items()}
-    start = secure_sum.StartSums(introductions={name: reply.introduction for name, reply in told.items()})
+    told = {
+        name: client.handle(sum_messages.OpenSums(clients=names, mode="secure")) for name, client in handlers.items()
+    }
+    start = sum_messages.StartSums(introductions={name: reply.introduction for name, reply in told.items()})
     for client in handlers.values():
         client.handle(start)
     return handlers
@@ -548,7 +550,7 @@ def test_what_has_become_of_a_level_is_in_the_masks_also_where_it_came_with_prop
             "split_feature": np.zeros(1, np.int32), "split_missing_left": np.zeros(1, np.uint8),
         }  # fmt: skip
         client.handle(msg.ProposeThresholds(**split, step=1, width=3, feature=columns))
-    order = secure_sum.SumOrder(round=0, clients=tuple(handlers), length=9, bound=1000)
+    order = sum_messages.SumOrder(round=0, clients=tuple(handlers), length=9, bound=1000)
     question = msg.CountSplits(
         **untold, step=1, width=3, first=0, feature=columns, threshold=np.array([1e9, 1e9, 0.0]),
         missing_left=np.ones(3, np.uint8), sets=nothing, fraction_bits=0, order=order,
@@ -570,12 +572,12 @@ def test_a_bound_does_not_have_noise_drawn_again_and_again() -> None:
     names = ("client-0", "client-1", "client-2")
     trees = fields_of(WholeTrees.single_leaves(1), 0)
     for number, bound in enumerate((1, 10, 10**9)):
-        ask = msg.CountLeaves(**trees, order=secure_sum.SumOrder(round=number, clients=names, length=3, bound=bound))
+        ask = msg.CountLeaves(**trees, order=sum_messages.SumOrder(round=number, clients=names, length=3, bound=bound))
         if number:
             with pytest.raises(RemoteProtocolError, match="another time one that is done"):
                 client.handle(ask)
         else:
-            assert isinstance(client.handle(ask), secure_sum.MaskedVector)
+            assert isinstance(client.handle(ask), sum_messages.MaskedVector)
         assert [spend.count for spend in client._own.purse.spends("rows")] == [1]  # type: ignore[union-attr]
 
 
@@ -587,11 +589,11 @@ def first_level(ordered: ExtraTreesPlan, **options: Any) -> tuple[ExtraTreesClie
     frame, y = table()
     client = ExtraTreesClient(holdings("a", frame, Target.of_classes(y), **options), ordered)
     if ordered.privacy is None:
-        client.handle(horizontal.DescribeRows(task="classes"))
+        client.handle(row_messages.DescribeRows(task="classes"))
     else:
         client.handle(msg.DescribeColumns(task="classes", hide_rows=isinstance(ordered.privacy, GlobalDP)))
     client.handle(
-        horizontal.UseSchema(
+        row_messages.UseSchema(
             names=("age", "income", "town"),
             categories=(None, None, TOWNS),
             classes=CLASSES,
@@ -599,8 +601,8 @@ def first_level(ordered: ExtraTreesPlan, **options: Any) -> tuple[ExtraTreesClie
             max_bins=None,
         )
     )
-    client.handle(secure_sum.OpenSums(clients=("a",), mode="plain"))
-    client.handle(secure_sum.StartSums(introductions={"a": secure_sum.SumIntroduction()}))
+    client.handle(sum_messages.OpenSums(clients=("a",), mode="plain"))
+    client.handle(sum_messages.StartSums(introductions={"a": sum_messages.SumIntroduction()}))
     width, n = ordered.width(3), ordered.n_estimators
     nothing = np.empty(0, np.uint8)
     cells = client._tally.cells
@@ -619,7 +621,7 @@ def first_level(ordered: ExtraTreesPlan, **options: Any) -> tuple[ExtraTreesClie
         missing_left=np.zeros(n * width, np.uint8),
         sets=nothing,
         fraction_bits=0,
-        order=secure_sum.SumOrder(round=0, clients=("a",), length=n * width * cells, bound=10**9),
+        order=sum_messages.SumOrder(round=0, clients=("a",), length=n * width * cells, bound=10**9),
     )
     return client, questions
 
@@ -643,7 +645,7 @@ def changed(message: Any, **fields: Any) -> Any:
         {"feature": np.empty(0, np.int32)},
         {"threshold": np.full(6, np.nan)},
         {"sets": np.zeros(1, np.uint8)},
-        {"order": secure_sum.SumOrder(round=0, clients=("a",), length=3, bound=10)},
+        {"order": sum_messages.SumOrder(round=0, clients=("a",), length=3, bound=10)},
         {"split_feature": np.zeros(1, np.int32), "split_threshold": np.zeros(1)},
     ],
 )
@@ -654,14 +656,14 @@ def test_a_level_that_is_not_sound_is_refused_and_changes_nothing(fields: dict[s
     assert client._step == -1
     expected, _ = first_level(plan(sums="plain"))
     one, two = client.handle(questions), expected.handle(questions)
-    assert isinstance(one, secure_sum.PlainVector)
-    assert isinstance(two, secure_sum.PlainVector)
+    assert isinstance(one, sum_messages.PlainVector)
+    assert isinstance(two, sum_messages.PlainVector)
     np.testing.assert_array_equal(one.values, two.values)
 
 
 def test_a_client_does_what_was_ordered_and_nothing_else() -> None:
     private, questions = first_level(plan(privacy=GlobalDP(epsilon=1.0), sums="plain"))
-    order = secure_sum.SumOrder(round=1, clients=("a",), length=3, bound=10)
+    order = sum_messages.SumOrder(round=1, clients=("a",), length=3, bound=10)
     for message in (msg.CountRows(order=order, fraction_bits=0), msg.CountOutside(order=order), msg.TellQuantiles()):
         with pytest.raises(RemoteProtocolError):
             private.handle(message)
@@ -672,7 +674,7 @@ def test_a_client_does_what_was_ordered_and_nothing_else() -> None:
     frame, y = table()
     hidden = ExtraTreesClient(holdings("a", frame, Target.of_classes(y)), plan(privacy=LocalDP()))
     with pytest.raises(RemoteProtocolError, match="under differential privacy"):
-        hidden.handle(horizontal.DescribeRows(task="classes"))
+        hidden.handle(row_messages.DescribeRows(task="classes"))
 
 
 def test_proposals_tell_nothing_of_few_rows_or_of_rows_that_are_alike() -> None:
@@ -680,9 +682,9 @@ def test_proposals_tell_nothing_of_few_rows_or_of_rows_that_are_alike() -> None:
     labels = Target.of_classes(np.array(CLASSES)[np.arange(15) % 3])
     ordered = plan(ranges="proposals", n_estimators=2, max_features=None)
     client = ExtraTreesClient(holdings("a", frame, labels), ordered)
-    client.handle(horizontal.DescribeRows(task="classes"))
+    client.handle(row_messages.DescribeRows(task="classes"))
     client.handle(
-        horizontal.UseSchema(
+        row_messages.UseSchema(
             names=("age", "income", "town"), categories=(None, None, TOWNS), classes=CLASSES, magnitude=0, max_bins=None
         )
     )

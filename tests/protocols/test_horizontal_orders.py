@@ -12,14 +12,15 @@ from msgspec import json, structs
 from woodlot.data.tables import read_table
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.purse import LedgerPurse
+from woodlot.protocols.core.message import registered
+from woodlot.protocols.horizontal import extra_messages
+from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import METHODS, HorizontalPlan, client_of
 from woodlot.protocols.horizontal.whole import fields_of, trees_of
-from woodlot.protocols.messages import extra_trees, secure_sum
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages.base import registered
+from woodlot.protocols.secure_sum import sum_messages
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.trees.alone import WholeTrees
@@ -108,14 +109,14 @@ def test_a_client_grows_one_share_alone() -> None:
 def test_trees_are_numbered_from_0_in_every_message() -> None:
     """A client answers for each tree once, by its number: with others there would be no end to trees."""
     fields = fields_of(WholeTrees.single_leaves(2), 0)
-    order = secure_sum.SumOrder(round=0, clients=("anna", "bern", "chur"), length=4, bound=100)
+    order = sum_messages.SumOrder(round=0, clients=("anna", "bern", "chur"), length=4, bound=100)
     usual: dict[str, Any] = {"order": order, "average": "rows", "min_rows": 1, "fraction_bits": 0}
     messages = [
         msg.GrowAlone(settings=LOCAL.settings(2), first_tree=0, n_trees=2),
         grow_on(COLLABORATIVE),
         msg.FillLeaves(**fields, **usual),
         msg.GrownTrees(**fields),
-        extra_trees.CountLeaves(**fields, order=order),
+        extra_messages.CountLeaves(**fields, order=order),
     ]
     about_trees = [kind for kind in registered().values() if issubclass(kind, msg.TreesMessage)]
     assert {type(message) for message in messages} >= set(about_trees) - {msg.LocalTrees}
@@ -132,14 +133,14 @@ def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others()
     made, other = ready(plan, purse=LedgerPurse("anna")), ready(plan, name="bern", purse=LedgerPurse("bern"))
     names = ("anna", "bern")
     opened: dict[str, Any] = {
-        c.name: c.handle(secure_sum.OpenSums(clients=names, mode="secure")) for c in (made, other)
+        c.name: c.handle(sum_messages.OpenSums(clients=names, mode="secure")) for c in (made, other)
     }
-    made.handle(secure_sum.StartSums(introductions={name: reply.introduction for name, reply in opened.items()}))
+    made.handle(sum_messages.StartSums(introductions={name: reply.introduction for name, reply in opened.items()}))
     whole = made.handle(msg.GrowOn(settings=plan.settings(2), **fields_of(WholeTrees.single_leaves(4), 0)))
     grown = trees_of(whole, (None, None), "anna")  # type: ignore[arg-type]
     for number, first in enumerate((0, -2, 2, 4, -4, 0)):
         some = grown.take(max(0, min(first, 2)), max(0, min(first, 2)) + 2)
-        order = secure_sum.SumOrder(round=number, clients=names, length=2 * some.structure.n_leaves, bound=100)
+        order = sum_messages.SumOrder(round=number, clients=names, length=2 * some.structure.n_leaves, bound=100)
         answered = True
         try:
             ask = msg.FillLeaves(
@@ -160,7 +161,7 @@ def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others()
 @pytest.mark.parametrize(("changes", "words"), [({"average": "rows"}, "leaf_average"), ({"min_rows": 1}, "min_leaf")])
 def test_leaves_are_filled_as_was_ordered(changes: dict[str, Any], words: str) -> None:
     made = ready(COLLABORATIVE)
-    order = secure_sum.SumOrder(round=0, clients=("anna", "bern", "chur"), length=6, bound=100)
+    order = sum_messages.SumOrder(round=0, clients=("anna", "bern", "chur"), length=6, bound=100)
     usual: dict[str, Any] = {"order": order, "average": "plain", "min_rows": 2, "fraction_bits": 0}
     with pytest.raises(RemoteProtocolError, match=f"another {words}"):
         made.handle(msg.FillLeaves(**fields_of(WholeTrees.single_leaves(2), 0), **(usual | changes)))
@@ -169,11 +170,11 @@ def test_leaves_are_filled_as_was_ordered(changes: dict[str, Any], words: str) -
 def test_sums_are_as_was_ordered() -> None:
     clients = ("anna", "bern")
     with pytest.raises(PolicyError, match="secure ones only"):
-        ready(COLLABORATIVE).handle(secure_sum.OpenSums(clients=("anna", "bern", "chur"), mode="plain"))
+        ready(COLLABORATIVE).handle(sum_messages.OpenSums(clients=("anna", "bern", "chur"), mode="plain"))
     with pytest.raises(PolicyError, match="over 3 or more"):
-        ready(COLLABORATIVE).handle(secure_sum.OpenSums(clients=clients, mode="secure"))
+        ready(COLLABORATIVE).handle(sum_messages.OpenSums(clients=clients, mode="secure"))
     two = structs.replace(COLLABORATIVE, allow_two=True)
-    ready(two).handle(secure_sum.OpenSums(clients=clients, mode="secure"))
+    ready(two).handle(sum_messages.OpenSums(clients=clients, mode="secure"))
 
 
 def test_plans_travel_by_their_method() -> None:

@@ -14,11 +14,11 @@ from inventor import Inventor, labels_read
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import vertical as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.blind import StartBlind
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical import train
 from woodlot.protocols.vertical.bits import pack
+from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag

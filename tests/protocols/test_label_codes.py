@@ -9,7 +9,7 @@ import pandas as pd
 
 from woodlot import FederatedForestClassifier
 from woodlot.data.tables import Table
-from woodlot.protocols.messages.vertical import EncodedLabels, OpenTraining, ShareLabels
+from woodlot.protocols.vertical.forest_messages import EncodedLabels, OpenTraining, ShareLabels
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.target import Target
 

@@ -21,11 +21,10 @@ from wire_search import captured, floats, found
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table, read_table
 from woodlot.exceptions import ConfigError, DataError, PolicyError, RemoteProtocolError
-from woodlot.protocols.horizontal.lossless import LosslessClient, LosslessPlan, lossless_forest
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages import lossless, secure_sum
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import row_messages as msg
+from woodlot.protocols.horizontal.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
+from woodlot.protocols.secure_sum import SumClient, sum_messages
 from woodlot.protocols.vertical import bits
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
@@ -363,8 +362,8 @@ def test_bytes_are_as_the_documents_say() -> None:
     with captured() as seen:
         run_on(clients_of(THREE, a_plan), a_plan)
     messages = [codec.decode(m) for m in seen]
-    asked = [m for m in messages if isinstance(m, lossless.CountCells)][::3]
-    answers = [m for m in messages if isinstance(m, secure_sum.MaskedVector)][-3 * len(asked) :]
+    asked = [m for m in messages if isinstance(m, lossless_messages.CountCells)][::3]
+    answers = [m for m in messages if isinstance(m, sum_messages.MaskedVector)][-3 * len(asked) :]
     assert sum(m.values.nbytes for m in answers) == 3 * 8 * sum(m.order.length + 2 for m in asked)
     for m in asked:
         pairs = np.repeat(np.arange(len(m.width)), m.n_pairs)
@@ -388,7 +387,7 @@ def test_no_value_id_or_label_of_a_row_leaves_a_client() -> None:
     a_plan = plan()
     with captured() as seen:
         run_on(clients_of(THREE, a_plan), a_plan)
-    sent = [m for m in seen if not isinstance(codec.decode(m), lossless.DrawRows)]
+    sent = [m for m in seen if not isinstance(codec.decode(m), lossless_messages.DrawRows)]
     assert not found({"value": floats(values)}, sent)
     assert found({"value": floats(values)}, seen)  # edges are values, and the search would find them
 
@@ -397,7 +396,7 @@ def test_secure_sums_look_random_and_no_mask_is_used_twice() -> None:
     a_plan = plan()
     with captured() as seen:
         run_on(clients_of(THREE, a_plan), a_plan)
-    sent = [m for m in map(codec.decode, seen) if isinstance(m, secure_sum.MaskedVector)]
+    sent = [m for m in map(codec.decode, seen) if isinstance(m, sum_messages.MaskedVector)]
     wide = np.concatenate([m.values for m in sent if m.values.dtype == np.uint64])
     assert len(np.unique(wide)) == len(wide)
     assert abs(float((wide >> np.uint64(63)).mean()) - 0.5) < 0.02
@@ -424,7 +423,10 @@ FOUR = np.arange(ROWS) % 4
 STAYING = FOUR != 2
 
 
-@pytest.mark.parametrize(("kind", "at"), [(lossless.CountValues, 1), (lossless.CountValues, 3), (lossless.DrawRows, 1)])
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [(lossless_messages.CountValues, 1), (lossless_messages.CountValues, 3), (lossless_messages.DrawRows, 1)],
+)
 @pytest.mark.parametrize("task", ["classes", "targets"])
 def test_before_growth_a_drop_out_leaves_the_forest_of_the_others(kind: type[Message], at: int, task: str) -> None:
     a_plan = plan(task=task, spare_after=1.0)
@@ -433,7 +435,7 @@ def test_before_growth_a_drop_out_leaves_the_forest_of_the_others(kind: type[Mes
     y = (TARGETS if task == "targets" else CLASSES)[STAYING]
     others = grow(np.zeros(STAYING.sum(), int), plan(task=task, sums="plain"), X=FRAME[STAYING], y=y)
     left = run_on(clients, a_plan)[0]
-    if kind is lossless.DrawRows:  # the bins are of all
+    if kind is lossless_messages.DrawRows:  # the bins are of all
         assert left[0].leaves.weight.sum() == others[0].leaves.weight.sum()
     elif task == "classes":  # targets have as many bits as all rows leave room for
         assert_same(left, others)
@@ -444,28 +446,28 @@ def test_before_growth_a_drop_out_leaves_the_forest_of_the_others(kind: type[Mes
 def test_in_the_middle_of_growth_the_others_go_on(at: int) -> None:
     a_plan = plan(spare_after=1.0)
     clients = clients_of(FOUR, a_plan)
-    clients["client-2"] = Dropping(clients["client-2"], lossless.CountCells, at)
+    clients["client-2"] = Dropping(clients["client-2"], lossless_messages.CountCells, at)
     with captured() as seen:
         forest, _ = run_on(clients, a_plan)[0]
     whole = grow(FOUR, plan())[0]
     assert forest.structure.n_nodes > 60
     assert forest.leaves.weight.sum() < whole.leaves.weight.sum()
-    asked = [m.order for m in map(codec.decode, seen) if isinstance(m, lossless.CountCells)]
+    asked = [m.order for m in map(codec.decode, seen) if isinstance(m, lossless_messages.CountCells)]
     rounds = {order.round: order.clients for order in asked}
     assert len(next(iter(rounds.values()))) == 4
     assert list(rounds.values())[-1] == ("client-0", "client-1", "client-3")
-    sent = [m.values for m in map(codec.decode, seen) if isinstance(m, secure_sum.MaskedVector)]
+    sent = [m.values for m in map(codec.decode, seen) if isinstance(m, sum_messages.MaskedVector)]
     words = np.concatenate([values for values in sent if values.dtype == np.uint64])
     assert len(np.unique(words)) == len(words)
 
 
 def test_without_being_told_to_go_on_the_run_stops() -> None:
     clients = clients_of(FOUR, plan())
-    clients["client-2"] = Dropping(clients["client-2"], lossless.CountCells, 2)
+    clients["client-2"] = Dropping(clients["client-2"], lossless_messages.CountCells, 2)
     with pytest.raises(DataError, match="the table is gone"):
         run_on(clients, plan())
     clients = clients_of(THREE, plan(spare_after=1.0))
-    clients["client-2"] = Dropping(clients["client-2"], lossless.CountCells, 2)
+    clients["client-2"] = Dropping(clients["client-2"], lossless_messages.CountCells, 2)
     with pytest.raises(DataError, match="2 of 3 clients are left"):
         run_on(clients, plan(spare_after=1.0))
 
@@ -522,22 +524,22 @@ def changed(message: Message, **fields: Any) -> Message:
 
 
 WRONG: list[tuple[type[Message], dict[str, Any]]] = [
-    (lossless.CountValues, {"known_bits": 7}),
-    (lossless.CountValues, {"column": np.array([9], np.uint8), "prefix": np.zeros(1, np.uint32)}),
-    (lossless.CountValues, {"column": np.array([4], np.uint8), "prefix": np.zeros(1, np.uint32)}),
-    (lossless.CountValues, {"with_missing": False}),
-    (lossless.DrawRows, {"n_trees": 7}),
-    (lossless.DrawRows, {"seed": 1}),
-    (lossless.DrawRows, {"thresholds": np.empty(0, np.uint64)}),
-    (lossless.DrawRows, {"with_rows": True}),
-    (lossless.DrawRows, {"target_bits": 9}),
-    (lossless.CountCells, {"level": 5}),
-    (lossless.CountCells, {"is_open": np.zeros(9, np.uint8)}),
-    (lossless.CountCells, {"every_row": np.array([99], np.uint32)}),
-    (lossless.CountCells, {"nodes": np.array([99], np.uint32)}),
-    (lossless.CountCells, {"word_bits": 64}),
-    (lossless.CountCells, {"width": np.zeros(6, np.uint8)}),
-    (lossless.CountCells, {"pair_feature": np.full(12, 7, np.uint8)}),
+    (lossless_messages.CountValues, {"known_bits": 7}),
+    (lossless_messages.CountValues, {"column": np.array([9], np.uint8), "prefix": np.zeros(1, np.uint32)}),
+    (lossless_messages.CountValues, {"column": np.array([4], np.uint8), "prefix": np.zeros(1, np.uint32)}),
+    (lossless_messages.CountValues, {"with_missing": False}),
+    (lossless_messages.DrawRows, {"n_trees": 7}),
+    (lossless_messages.DrawRows, {"seed": 1}),
+    (lossless_messages.DrawRows, {"thresholds": np.empty(0, np.uint64)}),
+    (lossless_messages.DrawRows, {"with_rows": True}),
+    (lossless_messages.DrawRows, {"target_bits": 9}),
+    (lossless_messages.CountCells, {"level": 5}),
+    (lossless_messages.CountCells, {"is_open": np.zeros(9, np.uint8)}),
+    (lossless_messages.CountCells, {"every_row": np.array([99], np.uint32)}),
+    (lossless_messages.CountCells, {"nodes": np.array([99], np.uint32)}),
+    (lossless_messages.CountCells, {"word_bits": 64}),
+    (lossless_messages.CountCells, {"width": np.zeros(6, np.uint8)}),
+    (lossless_messages.CountCells, {"pair_feature": np.full(12, 7, np.uint8)}),
 ]
 
 
@@ -564,9 +566,9 @@ SCRIPT = recorded()
 
 def test_messages_out_of_turn_are_refused() -> None:
     asked, client = SCRIPT[0], clients_of(THREE, plan(sums="plain", max_depth=3))["client-1"]
-    counts = next(m for m in asked if isinstance(m, lossless.CountCells))
+    counts = next(m for m in asked if isinstance(m, lossless_messages.CountCells))
     for message in asked:
-        if isinstance(message, lossless.DrawRows):
+        if isinstance(message, lossless_messages.DrawRows):
             break
         with pytest.raises(RemoteProtocolError):
             client.handle(counts)
@@ -587,7 +589,7 @@ def test_messages_out_of_turn_are_refused() -> None:
 )
 def test_splits_that_do_not_go_together_are_refused(fields: dict[str, Any]) -> None:
     asked, client = SCRIPT[0], clients_of(THREE, plan(sums="plain", max_depth=3))["client-1"]
-    second = next(m for m in asked if isinstance(m, lossless.CountCells) and m.level == 1)
+    second = next(m for m in asked if isinstance(m, lossless_messages.CountCells) and m.level == 1)
     assert len(second.feature) == 6
     for message in asked:
         if message is second:
@@ -598,7 +600,7 @@ def test_splits_that_do_not_go_together_are_refused(fields: dict[str, Any]) -> N
 
 def test_values_of_declared_columns_are_not_told() -> None:
     asked, _ = script(bins=(("age", (0.0,)),))
-    first = next(m for m in asked if isinstance(m, lossless.CountValues))
+    first = next(m for m in asked if isinstance(m, lossless_messages.CountValues))
     assert 0 not in first.column
     client = clients_of(THREE, plan(sums="plain", max_depth=3, bins=(("age", (0.0,)),)))["client-1"]
     for message in asked:
@@ -613,7 +615,7 @@ def test_values_of_declared_columns_are_not_told() -> None:
 def test_rows_beyond_what_is_asked_for_are_not_refused(lacking: str) -> None:
     """By refusals a coordinator would find out, question after question, which codes and classes one client has."""
     asked = SCRIPT[0]
-    at = next(i for i, message in enumerate(asked) if isinstance(message, lossless.CountCells))
+    at = next(i for i, message in enumerate(asked) if isinstance(message, lossless_messages.CountCells))
     first: Any = asked[at]
     client = clients_of(THREE, plan(sums="plain", max_depth=3))["client-1"]
     for message in asked[:at]:
@@ -628,7 +630,7 @@ def test_rows_beyond_what_is_asked_for_are_not_refused(lacking: str) -> None:
         False, 0, some.word_bits,
     )  # fmt: skip
     order = structs.replace(first.order, length=cells.length)
-    assert isinstance(client.handle(changed(some, order=order)), secure_sum.PlainVector)
+    assert isinstance(client.handle(changed(some, order=order)), sum_messages.PlainVector)
 
 
 class Lying:
@@ -639,11 +641,11 @@ class Lying:
 
     def handle(self, message: Message) -> Message:
         reply = self.client.handle(message)
-        if isinstance(message, lossless.CountCells) and isinstance(reply, secure_sum.PlainVector):
+        if isinstance(message, lossless_messages.CountCells) and isinstance(reply, sum_messages.PlainVector):
             values = reply.values.copy()
             values[0] += 1
             values[-1] += 1
-            return secure_sum.PlainVector(round=reply.round, values=values)
+            return sum_messages.PlainVector(round=reply.round, values=values)
         return reply
 
 

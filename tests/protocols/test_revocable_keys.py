@@ -26,8 +26,8 @@ from woodlot.exceptions import (
     PolicyError,
     RemoteProtocolError,
 )
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number, number_bytes
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.keys import begin_epoch, commit_epoch, prepare_epoch, revoke_key

@@ -17,8 +17,8 @@ from revocable_world import HELPER, KEYS, World, plant, some_rows, stream
 
 from woodlot.crypto.dtpkc import conceal
 from woodlot.exceptions import CiphertextError, LocalProtocolError, PolicyError
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.keys import CoordinatorKeys, revoke_key
 from woodlot.protocols.revocable.model import RevocableForest, most_on_paths
 from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted, walk_encrypted

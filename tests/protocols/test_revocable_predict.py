@@ -24,8 +24,8 @@ from woodlot.exceptions import (
     RemoteProtocolError,
     WoodlotError,
 )
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable import predict
 from woodlot.protocols.revocable.keys import CoordinatorKeys
 from woodlot.protocols.revocable.model import RevocableForest

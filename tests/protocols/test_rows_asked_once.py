@@ -11,16 +11,15 @@ import pytest
 
 from deviating import Wrong, changed, run
 from woodlot.data.tables import read_table
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import extra_messages as extra
+from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan, collaborative_forest
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_trees import extra_trees
-from woodlot.protocols.horizontal.lossless import LosslessPlan, lossless_forest
+from woodlot.protocols.horizontal.lossless import LosslessPlan, lossless_forest, lossless_messages
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of
-from woodlot.protocols.messages import extra_trees as extra
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages import lossless
-from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.extra import SPLITS
 
@@ -124,18 +123,18 @@ NO_FATE: dict[str, Any] = {
 def test_lossless_forests_count_a_feature_of_a_node_once_and_draw_rows_once() -> None:
     def wrong(client: HorizontalClient, message: Message) -> Iterator[Message]:
         done = asked.setdefault(client.name, [])
-        if isinstance(message, lossless.CountValues):
+        if isinstance(message, lossless_messages.CountValues):
             every = np.arange(9, dtype=np.uint32) << np.uint32(32 - max(message.known_bits, 8))
             if message.known_bits:
                 yield changed(message, column=np.zeros(9, np.uint8), prefix=every)
-        if isinstance(message, lossless.DrawRows):
+        if isinstance(message, lossless_messages.DrawRows):
             yield changed(message, thresholds=message.thresholds[:1])
-        if isinstance(message, lossless.CountCells):
+        if isinstance(message, lossless_messages.CountCells):
             yield next_round(drawn[client.name])
             if done and done[-1].level == message.level:
                 yield next_round(message, **cells(done[-1]))
             done.append(message)
-        if isinstance(message, lossless.DrawRows):
+        if isinstance(message, lossless_messages.DrawRows):
             drawn[client.name] = message
 
     def cells(message: Any) -> dict[str, Any]:

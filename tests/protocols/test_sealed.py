@@ -17,10 +17,10 @@ from scipy.stats import chi2
 import woodlot as wl
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import sealed as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical import sealed
+from woodlot.protocols.vertical import sealed_messages as msg
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.sealed import Sealer, blocks_of, find_leaves
 from woodlot.runtime.codec import decode, encode

@@ -15,8 +15,7 @@ from secure_sums import NAMES, AddUp, Client, clients_of, total, vectors_of
 
 from wire_search import captured
 from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import secure_sum as msg
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.secure_sum import (
     SumSession,
     ask_clients,
@@ -24,6 +23,7 @@ from woodlot.protocols.secure_sum import (
     open_sums,
     to_fixed,
 )
+from woodlot.protocols.secure_sum import sum_messages as msg
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers import answer

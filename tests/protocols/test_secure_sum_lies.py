@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secure_sums import NAMES, AddUp, Client, changing, clients_of, total, vectors_of
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import secure_sum as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.secure_sum import (
     SumSession,
     sum_of,
 )
+from woodlot.protocols.secure_sum import sum_messages as msg
 from woodlot.protocols.secure_sum.client import State
 from woodlot.runtime.codec import decode, encode
 

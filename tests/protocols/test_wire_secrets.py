@@ -11,8 +11,8 @@ import pytest
 
 from wire_search import captured, floats, found, integers, texts
 from woodlot import FederatedForestClassifier, FederatedForestRegressor, Federation
-from woodlot.protocols.messages import vertical as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.runtime import codec
 
 N = 60

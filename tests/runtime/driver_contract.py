@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError, WoodlotError
-from woodlot.protocols.messages.base import Message, Refusal
+from woodlot.protocols.core.message import Message, Refusal
 from woodlot.runtime.drivers import Driver, Handler
 
 from .samples import Answer, Question

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, Listener
 import pytest
 from mpi4py import MPI
 
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver

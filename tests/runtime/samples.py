@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from woodlot.protocols.messages.base import (
+from woodlot.protocols.core.message import (
     F32,
     F64,
     I32,

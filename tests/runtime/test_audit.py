@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from woodlot.protocols.messages.base import Role
+from woodlot.protocols.core.message import Role
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures, Ledger
 
 from .samples import Answer, Question

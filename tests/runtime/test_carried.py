@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodlot.exceptions import DataError, JournalError, LocalProtocolError, PartyAwayError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Unanswered
+from woodlot.protocols.core.message import Message, Unanswered
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Disclosures, Ledger
 from woodlot.runtime.drivers import Driver, Handler

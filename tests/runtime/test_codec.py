@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Refusal, Role
+from woodlot.protocols.core.message import Message, Refusal, Role
 from woodlot.runtime import codec
 from woodlot.runtime.codec import MAX_HEADER, decode, encode
 

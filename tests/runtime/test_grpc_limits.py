@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.jobs import OpenJob
+from woodlot.jobs.job_messages import OpenJob
 from woodlot.runtime.drivers import grpc_hub, grpc_wire
 from woodlot.runtime.drivers.carried import LONGEST_BRIEF, CarriedDriver
 from woodlot.runtime.drivers.grpc_carrier import Cancelled

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers import Driver, Handler

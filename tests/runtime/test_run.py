@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

@@ -11,7 +11,7 @@ import pytest
 from woodlot.exceptions import JournalError, PolicyError
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Budget, Charge, Ledger, Use
-from woodlot.protocols.messages.base import Message, Unanswered
+from woodlot.protocols.core.message import Message, Unanswered
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from woodlot.exceptions import DataError, JournalError, PolicyError
-from woodlot.protocols.messages.base import Message, Refusal, Unanswered
+from woodlot.protocols.core.message import Message, Refusal, Unanswered
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.sessions import UNREADABLE, Sessions

@@ -13,7 +13,7 @@ from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError, Re
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Budget, Charge, Ledger, Use
 from woodlot.privacy.purse import Purse
-from woodlot.protocols.messages.base import Message, Refusal
+from woodlot.protocols.core.message import Message, Refusal
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions

@@ -9,9 +9,9 @@ from typing import Any
 
 from party_bench import Bench, Recorded, play, train_order
 
-from woodlot.protocols.messages import jobs
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.jobs import job_messages as jobs
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.certificates import REVOKED
 from woodlot.service.client import Client

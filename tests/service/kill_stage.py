@@ -17,7 +17,7 @@ from processes import Processes, records_in
 from small_jobs import COORDINATOR
 
 from woodlot.connected import ConnectedFederation
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.journal import Journal
 from woodlot.service.orders import AnyOrder
 

@@ -18,13 +18,13 @@ from small_jobs import PARTIES, PLAN
 from world import World
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.scores import ScoreBatch
 from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.vertical.score_messages import ScoreBatch
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal

@@ -12,7 +12,7 @@ from world import World
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
-from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.jobs.job_messages import ModelFacts
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.orders import TrainOrder
 

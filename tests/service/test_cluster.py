@@ -21,9 +21,9 @@ from small_jobs import PARTIES, PLAN
 
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.horizontal.lossless import LosslessPlan
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.lossless import CountCells
+from woodlot.protocols.horizontal.lossless.lossless_messages import CountCells
 from woodlot.runtime.cluster import Cluster, Connection
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till

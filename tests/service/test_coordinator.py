@@ -17,9 +17,9 @@ from world import POLICY, World, running
 from woodlot.cli import app
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import JournalError, WoodlotError
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.jobs import JobFacts
-from woodlot.protocols.messages.scores import OpenScoring
+from woodlot.jobs.job_messages import JobFacts
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical.score_messages import OpenScoring
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.service import coordinator
 from woodlot.service.coordinator import Coordinator

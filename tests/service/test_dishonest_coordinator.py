@@ -18,18 +18,20 @@ from processes import small_tables
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.row_job_messages import PredictRows
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.residual_messages import AskSlopes, OpenDescent, StartEncrypted
 from woodlot.protocols.linear.train import start_of
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import linear, revocable, vertical
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.linear_encrypted import AskSlopes, OpenDescent, StartEncrypted
-from woodlot.protocols.messages.row_jobs import PredictRows
-from woodlot.protocols.messages.sealed import AskSealed
-from woodlot.protocols.messages.secure_sum import OpenSums
+from woodlot.protocols.revocable import growth_messages
+from woodlot.protocols.secure_sum.sum_messages import OpenSums
+from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (
@@ -75,25 +77,25 @@ def refuses(job: PartyJob, message: Message, words: str = NOT_ORDERED) -> None:
 def other_questions(message: Message, n_rows: int) -> list[Message]:
     """What a coordinator might ask instead."""
     match message:
-        case vertical.OpenTraining():
+        case forest_messages.OpenTraining():
             return [changed(message, max_bins=16)]
-        case vertical.ShareLabels():
+        case forest_messages.ShareLabels():
             return [changed(message, reveal_unit=True), changed(message, seed=1), changed(message, balanced=True)]
-        case vertical.StartForest():
+        case forest_messages.StartForest():
             more: list[dict[str, Any]] = [
                 {"max_depth": 9}, {"min_samples_split": 3}, {"min_samples_leaf": 2}, {"min_weight": 2}, {"n_draws": 1},
                 {"entropy": True}, {"whole_tree": True}, {"order_seed": 1}, {"bootstrap_seed": None}, {"balance": True},
             ]  # fmt: skip
             return [changed(message, **one) for one in more]
-        case vertical.PlantTrees():
+        case forest_messages.PlantTrees():
             three = changed(message, n_trees=3, candidates=np.ones(3, np.uint8))
             return [three, changed(message, first_tree=1), changed(message, first_tree=100)]
-        case vertical.OutOfBagAnswers():
+        case forest_messages.OutOfBagAnswers():
             # one forest for each row, right in that row alone, would tell each label by its score
             every = np.zeros((n_rows, n_rows), np.uint8)
             oracle = {"sizes": np.arange(1, n_rows + 1, dtype=np.uint32), "classes": every.ravel()}
             return [changed(message, **oracle), changed(message, sizes=np.array([1, 1], np.uint32))]
-        case vertical.AskDecisions():
+        case forest_messages.AskDecisions():
             return [changed(message, wire="ranks"), changed(message, wire="leaves"), changed(message, shuffled=0)]
     return []
 
@@ -113,16 +115,16 @@ def test_a_training_is_the_one_that_was_signed(recorded: Recorded, party: str) -
     assert tried == {kind for kind in said if other_questions(said[kind], n_rows)}
     assert len(tried) == (6 if party == "bank" else 4)
     # all trees are there: none is grown again, or beyond them
-    refuses(job, said[vertical.OpenTraining])
-    refuses(job, said[vertical.PlantTrees])
-    refuses(job, changed(said[vertical.PlantTrees], first_tree=PLAN.n_estimators))
+    refuses(job, said[forest_messages.OpenTraining])
+    refuses(job, said[forest_messages.PlantTrees])
+    refuses(job, changed(said[forest_messages.PlantTrees], first_tree=PLAN.n_estimators))
 
 
 def test_labels_are_judged_by_once(recorded: Recorded) -> None:
     played = recorded.plays["train"]
     job = recorded.bench.job("bank", played.job)
     replies = [(message, job.handle(message)) for message in map(decode, played.asked["bank"])]
-    asked, told = next(pair for pair in replies if isinstance(pair[0], vertical.OutOfBagAnswers))
+    asked, told = next(pair for pair in replies if isinstance(pair[0], forest_messages.OutOfBagAnswers))
     assert encode(job.handle(asked)) == encode(told)
     refuses(job, changed(asked, classes=1 - asked.classes), "answered once in a job")  # type: ignore[attr-defined]
 
@@ -144,7 +146,7 @@ def test_no_residual_is_that_of_one_row(tmp_path: Path) -> None:
             y = targets[rows]
             job = bench.job("bank", played.job)
             for message in map(decode, played.asked["bank"]):
-                if isinstance(message, vertical.OutOfBagAnswers):
+                if isinstance(message, forest_messages.OutOfBagAnswers):
                     break
                 job.handle(message)
             answers = np.full((len(message.sizes), len(y)), y.max())  # type: ignore[attr-defined]
@@ -160,8 +162,8 @@ def test_nothing_is_scored_out_of_bag_unless_it_was_ordered(recorded: Recorded) 
     bench, scored = recorded.bench, recorded.plays["train"]
     plan = replace(PLAN, out_of_bag=None)
     played = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=plan, settings="{}"))
-    questions = [m for m in map(decode, scored.asked["bank"]) if isinstance(m, vertical.OutOfBagAnswers)]
-    questions.append(vertical.AskDecisions(wire="decisions", shuffled=None, seed=0))
+    questions = [m for m in map(decode, scored.asked["bank"]) if isinstance(m, forest_messages.OutOfBagAnswers)]
+    questions.append(forest_messages.AskDecisions(wire="decisions", shuffled=None, seed=0))
     job = bench.job("bank", played.job)
     for asked in played.asked["bank"]:
         job.handle(decode(asked))
@@ -187,15 +189,15 @@ def ready_to_predict(recorded: Recorded, **fields: Any) -> PartyJob:
 
 def test_answers_have_the_form_that_was_ordered(recorded: Recorded) -> None:
     """Ranks tell the order of all values: only who was told of them in the order may be asked for them."""
-    asked = vertical.AskDecisions(wire="decisions", shuffled=None, seed=0)
+    asked = forest_messages.AskDecisions(wire="decisions", shuffled=None, seed=0)
     job = ready_to_predict(recorded)
     for wire in ("ranks", "leaves"):
         refuses(job, changed(asked, wire=wire))
-    assert isinstance(job.handle(asked), vertical.Decisions)
+    assert isinstance(job.handle(asked), forest_messages.Decisions)
 
 
 def test_one_feature_is_shuffled_in_the_way_that_was_ordered(recorded: Recorded) -> None:
-    asked = vertical.AskDecisions(wire="decisions", shuffled=0, seed=5)
+    asked = forest_messages.AskDecisions(wire="decisions", shuffled=0, seed=5)
     job = ready_to_predict(recorded, shuffled=(0, 5))
     refuses(job, changed(asked, seed=6))
     told = encode(job.handle(asked))
@@ -286,22 +288,24 @@ def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None
     said = {type(m): m for m in map(decode, (*trained.asked["bank"], *recorded.plays["predict"].asked["bank"]))}
     n = trained.outcome.aligned.n_rows
     job.handle(said[msg.UseModel])
-    job.handle(said[vertical.OpenTraining])
-    for other in other_questions(said[vertical.OpenTraining], n) + other_questions(said[vertical.ShareLabels], n):
+    job.handle(said[forest_messages.OpenTraining])
+    for other in other_questions(said[forest_messages.OpenTraining], n) + other_questions(
+        said[forest_messages.ShareLabels], n
+    ):
         refuses(job, other)
-    shared = job.handle(said[vertical.ShareLabels])
-    start = changed(said[vertical.StartForest], labels=shared.labels)  # type: ignore[attr-defined]
+    shared = job.handle(said[forest_messages.ShareLabels])
+    start = changed(said[forest_messages.StartForest], labels=shared.labels)  # type: ignore[attr-defined]
     for other in other_questions(start, n):  # the plan of the training, whose trees are grown anew
         refuses(job, other)
     job.handle(start)
-    plain = said[vertical.AskDecisions]
+    plain = said[forest_messages.AskDecisions]
     for other in (changed(plain, wire="ranks"), changed(plain, shuffled=0)):
         refuses(job, other)
-    for other in other_questions(said[vertical.OutOfBagAnswers], n):
+    for other in other_questions(said[forest_messages.OutOfBagAnswers], n):
         refuses(job, other)
-    assert isinstance(job.handle(plain), vertical.Decisions)
-    answers = said[vertical.OutOfBagAnswers]
-    assert isinstance(job.handle(answers), vertical.OutOfBagScores)
+    assert isinstance(job.handle(plain), forest_messages.Decisions)
+    answers = said[forest_messages.OutOfBagAnswers]
+    assert isinstance(job.handle(answers), forest_messages.OutOfBagScores)
     refuses(job, changed(answers, classes=1 - answers.classes), "answered once in a job")  # type: ignore[attr-defined]
 
 
@@ -387,8 +391,8 @@ def test_one_forest_is_scored_at_a_party(rows_bench: Bench) -> None:
 def test_a_construction_begins_at_the_roots_that_were_ordered() -> None:
     """Else a coordinator would have any few rows compared, as often as it likes."""
     watch, nothing, words = OrderedConstruction(2), np.empty(0, np.uint8), np.empty(0, np.uint32)
-    opening = revocable.OpenConstruction(rho=0, zeta=3, regrows=False)
-    two = revocable.ExpandLeaves(
+    opening = growth_messages.OpenConstruction(rho=0, zeta=3, regrows=False)
+    two = growth_messages.ExpandLeaves(
         is_split=nothing, flags=nothing, is_open=nothing, won_pair=words, won_cut=nothing, vectors=nothing,
         sizes=np.ones(2, np.uint32), samples=np.zeros(2, np.uint32), keys=np.empty(0, np.uint64), selected=nothing,
     )  # fmt: skip
@@ -415,7 +419,7 @@ def test_a_target_has_one_score() -> None:
         task="targets", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
         max_iter=1, tol=1e-4,
     )  # fmt: skip
-    one = linear.Descend(step=np.empty(0), residuals=np.zeros((5, 1)), penalty=0.0, curvature=1.0)
+    one = linear_messages.Descend(step=np.empty(0), residuals=np.zeros((5, 1)), penalty=0.0, curvature=1.0)
     nothing = np.empty(0, np.uint8)
     hidden = OpenDescent(modulus=nothing, noise=nothing, n_scores=1, penalty=0.0, curvature=1.0, weights=None)
     for task, allowed in (("targets", {1}), ("classes", {1, 3, 5})):
@@ -435,7 +439,7 @@ def test_a_descent_has_the_steps_that_were_ordered() -> None:
         max_iter=2, tol=1e-4, key_bits=1024,
     )  # fmt: skip
     watch = OrderedDescent(plan, PARTIES)
-    start = linear.StartLinear(**start_of(plan))
+    start = linear_messages.StartLinear(**start_of(plan))
     hidden = StartEncrypted(**start_of(plan), key_bits=1024, columns={"shop": 3})
     for right in (start, hidden):
         watch.check(right)
@@ -448,8 +452,8 @@ def test_a_descent_has_the_steps_that_were_ordered() -> None:
         watch.check(changed(hidden, columns={"shop": 3, "ghost": 30}))
     none = np.zeros((1, 1))
     steps: dict[Message, int] = {
-        linear.Advance(scores=none, products=none): 2,
-        linear.Descend(step=none[0], residuals=none, penalty=0.0, curvature=1.0): 3,
+        linear_messages.Advance(scores=none, products=none): 2,
+        linear_messages.Descend(step=none[0], residuals=none, penalty=0.0, curvature=1.0): 3,
         AskSlopes(ciphertexts=np.empty(0, np.uint8)): 3,
     }
     for message, n in steps.items():

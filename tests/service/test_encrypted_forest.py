@@ -19,8 +19,8 @@ from world import PROTECTS, World, running
 import woodlot as wl
 from woodlot.crypto.dtpkc import Group
 from woodlot.exceptions import ConfigError, DataError, PolicyError
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import read_group
 from woodlot.protocols.revocable.predict import predict_encrypted as walk_of
 from woodlot.service import coordinator_keys

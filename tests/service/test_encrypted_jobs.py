@@ -15,7 +15,7 @@ from small_jobs import PARTIES, PLAN
 from woodlot.crypto.paillier import PrivateKey, to_bytes
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.messages.blind import TakeLabels
+from woodlot.protocols.vertical.blind_messages import TakeLabels
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.codec import decode, encode

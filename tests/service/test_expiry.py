@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from party_bench import Bench, Play, play
 
-from woodlot.protocols.messages import align
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Refusal, Unanswered
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.align import align_messages
+from woodlot.protocols.core.message import Refusal, Unanswered
 from woodlot.runtime.codec import decode, encode
 from woodlot.service import certificates
 from woodlot.service.certificates import Request
@@ -63,7 +63,7 @@ def refusal(reply: bytes) -> str:
 
 def meeting(record: Play) -> int:
     """The number of the request that brings the partners' certificates."""
-    brings = (align.DrawSecret, align.TakeSecret)
+    brings = (align_messages.DrawSecret, align_messages.TakeSecret)
     return 1 + [isinstance(decode(data), brings) for data in record.asked["bank"]].index(True)
 
 

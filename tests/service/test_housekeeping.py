@@ -14,7 +14,7 @@ from small_jobs import PARTIES, train_order, user_of
 from world import POLICY, World, running
 
 from woodlot.exceptions import JournalError
-from woodlot.protocols.messages import jobs as msg
+from woodlot.jobs import job_messages as msg
 from woodlot.service import coordinator, coordinator_news, coordinator_scores
 from woodlot.service.client import JobFailed
 from woodlot.service.coordinator import Coordinator

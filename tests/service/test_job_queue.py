@@ -12,7 +12,7 @@ from processes import wait_until
 from shared import Shared
 from small_jobs import COORDINATOR, model_of, user_of
 
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.drivers.carried import Numbered
 from woodlot.service import job_queue
 from woodlot.service.job_queue import JobQueue

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from woodlot.exceptions import DataError, JournalError
-from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.service import job_store
 from woodlot.service.coordinator_jobs import Kept
 from woodlot.service.coordinator_keys import told_keys

@@ -18,9 +18,10 @@ import woodlot as wl
 from woodlot.cli import app
 from woodlot.crypto import paillier
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.messages import linear, vertical
-from woodlot.protocols.messages.linear_encrypted import StartEncrypted
+from woodlot.protocols.linear.residual_messages import StartEncrypted
+from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import JobFailed
 from woodlot.service.order_seal import read_order, sign_order
@@ -133,9 +134,11 @@ def test_a_policy_can_ask_for_encrypted_residuals(bench: Bench, monkeypatch: pyt
             assert encode(again.handle(message)) == told
 
 
-def start_in_clear(message: StartEncrypted) -> linear.StartLinear:
+def start_in_clear(message: StartEncrypted) -> linear_messages.StartLinear:
     """The same start, by which residuals would be sent to everybody."""
-    return linear.StartLinear(**{name: getattr(message, name) for name in linear.StartLinear.__struct_fields__})
+    return linear_messages.StartLinear(
+        **{name: getattr(message, name) for name in linear_messages.StartLinear.__struct_fields__}
+    )
 
 
 def test_a_restarted_party_repeats_itself_and_refuses_what_was_not_ordered(bench: Bench) -> None:
@@ -154,16 +157,16 @@ def test_a_restarted_party_repeats_itself_and_refuses_what_was_not_ordered(bench
             job.handle(decode(asked))
     job.handle(bench.opening(fresh))
     for message in (
-        linear.AskScores(),
-        linear.FinishLinear(),
-        linear.Descend(step=np.empty(0), residuals=np.zeros((3, 1)), penalty=1.0, curvature=1.0),
-        vertical.OpenTraining(max_bins=None),
-        vertical.AskDecisions(wire="decisions", shuffled=None, seed=0),
+        linear_messages.AskScores(),
+        linear_messages.FinishLinear(),
+        linear_messages.Descend(step=np.empty(0), residuals=np.zeros((3, 1)), penalty=1.0, curvature=1.0),
+        forest_messages.OpenTraining(max_bins=None),
+        forest_messages.AskDecisions(wire="decisions", shuffled=None, seed=0),
     ):
         with pytest.raises(RemoteProtocolError, match="not due"):
             job.handle(message)
     with pytest.raises(RemoteProtocolError, match="does not ask for such a model"):
-        job.handle(linear.OpenLinear(centred=False, standardised=True))
+        job.handle(linear_messages.OpenLinear(centred=False, standardised=True))
 
 
 def test_orders_name_their_own_parties(bench: Bench) -> None:

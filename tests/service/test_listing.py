@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
 from woodlot.runtime.codec import DEFAULT_LIMIT, MAX_HEADER, decode, encode
 from woodlot.runtime.peers import Peer
 from woodlot.service import allowance

@@ -21,7 +21,7 @@ import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.data.sources import TableSource
 from woodlot.federation import Labels
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import TrainOrder

@@ -18,7 +18,7 @@ from small_jobs import PARTIES, PLAN
 from woodlot.data.spool import Spool
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages.vertical import OpenTraining, TableSummary
+from woodlot.protocols.vertical.forest_messages import OpenTraining, TableSummary
 from woodlot.protocols.vertical.party import State, VerticalParty
 from woodlot.runtime.codec import decode
 from woodlot.service.orders import TrainOrder

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from woodlot.exceptions import ConfigError, DataError
-from woodlot.protocols.messages.jobs import ModelFacts
+from woodlot.jobs.job_messages import ModelFacts
 from woodlot.service.config import JobConfig
 from woodlot.service.job_store import JobStore
 from woodlot.service.model_names import check_model_name, meant

@@ -18,11 +18,12 @@ from party_bench import PRIVATE, REFUSALS, Bench, Recorded, play, recorded_jobs
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import align, vertical
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.sealed import AskSealed
-from woodlot.protocols.messages.secure_sum import OpenSums, SumsIntroduced
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.align import align_messages
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.secure_sum.sum_messages import OpenSums, SumsIntroduced
+from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode
 from woodlot.service import order_seal
 from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
@@ -58,7 +59,7 @@ def refused(bench: Bench, order: AnyOrder, party: str = "bank", user: str = "ali
     attempt = bench.job(party, job or order.job)
     with pytest.raises(REFUSALS) as caught:
         attempt.handle(bench.opening(order, user))
-    for message in (msg.KeepAlignment(), vertical.OpenTraining(max_bins=None)):
+    for message in (msg.KeepAlignment(), forest_messages.OpenTraining(max_bins=None)):
         with pytest.raises(RemoteProtocolError, match="is not due in this job"):
             attempt.handle(message)
     assert PRIVATE.search(str(caught.value)) is None
@@ -201,7 +202,7 @@ def opened(bench: Bench, order: AnyOrder, party: str = "bank") -> PartyJob:
 
 def test_another_alignment_than_the_ordered_one_is_refused(bench: Bench) -> None:
     order = AlignOrder(**bench.fields(), method="psi")
-    asked = align.OpenAlignment(parties=PARTIES, method="psi", join="inner")
+    asked = align_messages.OpenAlignment(parties=PARTIES, method="psi", join="inner")
     for changes in (
         {"method": "keyed-hash"},
         {"method": "keyed-hash", "join": "outer"},
@@ -215,7 +216,7 @@ def test_another_alignment_than_the_ordered_one_is_refused(bench: Bench) -> None
     again = train_order(bench, alignment=done.job, method="psi")
     with pytest.raises(RemoteProtocolError, match="does not ask for this alignment"):
         opened(bench, again).handle(asked)
-    assert isinstance(opened(bench, order).handle(asked), align.Introduced)
+    assert isinstance(opened(bench, order).handle(asked), align_messages.Introduced)
 
 
 def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded) -> None:
@@ -236,8 +237,8 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
     under_seal = AskSealed(
         round=0, clients=PARTIES, first_row=0, n_rows=n, first_leaf=0, n_leaves=1, shuffled=None, seed=0
     )
-    decisions = vertical.AskDecisions(wire="decisions", shuffled=None, seed=0)
-    nodes = vertical.AskNodes(rows=np.zeros(0, np.int32), nodes=np.zeros(0, np.int32))
+    decisions = forest_messages.AskDecisions(wire="decisions", shuffled=None, seed=0)
+    nodes = forest_messages.AskNodes(rows=np.zeros(0, np.int32), nodes=np.zeros(0, np.int32))
     for order, question in (
         (simple, msgspec.structs.replace(decisions, wire="ranks")),
         (simple, msgspec.structs.replace(decisions, wire="leaves")),
@@ -249,20 +250,20 @@ def test_other_predictions_than_the_ordered_ones_are_refused(recorded: Recorded)
         (simple, under_seal),
         (simple, OpenSums(clients=PARTIES, mode="secure")),
         (sealed, msgspec.structs.replace(under_seal, shuffled=0)),
-        (simple, vertical.RevealSplits()),
-        (simple, vertical.PlantTrees(first_tree=0, n_trees=1, candidates=np.ones(1, np.uint8))),
+        (simple, forest_messages.RevealSplits()),
+        (simple, forest_messages.PlantTrees(first_tree=0, n_trees=1, candidates=np.ones(1, np.uint8))),
         (
             simple,
-            vertical.OutOfBagAnswers(
+            forest_messages.OutOfBagAnswers(
                 sizes=np.ones(1, np.uint32), classes=np.zeros(n, np.uint8), targets=None, since=np.zeros(n, np.uint8)
             ),
         ),
     ):
         with pytest.raises(RemoteProtocolError, match="the order does not ask for"):
             ask(order, question)
-    assert isinstance(ask(simple, decisions), vertical.Decisions)
-    assert isinstance(ask(shuffled, msgspec.structs.replace(decisions, shuffled=0, seed=1)), vertical.Decisions)
-    assert isinstance(ask(by_nodes, nodes), vertical.Sides)
+    assert isinstance(ask(simple, decisions), forest_messages.Decisions)
+    assert isinstance(ask(shuffled, msgspec.structs.replace(decisions, shuffled=0, seed=1)), forest_messages.Decisions)
+    assert isinstance(ask(by_nodes, nodes), forest_messages.Sides)
     for changes, words in (
         ({"model": new_job()}, "for another model"),
         ({"n_rows": n + 1}, f"speaks of {n + 1} rows"),

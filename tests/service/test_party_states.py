@@ -22,10 +22,10 @@ from party_bench import PRIVATE, REFUSALS, Recorded, recorded_jobs, recorded_oth
 from small_jobs import PARTIES
 
 from woodlot.exceptions import LocalProtocolError
+from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align.party import TAKES as ALIGN_TAKES
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import ArraySpec, Message, registered
-from woodlot.protocols.messages.revocable_keys import REQUEST_BYTES
+from woodlot.protocols.core.message import ArraySpec, Message, registered
+from woodlot.protocols.revocable.key_messages import REQUEST_BYTES
 from woodlot.protocols.vertical.party import TAKES
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.coordinator_jobs import KINDS

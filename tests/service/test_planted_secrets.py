@@ -34,8 +34,8 @@ from woodlot.privacy.derivation import SECRET_BYTES
 from woodlot.protocols.agreement import Agreed
 from woodlot.protocols.align.keys import JobKeys
 from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.messages.revocable_keys import PublicGroup
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
+from woodlot.protocols.revocable.key_messages import PublicGroup
 from woodlot.protocols.vertical.labels import ClassCode, TargetCode
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.target import Target

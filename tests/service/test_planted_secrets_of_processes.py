@@ -27,7 +27,7 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import WoodlotError
 from woodlot.federation import Labels
 from woodlot.federation.revocable import Encryption
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
 from woodlot.service.coordinator_keys import _Stored

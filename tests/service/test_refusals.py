@@ -17,11 +17,11 @@ from party_bench import ROWS, Bench, clinics, play, rows_order
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import revocable
-from woodlot.protocols.messages.revocable_keys import Ticket
-from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
+from woodlot.protocols.revocable import growth_messages
+from woodlot.protocols.revocable.key_messages import Ticket
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.runtime.codec import decode
 from woodlot.service.order_seal import common_fields
@@ -119,10 +119,10 @@ def test_a_construction_that_was_asked_for_too_soon_is_opened_when_it_is_due(ben
     order = RevokeRevocableOrder(**fields, leaver="shop", task="classes", holder="bank")
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
-    opening = revocable.OpenConstruction(rho=0, zeta=3, regrows=True)
+    opening = growth_messages.OpenConstruction(rho=0, zeta=3, regrows=True)
     with pytest.raises(RemoteProtocolError, match="no part of a former forest"):
         job.handle(opening)
     n_rows = bench.coordinator.forest(trained.job).coordinator.n_rows
     (kept,) = [m for m in map(decode, trained.asked["bank"]) if isinstance(m, msg.KeepModel)]
     job.handle(msg.UseModel(model=trained.job, forest=kept.forest, n_rows=n_rows))
-    assert isinstance(job.handle(opening), revocable.ParticipantSummary)
+    assert isinstance(job.handle(opening), growth_messages.ParticipantSummary)

@@ -25,8 +25,8 @@ from world import World, running
 
 from woodlot.cli import app
 from woodlot.exceptions import ConfigError, IdentityError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Refusal
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Refusal
 from woodlot.runtime.codec import decode, encode
 from woodlot.service import certificates
 from woodlot.service.agent import Agent

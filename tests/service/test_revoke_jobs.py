@@ -25,7 +25,7 @@ from woodlot.cli import app
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Labels
-from woodlot.protocols.messages import jobs as msg
+from woodlot.jobs import job_messages as msg
 from woodlot.service.identity import Identity
 from woodlot.service.order_seal import sign_order
 from woodlot.service.receipts import REQUEST_SECONDS, Receipt

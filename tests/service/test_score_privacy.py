@@ -19,11 +19,11 @@ from world import World
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.exceptions import PolicyError
+from woodlot.jobs.job_messages import JobOpened
+from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.privacy.budget import Ledger
 from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.messages.jobs import JobOpened
-from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions

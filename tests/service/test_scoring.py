@@ -20,10 +20,10 @@ from world import POLICY, World, running
 from woodlot.connected import ConnectedFederation
 from woodlot.connected.scores import Scoring
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import scores as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.vertical import Decisions
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.files import forest_id_of
+from woodlot.protocols.vertical.forest_messages import Decisions
 from woodlot.runtime.codec import encode
 from woodlot.runtime.journal import JobJournal
 from woodlot.service import coordinator_scores

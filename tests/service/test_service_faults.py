@@ -17,8 +17,8 @@ from shared import Shared
 from small_jobs import COORDINATOR, PARTIES, PLAN, model_of, train_order, user_of
 
 from woodlot.exceptions import DataError, IdentityError, LocalProtocolError, PolicyError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import vertical
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
@@ -119,7 +119,7 @@ def test_a_coordinator_cannot_make_an_old_order_run_again(stage: Stage) -> None:
 
 def test_what_users_cannot_ask(stage: Stage) -> None:
     client = stage.alice.client
-    for question in (vertical.RevealSplits(), msg.ForgetJob(job="0" * 32), msg.ModelReady()):
+    for question in (forest_messages.RevealSplits(), msg.ForgetJob(job="0" * 32), msg.ModelReady()):
         with pytest.raises(LocalProtocolError, match="does not take"):
             client.ask(question, msg.JobStatus)
     for job in ("0" * 32, "../../etc/passwd", ""):

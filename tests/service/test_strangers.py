@@ -33,10 +33,10 @@ from woodlot.exceptions import (
     RemoteProtocolError,
     WoodlotError,
 )
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import vertical
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.revocable_keys import AskKeys
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable.key_messages import AskKeys
+from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.frames import Kind, Label, split
@@ -374,7 +374,11 @@ def test_a_reason_for_a_user_is_cut(world: World) -> None:
 def test_what_is_between_coordinator_and_party_is_not_for_users(world: World) -> None:
     """A user cannot speak to a party in the coordinator's place, nor ask for what a party keeps."""
     with Client(world.address, world.root / "bob" / "identity") as bob:
-        for stray in (vertical.RevealSplits(), vertical.OpenTraining(max_bins=None), msg.ForgetJob(job="0" * 32)):
+        for stray in (
+            forest_messages.RevealSplits(),
+            forest_messages.OpenTraining(max_bins=None),
+            msg.ForgetJob(job="0" * 32),
+        ):
             with pytest.raises(LocalProtocolError, match="does not take"):
                 bob.ask(stray, Message)
 
@@ -382,7 +386,7 @@ def test_what_is_between_coordinator_and_party_is_not_for_users(world: World) ->
 def test_a_party_only_answers_and_cannot_ask_for_what_another_keeps(world: World) -> None:
     """With the right certificate of a party: a model, its keys, another's splits, answers, jobs."""
     questions = [
-        msg.AskModel(model="0" * 32), AskKeys(model="0" * 32), vertical.RevealSplits(), msg.ListJobs(),
+        msg.AskModel(model="0" * 32), AskKeys(model="0" * 32), forest_messages.RevealSplits(), msg.ListJobs(),
         msg.AskPredictions(job="0" * 32), msg.AskAudit(job="0" * 32),
     ]  # fmt: skip
     for question in questions:

@@ -16,8 +16,8 @@ from party_bench import LINEAR, ROWS, Bench, Play, clinics, play
 from small_jobs import PLAN
 
 from woodlot.exceptions import DataError, PolicyError
+from woodlot.jobs import job_messages as msg
 from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.messages import jobs as msg
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.service import policy
 from woodlot.service.orders import (

@@ -21,9 +21,10 @@ from world import World, running
 
 import woodlot as wl
 from wire_search import captured, disguised, floats, integers, opened, search, texts
-from woodlot.protocols.messages import align, vertical
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.align import align_messages
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime import codec
 from woodlot.service.client import JobFailed
 from woodlot.service.orders import PredictOrder
@@ -166,7 +167,7 @@ def test_everything_was_sent(traffic: Traffic) -> None:
     }
     ours = {
         name
-        for name, kind in messages_of(align, msg, vertical).items()
+        for name, kind in messages_of(align_messages, msg, forest_messages).items()
         if hasattr(kind, "discloses")  # every message states what it discloses; others are only built upon
     }
     assert ours - traffic.kinds() <= unsent
@@ -192,7 +193,7 @@ def test_labels_travel_only_as_it_is_written_down(traffic: Traffic) -> None:
     model_and_answers = {"ModelPart", "ModelList", "Predictions", "TakeAnswers"}
     assert hits["labels"] <= holder_and_coordinator | model_and_answers
     for name in sorted(hits["labels"]):
-        words = messages_of(msg, vertical)[name].discloses.reveals
+        words = messages_of(msg, forest_messages)[name].discloses.reveals
         assert any(word in words for word in ("classes", "answer", "mean target", "settings", "quantiles")), words
 
 
@@ -233,7 +234,7 @@ def plant(held: dict[str, pa.Table]) -> dict[str, Message]:
         "values": msg.Predictions(
             outputs=income[:1, None], uncertain=np.empty(0, np.uint8), classes=(), score=None, disclosure="", cost=""
         ),
-        "values as float32": vertical.Partition(
+        "values as float32": forest_messages.Partition(
             flags=np.frombuffer(b"abc" + income[:SHORT_HITS].astype(">f4").tobytes(), np.uint8)
         ),
         "values as text": msg.JobStatus(facts=facts(error=f"cannot split at {float(income[3])!r}")),
@@ -243,13 +244,13 @@ def plant(held: dict[str, pa.Table]) -> dict[str, Message]:
         "names of columns as base64": msg.SubmitJob(order=msgspec.json.encode(order), signature=b""),
         "names of columns as hash": msg.ModelKept(digest=hashlib.md5(b"annual income").hexdigest()),  # noqa: S324
         "names of tables": msg.JobStatus(facts=facts(note=json.dumps({"table": TABLES["shop"]}))),
-        "ids": vertical.Offers(score=np.array(ids[:1], float), feature=np.zeros(1, np.uint8)),
-        "ids as numbers": align.IdTokens(tokens=np.array(ids[:2], ">i8").view(np.uint8).reshape(2, 8)),
-        "ids as short numbers": vertical.AskNodes(
+        "ids": forest_messages.Offers(score=np.array(ids[:1], float), feature=np.zeros(1, np.uint8)),
+        "ids as numbers": align_messages.IdTokens(tokens=np.array(ids[:2], ">i8").view(np.uint8).reshape(2, 8)),
+        "ids as short numbers": forest_messages.AskNodes(
             rows=np.array(ids[:SHORT_HITS], np.int32), nodes=np.zeros(SHORT_HITS, np.int32)
         ),
         "ids as text": msg.Declined(kind="data", reason=f"{ids[0]} is twice in the table"),
-        "ids as hash": align.IdTokens(tokens=np.frombuffer(digests, np.uint8).reshape(2, 32)),
+        "ids as hash": align_messages.IdTokens(tokens=np.frombuffer(digests, np.uint8).reshape(2, 32)),
     }
 
 

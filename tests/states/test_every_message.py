@@ -27,7 +27,7 @@ from test_party_states import any_message, blank
 from worlds import WORLDS, Part, copied, short_keys, world
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, registered
+from woodlot.protocols.core.message import Message, registered
 from woodlot.runtime.codec import decode, encode
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)

@@ -32,7 +32,7 @@ import woodlot as wl
 from woodlot.crypto import paillier
 from woodlot.estimators import checks
 from woodlot.federation.revocable import Encryption
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 

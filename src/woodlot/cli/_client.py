@@ -19,7 +19,7 @@ from woodlot.cli._text import spelled_out
 from woodlot.exceptions import ConfigError, DataError, WoodlotError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+    from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.service.client import Client
 
 INTERRUPTED = 130

@@ -19,7 +19,7 @@ from woodlot.cli._companies import ID, LABEL, TABLES, TEST_TABLES, Companies, ma
 from woodlot.cli._one_place import OnePlace
 from woodlot.connected import ConnectedFederation
 from woodlot.estimators.complete import same_forest
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
 from woodlot.service.local import LocalFederation
 from woodlot.trees.parallel import effective_jobs

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.whole import WholeForest
+    from woodlot.jobs.job_messages import ModelFacts
     from woodlot.protocols.horizontal.methods import HorizontalPlan
     from woodlot.protocols.linear.model import LinearPlan
-    from woodlot.protocols.messages.jobs import ModelFacts
     from woodlot.protocols.revocable.plan import RevocablePlan
     from woodlot.protocols.vertical.plan import ForestPlan
 

@@ -21,8 +21,8 @@ from woodlot.estimators.loading import fitted
 from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import ConfigError, ModelFileError
 from woodlot.federation import GrownForest
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Progress
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.part_files import COORDINATOR
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver

@@ -16,11 +16,11 @@ import numpy as np
 from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.values import natural_type
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import AlignParty
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import vertical
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.part_files import PARTY
+from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import save_own_part
@@ -152,7 +152,7 @@ class RankParty:
                 return msg.JobOpened(
                     n_aligned=self._loaded.n_rows if self._align is None else None, fingerprint=self._loaded.digest
                 )
-            case vertical.OpenTraining():
+            case forest_messages.OpenTraining():
                 self._forest = self._open_forest()
             case msg.KeepModel():
                 return self._keep(message.forest)

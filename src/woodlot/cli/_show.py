@@ -18,7 +18,7 @@ from rich.text import Text
 from woodlot.cli._text import spelled_out
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+    from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.runtime.audit import Disclosures
 
 N = TypeVar("N", int, float)

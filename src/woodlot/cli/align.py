@@ -29,7 +29,7 @@ from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts
+    from woodlot.jobs.job_messages import JobFacts
     from woodlot.service.config import JobConfig
 
 

@@ -172,7 +172,7 @@ def _open(state: Path) -> Journal:
 
 def _read(journal: Journal, job: str) -> _Audit:
     # every message must be known, or its disclosure would be called unknown
-    from woodlot.protocols import messages  # noqa: F401
+    from woodlot.jobs import every_message  # noqa: F401
     from woodlot.runtime.audit import Disclosures
 
     record = journal.job(job)

@@ -31,7 +31,7 @@ from woodlot.cli.predict import answers_stay, check_out
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts
+    from woodlot.jobs.job_messages import JobFacts
     from woodlot.service.client import Client
 
 jobs = typer.Typer(

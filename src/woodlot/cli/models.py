@@ -26,7 +26,7 @@ from woodlot.cli._client import (
 from woodlot.exceptions import ModelFileError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import ModelFacts
+    from woodlot.jobs.job_messages import ModelFacts
 
 models = typer.Typer(
     name="models",

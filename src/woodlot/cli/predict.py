@@ -34,7 +34,7 @@ from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, Predictions
+    from woodlot.jobs.job_messages import JobFacts, ModelFacts, Predictions
     from woodlot.service.client import Client
     from woodlot.service.orders import PredictLinearOrder, PredictOrder
 

@@ -30,7 +30,7 @@ from woodlot.cli._client import (
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts
+    from woodlot.jobs.job_messages import JobFacts
     from woodlot.service.client import Client
 
 

@@ -34,7 +34,7 @@ from woodlot.exceptions import ConfigError, DataError
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
     from woodlot.connected.rows import ConnectedRowFederation
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+    from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.service.client import Client
     from woodlot.service.config import JobConfig
     from woodlot.service.orders import AnyOrder

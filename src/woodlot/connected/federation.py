@@ -14,11 +14,11 @@ from woodlot.connected.models import fitted_linear, grown_forest, model_of
 from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan
-from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import unpack
+from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
@@ -27,7 +27,7 @@ from woodlot.trees.predict import Vote
 if TYPE_CHECKING:
     from woodlot.connected.scores import Scoring
     from woodlot.crypto.dtpkc import Setting
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts, ModelPart
+    from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
     from woodlot.service.client import Client
     from woodlot.service.orders import (
         AlignOrder,

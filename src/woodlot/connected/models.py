@@ -20,7 +20,7 @@ from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import ModelPart
+    from woodlot.jobs.job_messages import ModelPart
 
 
 @contextmanager

@@ -11,13 +11,13 @@ from woodlot.connected.models import model_of, whole_grown_forest
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
 from woodlot.privacy.accounting import check_epsilon
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.horizontal.methods import HorizontalPlan
-from woodlot.protocols.messages.base import Progress
 from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+    from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.service.client import Client
     from woodlot.service.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
     from woodlot.service.receipts import Receipt

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.protocols.messages import scores as msg
-from woodlot.protocols.messages.jobs import JobStatus, ModelFacts
+from woodlot.jobs.job_messages import JobStatus, ModelFacts
+from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.bits import unpack
 from woodlot.trees.predict import Vote
 

@@ -21,8 +21,8 @@ from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
+from woodlot.jobs.job_messages import ModelFacts
 from woodlot.privacy.claims import claim_in_words
-from woodlot.protocols.messages.jobs import ModelFacts
 from woodlot.protocols.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.runtime.audit import readable_bytes, readable_seconds

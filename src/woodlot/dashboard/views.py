@@ -18,8 +18,8 @@ import msgspec
 from cryptography import x509
 
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
-from woodlot.protocols import messages  # noqa: F401 - every message must be known, or its disclosure would not be
-from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
+from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.protocols.vertical.files import StoredTrees
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.sight import feature_names

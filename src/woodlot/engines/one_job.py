@@ -11,7 +11,7 @@ from pathlib import Path
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.estimators.loading import save_part
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import Coordinator

@@ -25,9 +25,9 @@ from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
-from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.messages.vertical import Wire
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
+from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties

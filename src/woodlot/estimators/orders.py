@@ -12,7 +12,7 @@ from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
-    from woodlot.protocols.messages.jobs import ModelFacts
+    from woodlot.jobs.job_messages import ModelFacts
     from woodlot.service.orders import AnyOrder
 
 

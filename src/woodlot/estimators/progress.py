@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.core.message import Progress
 
 
 @contextmanager

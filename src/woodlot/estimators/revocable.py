@@ -35,7 +35,7 @@ from woodlot.federation.revocable import (
     revoke_revocable,
     table_as_numbers,
 )
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan

@@ -37,7 +37,7 @@ from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import HorizontalPlan
-from woodlot.protocols.messages.horizontal import Task
+from woodlot.protocols.horizontal.row_messages import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Cost, Disclosures

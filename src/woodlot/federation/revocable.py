@@ -18,7 +18,7 @@ from woodlot.exceptions import DataError
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.local import Federation
 from woodlot.keyring import LocalKeyring
-from woodlot.protocols.messages.base import Progress
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
 from woodlot.protocols.revocable.keys import key_fingerprint
 from woodlot.protocols.revocable.model import EncryptedSplits, Rebuilding, RevocableForest

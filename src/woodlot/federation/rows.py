@@ -19,15 +19,15 @@ from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
 from woodlot.privacy.purse import LedgerPurse, Purse
 from woodlot.protocols.agreement import Entropy
+from woodlot.protocols.core.message import Progress
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.leaving import Left, grow_without
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
+from woodlot.protocols.horizontal.row_messages import Task
 from woodlot.protocols.horizontal.schema import Rounds
 from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.messages.horizontal import Task
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from woodlot.exceptions import ConfigError, DataError, IdentityError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 
 Entropy = Callable[[str], bytes]
 """Secret bytes for a purpose: always the same for one party and job, and known to nobody else."""

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 
 
 def digest_of(message: Message, *, leaving_out: type | tuple[type, ...] = ()) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, overload
 
 from woodlot.data.markup import html_facts, html_table
-from woodlot.protocols.messages.base import Message, Role
+from woodlot.protocols.core.message import Message, Role
 
 
 @dataclass(frozen=True)

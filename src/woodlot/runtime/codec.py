@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import ARRAY_DTYPES, Message, registered
+from woodlot.protocols.core.message import ARRAY_DTYPES, Message, registered
 
 DEFAULT_LIMIT = 1 << 30
 """The largest message, in bytes, that is sent or accepted unless told otherwise."""

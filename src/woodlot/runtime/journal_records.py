@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from woodlot.protocols.messages.base import registered
+from woodlot.protocols.core.message import registered
 from woodlot.runtime.audit import DisclosureRow
 
 START = bytes(32)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers import Driver
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from woodlot.exceptions import JournalError, PolicyError, WoodlotError
-from woodlot.protocols.messages.base import MAX_REASON, Refusal, Role, Unanswered
+from woodlot.protocols.core.message import MAX_REASON, Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
 from woodlot.runtime.faults import wordless

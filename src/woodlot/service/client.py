@@ -20,8 +20,8 @@ from woodlot.exceptions import (
     RemoteProtocolError,
     WoodlotError,
 )
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers.grpc_line import UserLine
 from woodlot.service.certificates import REVOKED

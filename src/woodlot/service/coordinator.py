@@ -22,7 +22,7 @@ from woodlot.exceptions import (
     PolicyError,
     WoodlotError,
 )
-from woodlot.protocols.messages import jobs as msg
+from woodlot.jobs import job_messages as msg
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import align
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical.model import ClassName, CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
 from woodlot.protocols.vertical.replies import reply_of

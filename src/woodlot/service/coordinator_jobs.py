@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.revocable_keys import (
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
+from woodlot.protocols.revocable.key_messages import (
     ForestInUse,
     GroupProof,
     KeysOfModel,
@@ -24,7 +25,6 @@ from woodlot.protocols.messages.revocable_keys import (
     Ticket,
     UseForest,
 )
-from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
 from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, key_fingerprint, prepare_epoch, read_key
 from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from woodlot.exceptions import PartyAwayError, PolicyError, RemoteProtocolError, WoodlotError
-from woodlot.protocols.messages import jobs as msg
+from woodlot.jobs import job_messages as msg
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled
 from woodlot.service.identity import Identity

@@ -15,10 +15,10 @@ import numpy as np
 
 from woodlot.crypto.dtpkc import check_bits
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.revocable import LabelsSent, SendLabels
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
+from woodlot.protocols.revocable.growth_messages import LabelsSent, SendLabels
 from woodlot.protocols.revocable.keys import commit_epoch, prepare_epoch, revoke_key
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of

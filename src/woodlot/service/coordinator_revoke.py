@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from woodlot.exceptions import DataError, PolicyError
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
 from woodlot.protocols.revocable.construct import Constructed
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from woodlot.exceptions import DataError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
+from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.methods import protocol_of
 from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.row_jobs import PredictRows, RowsPredicted
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.replies import reply_of

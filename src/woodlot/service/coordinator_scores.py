@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, WoodlotError
-from woodlot.protocols.messages import scores as msg
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.jobs import OpenJob
+from woodlot.jobs.job_messages import OpenJob
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.protocols.vertical.score import Scorer

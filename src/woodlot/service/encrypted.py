@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, IdentityError, PolicyError
-from woodlot.protocols.messages.revocable_keys import AskKeys, KeysOfModel
 from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, proof_bytes, read_group
+from woodlot.protocols.revocable.key_messages import AskKeys, KeysOfModel
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.predict import encrypt_request
 from woodlot.service.client import Client

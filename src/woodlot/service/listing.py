@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from woodlot.protocols.messages.jobs import JobFacts, ModelFacts
+from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.runtime.codec import MAX_HEADER
 
 F = TypeVar("F", JobFacts, ModelFacts)

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from woodlot.exceptions import JournalError
-from woodlot.protocols.messages.base import Progress
-from woodlot.protocols.messages.jobs import JobFacts
+from woodlot.jobs.job_messages import JobFacts
+from woodlot.protocols.core.message import Progress
 from woodlot.runtime.audit import Ledger
 from woodlot.service.job_store import JobStore
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
 from woodlot.protocols.asked_keys import need_library
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import revocable_keys as keys_msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.keys import Member as KeyMember

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from woodlot.exceptions import DataError
 
 if TYPE_CHECKING:
-    from woodlot.protocols.messages.jobs import ModelFacts
+    from woodlot.jobs.job_messages import ModelFacts
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LIKE_ID = re.compile(r"[0-9a-f]*")

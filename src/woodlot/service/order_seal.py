@@ -17,7 +17,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import jobs as msg
+from woodlot.jobs import job_messages as msg
 from woodlot.service.identity import Identity, Trust
 from woodlot.service.orders import (
     AnyOrder,

@@ -12,8 +12,8 @@ from woodlot.crypto.knowledge import MAX_PROOF_BYTES
 from woodlot.exceptions import DataError
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.messages.vertical import Wire
 from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.service.model_names import check_model_name
 from woodlot.trees.predict import Vote

@@ -17,15 +17,15 @@ from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
 from woodlot.privacy.accounting import UNITS, Unit
-from woodlot.protocols.align import AlignParty
+from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.party import State as AlignState
-from woodlot.protocols.messages import align, vertical
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.blind import StartBlind
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.block import ColumnBlock
@@ -104,7 +104,7 @@ class ColumnsWork:
 
     # --- aligning ---
 
-    def _on_OpenAlignment(self, message: align.OpenAlignment) -> Message:
+    def _on_OpenAlignment(self, message: align_messages.OpenAlignment) -> Message:
         order = self._order
         ordered = (order.row_parties, order.method, order.join)
         if order.alignment is not None or (message.parties, message.method, message.join) != ordered:
@@ -153,7 +153,7 @@ class ColumnsWork:
 
     # --- training ---
 
-    def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
+    def _on_OpenTraining(self, message: forest_messages.OpenTraining) -> Message:
         order = self._due(TrainOrder)
         if self._forest is None:
             rows = self._common_rows()
@@ -225,7 +225,7 @@ class ColumnsWork:
         self._taken.pay_training()  # last of what can refuse here: labels that cannot be used cost nothing
         return target
 
-    def _on_StartForest(self, message: vertical.StartForest) -> Message:
+    def _on_StartForest(self, message: forest_messages.StartForest) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
         return self._ask(self._training(), message)
 

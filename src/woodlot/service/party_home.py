@@ -20,7 +20,7 @@ from woodlot.data.sources import LoadedTable, Stamp, TableSource
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError, WoodlotError
 from woodlot.privacy.accounting import Unit
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless

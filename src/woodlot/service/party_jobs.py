@@ -18,8 +18,8 @@ from typing import Any
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message
 from woodlot.service.key_store import KeyStore
 from woodlot.service.order_seal import check_age, check_passed_on, open_part
 from woodlot.service.orders import (

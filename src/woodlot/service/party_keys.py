@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import bit_length
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.tickets import RequestGate

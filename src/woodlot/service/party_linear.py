@@ -6,11 +6,11 @@ import hashlib
 import hmac
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
 from woodlot.protocols.linear.party import TAKES, LinearParty, State
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import linear
-from woodlot.protocols.messages.base import Message
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.service.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.service.party_columns import ColumnsWork
@@ -34,7 +34,7 @@ class LinearWork(ColumnsWork):
         kind = type(message)
         if kind in FOREST_TAKES:
             raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
-        if (kind not in TAKES and kind not in ENCRYPTED_TAKES) or isinstance(message, linear.OpenLinear):
+        if (kind not in TAKES and kind not in ENCRYPTED_TAKES) or isinstance(message, linear_messages.OpenLinear):
             return super().handle(message)
         if self._linear is None:
             raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")
@@ -45,7 +45,7 @@ class LinearWork(ColumnsWork):
             self._descent.note(message)
         return reply
 
-    def _on_OpenLinear(self, message: linear.OpenLinear) -> Message:
+    def _on_OpenLinear(self, message: linear_messages.OpenLinear) -> Message:
         order = self._due(TrainLinearOrder)
         plan = order.plan
         if (message.centred, message.standardised) != (plan.fit_intercept, plan.standardize):

@@ -14,22 +14,24 @@ import msgspec
 import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.residual_messages import AskSlopes, DescendMasked, OpenDescent, StartEncrypted
 from woodlot.protocols.linear.train import start_of
-from woodlot.protocols.messages import linear, revocable, vertical
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.blind import EncryptLabels, GrowBlind, PlantBlind
-from woodlot.protocols.messages.linear_encrypted import AskSlopes, DescendMasked, OpenDescent, StartEncrypted
-from woodlot.protocols.messages.sealed import AskSealed
-from woodlot.protocols.messages.secure_sum import OpenSums, StartSums
+from woodlot.protocols.revocable import growth_messages
+from woodlot.protocols.secure_sum.sum_messages import OpenSums, StartSums
+from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind, PlantBlind
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
 from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import encode
 from woodlot.service.orders import PredictOrder
 
 ASKED: dict[str, tuple[type[Message], ...]] = {
-    "one-round": (vertical.AskDecisions,),
-    "classical": (vertical.AskNodes,),
+    "one-round": (forest_messages.AskDecisions,),
+    "classical": (forest_messages.AskNodes,),
     "sealed": (OpenSums, StartSums, AskSealed),
 }
 """What a prediction asks of a party, by how it was ordered."""
@@ -80,36 +82,36 @@ class OrderedTraining:
         """Refuse what was not ordered."""
         if not self._is_ordered(message):
             raise _not_ordered(message)
-        if isinstance(message, vertical.OutOfBagAnswers):
+        if isinstance(message, forest_messages.OutOfBagAnswers):
             self._judged.check(message)
 
     def _is_ordered(self, message: Message) -> bool:
         plan, left = self._plan, self._plan.n_estimators - self._planted
         match message:
-            case vertical.OpenTraining():
+            case forest_messages.OpenTraining():
                 return message.max_bins == plan.max_bins and self._planted == 0
-            case vertical.ShareLabels():
+            case forest_messages.ShareLabels():
                 return _same(message, plan.share_message())
             case EncryptLabels():
                 return _same(message, plan.encrypt_message(others=message.others))
-            case vertical.GrowthStart():
+            case forest_messages.GrowthStart():
                 return plan.is_started_by(message, self._n_rows)
-            case vertical.PlantTrees() | PlantBlind():
+            case forest_messages.PlantTrees() | PlantBlind():
                 due = message.first_tree == self._planted and message.n_trees <= left
                 return due and plan.may_try(message.candidates)
-            case vertical.GrowLevel() | GrowBlind():
+            case forest_messages.GrowLevel() | GrowBlind():
                 return plan.may_try(message.candidates)
-            case vertical.OutOfBagAnswers():
+            case forest_messages.OutOfBagAnswers():
                 return plan.out_of_bag is not None and left == 0 and _is_curve(message, plan.n_estimators)
-            case vertical.AskDecisions():  # only to score out of bag
+            case forest_messages.AskDecisions():  # only to score out of bag
                 return plan.out_of_bag is not None and _is_plain(message)
         return not isinstance(message, ASKED["classical"] + ASKED["sealed"])
 
     def note(self, message: Message) -> None:
         """The party has answered this message."""
-        if isinstance(message, vertical.PlantTrees | PlantBlind):
+        if isinstance(message, forest_messages.PlantTrees | PlantBlind):
             self._planted += message.n_trees
-        elif isinstance(message, vertical.OutOfBagAnswers):
+        elif isinstance(message, forest_messages.OutOfBagAnswers):
             self._judged.note(message)
 
 
@@ -125,33 +127,33 @@ class OrderedRegrowing:
         """Refuse what was not ordered."""
         if not self._is_ordered(message):
             raise _not_ordered(message)
-        if isinstance(message, vertical.OutOfBagAnswers):
+        if isinstance(message, forest_messages.OutOfBagAnswers):
             self._judged.check(message)
 
     def _is_ordered(self, message: Message) -> bool:
         match message:
-            case vertical.OpenTraining():
+            case forest_messages.OpenTraining():
                 return message.max_bins == self._plan.max_bins and not self._planted
-            case vertical.ShareLabels():
+            case forest_messages.ShareLabels():
                 return _same(message, self._plan.share_message())
-            case vertical.GrowthStart():
+            case forest_messages.GrowthStart():
                 return self._plan.is_started_by(message, self._n_rows)
-            case vertical.ReplantTrees():
+            case forest_messages.ReplantTrees():
                 new = self._planted.isdisjoint(message.trees.tolist())
                 return new and self._plan.may_try(message.candidates)
-            case vertical.RegrowLevel():
+            case forest_messages.RegrowLevel():
                 return self._plan.may_try(message.candidates)
-            case vertical.OutOfBagAnswers():
+            case forest_messages.OutOfBagAnswers():
                 return self._plan.out_of_bag is not None and _is_curve(message, self._n_trees)
-            case vertical.AskDecisions():
+            case forest_messages.AskDecisions():
                 return self._plan.out_of_bag is not None and _is_plain(message)
         return not isinstance(message, ASKED["classical"] + ASKED["sealed"])
 
     def note(self, message: Message) -> None:
         """The party has answered this message."""
-        if isinstance(message, vertical.ReplantTrees):
+        if isinstance(message, forest_messages.ReplantTrees):
             self._planted |= set(message.trees.tolist())
-        elif isinstance(message, vertical.OutOfBagAnswers):
+        elif isinstance(message, forest_messages.OutOfBagAnswers):
             self._judged.note(message)
 
 
@@ -166,9 +168,9 @@ class OrderedPrediction:
         """Refuse what was not ordered."""
         order = self._order
         ordered = isinstance(message, ASKED[order.how])
-        if isinstance(message, vertical.AskDecisions):
+        if isinstance(message, forest_messages.AskDecisions):
             ordered &= message.wire == order.wire
-        if isinstance(message, vertical.AskDecisions | AskSealed):
+        if isinstance(message, forest_messages.AskDecisions | AskSealed):
             ordered &= self._may_shuffle((message.shuffled, message.seed))
         if isinstance(message, OpenSums | AskSealed):
             ordered &= set(message.clients) <= set(order.parties)
@@ -185,7 +187,7 @@ class OrderedPrediction:
 
     def note(self, message: Message) -> None:
         """The party has answered this message."""
-        if isinstance(message, vertical.AskDecisions | AskSealed):
+        if isinstance(message, forest_messages.AskDecisions | AskSealed):
             self._shuffle = (message.shuffled, message.seed)
 
 
@@ -194,7 +196,7 @@ class OrderedScore:
 
     def check(self, message: Message) -> None:
         """Refuse what was not ordered."""
-        if not isinstance(message, vertical.AskDecisions) or not _is_plain(message):
+        if not isinstance(message, forest_messages.AskDecisions) or not _is_plain(message):
             raise _not_ordered(message)
 
     def note(self, message: Message) -> None:
@@ -210,13 +212,13 @@ class OrderedConstruction:
 
     def check(self, message: Message) -> None:
         """Refuse what was not ordered."""
-        again = isinstance(message, revocable.OpenConstruction) and self._begun
-        if again or (isinstance(message, revocable.ExpandLeaves) and len(message.sizes) > self._left):
+        again = isinstance(message, growth_messages.OpenConstruction) and self._begun
+        if again or (isinstance(message, growth_messages.ExpandLeaves) and len(message.sizes) > self._left):
             raise _not_ordered(message)
 
     def note(self, message: Message) -> None:
         """The party has answered this message."""
-        if isinstance(message, revocable.ExpandLeaves):
+        if isinstance(message, growth_messages.ExpandLeaves):
             self._begun = True
             self._left -= len(message.sizes)
 
@@ -235,14 +237,14 @@ class OrderedDescent:
         """Refuse what was not ordered."""
         plan, asked = self._plan, self._asked.get(type(message), 0)
         match message:
-            case linear.StartLinear():
-                ordered = _same(message, linear.StartLinear(**start_of(plan)))
+            case linear_messages.StartLinear():
+                ordered = _same(message, linear_messages.StartLinear(**start_of(plan)))
             case StartEncrypted():
                 start = StartEncrypted(**start_of(plan), key_bits=plan.key_bits, columns=message.columns)
                 ordered = _same(message, start) and set(message.columns) <= set(self._parties)
-            case linear.Advance():
+            case linear_messages.Advance():
                 ordered = asked < plan.max_iter
-            case linear.Descend():  # of many scores at once it would tell the products of all rows
+            case linear_messages.Descend():  # of many scores at once it would tell the products of all rows
                 ordered = asked <= plan.max_iter and plan.may_score(message.residuals.shape[1])
             case OpenDescent():
                 ordered = plan.may_score(message.n_scores)
@@ -258,11 +260,11 @@ class OrderedDescent:
         self._asked[type(message)] = self._asked.get(type(message), 0) + 1
 
 
-def _is_plain(message: vertical.AskDecisions) -> bool:
+def _is_plain(message: forest_messages.AskDecisions) -> bool:
     return message.wire == "decisions" and message.shuffled is None
 
 
-def _is_curve(message: vertical.OutOfBagAnswers, n_trees: int) -> bool:
+def _is_curve(message: forest_messages.OutOfBagAnswers, n_trees: int) -> bool:
     return np.array_equal(message.sizes, curve_sizes(n_trees))
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import align, vertical
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import revocable as growing
-from woodlot.protocols.messages import revocable_keys as keys
-from woodlot.protocols.messages.base import Message
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.align import align_messages
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import growth_messages as growing
+from woodlot.protocols.revocable import key_messages as keys
 from woodlot.protocols.revocable.participant import Participant
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
@@ -62,8 +63,8 @@ class RevocableWork(ColumnsWork):
             return self._construct(self._construction(), message)
         if kind is keys.EncryptSplits or kind in _EPOCH:
             return self._keys(message)
-        own = kind.__module__ in (align.__name__, growing.__name__, msg.__name__)
-        if not own and kind is not vertical.AskDecisions:
+        own = kind.__module__ in (align_messages.__name__, growing.__name__, msg.__name__)
+        if not own and kind is not forest_messages.AskDecisions:
             raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
         return super().handle(message)
 

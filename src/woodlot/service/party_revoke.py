@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import vertical
-from woodlot.protocols.messages.base import Message
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
@@ -53,7 +53,7 @@ class RevokeWork(ColumnsWork):
     def _plan(self) -> ForestPlan | None:
         return self._former_plan
 
-    def _on_OpenTraining(self, message: vertical.OpenTraining) -> Message:
+    def _on_OpenTraining(self, message: forest_messages.OpenTraining) -> Message:
         if self._forest is None:
             rows, part = self._common_rows(), self._taken.part
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):

@@ -16,17 +16,17 @@ from woodlot.data.ids import canonical_ids
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
+from woodlot.jobs import row_job_messages as msg
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.blocks import Blocks
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.labels import listed_numbers, target_of
 from woodlot.protocols.horizontal.lossless.block import read_rows
 from woodlot.protocols.horizontal.methods import client_of
 from woodlot.protocols.horizontal.releases import digest_of, release_name, score_noise, tell_noisy
 from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.messages import row_jobs as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.secure_sum import OpenSums
+from woodlot.protocols.secure_sum.sum_messages import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest

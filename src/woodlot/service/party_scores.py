@@ -19,11 +19,11 @@ from woodlot.data.ids import canonical_ids
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS
-from woodlot.protocols.messages import scores as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.vertical import Decisions
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.bits import pack
+from woodlot.protocols.vertical.forest_messages import Decisions
 from woodlot.runtime.codec import encode
 from woodlot.service.orders import ScoreOrder
 from woodlot.service.party_home import TakenOrder, private_errors

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
-from woodlot.protocols.messages import jobs as msg
-from woodlot.protocols.messages import scores
-from woodlot.protocols.messages.base import MAX_REASON, Message
-from woodlot.protocols.messages.revocable_keys import AskKeys
+from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.message import MAX_REASON, Message
+from woodlot.protocols.revocable.key_messages import AskKeys
+from woodlot.protocols.vertical import score_messages
 from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import limit_wait
@@ -170,10 +170,10 @@ class UserDesk:
 
     # --- online scoring ---
 
-    def _on_AskScore(self, user: Peer, request: scores.AskScore) -> Future[Message]:
+    def _on_AskScore(self, user: Peer, request: score_messages.AskScore) -> Future[Message]:
         return self._coordinator.scorings.ask(user.name, request)
 
-    def _on_CloseScoring(self, user: Peer, request: scores.CloseScoring) -> Message:
+    def _on_CloseScoring(self, user: Peer, request: score_messages.CloseScoring) -> Message:
         self._own(user, request.job)
         if not self._coordinator.scorings.end(request.job, {"state": "done"}):
             raise DataError(CLOSED)

@@ -20,9 +20,9 @@ from woodlot.experiments.leaks.case import Finding, Tape, Told, not_attacked
 from woodlot.federation import fresh_entropy
 from woodlot.protocols.agreement import transcript_of
 from woodlot.protocols.align import AlignParty, align
+from woodlot.protocols.align.align_messages import IdTokens, Introduced, OpenAlignment, SealedSecret
 from woodlot.protocols.align.keys import VERSION, JobKeys
 from woodlot.protocols.align.tokens import make_tokens
-from woodlot.protocols.messages.align import IdTokens, Introduced, OpenAlignment, SealedSecret
 from woodlot.protocols.part_files import COORDINATOR
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 
 LABEL = "label of the leak test"
 MARGIN = 0.03

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from woodlot.experiments.leaks.case import Told
-from woodlot.protocols.messages.blind import GrowBlind, PlantBlind, ResolvedTies, StartBlind
-from woodlot.protocols.messages.vertical import (
+from woodlot.protocols.vertical.blind_messages import GrowBlind, PlantBlind, ResolvedTies, StartBlind
+from woodlot.protocols.vertical.forest_messages import (
     EncodedLabels,
     GrowLevel,
     GrowthStart,

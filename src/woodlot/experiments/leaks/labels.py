@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 
 from woodlot.experiments.leaks.case import Told
 from woodlot.experiments.leaks.views import Splits, View
-from woodlot.protocols.messages.vertical import EncodedLabels, StartForest
+from woodlot.protocols.vertical.forest_messages import EncodedLabels, StartForest
 
 CLOSE = 0.01
 """A target counts as recovered if it is right to this share of the targets' standard deviation."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.experiments.leaks.case import LABEL, Case, Finding, Tape, not_attacked
 from woodlot.experiments.leaks.labels import matched_at_best, rank_correlation
-from woodlot.protocols.messages.linear import Descend, LinearStarted, PartialScores
+from woodlot.protocols.linear.linear_messages import Descend, LinearStarted, PartialScores
 from woodlot.protocols.part_files import COORDINATOR
 
 STEPS = 1

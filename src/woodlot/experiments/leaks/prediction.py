@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.experiments.leaks.views import Splits
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
-from woodlot.protocols.messages.vertical import Decisions
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical.forest_messages import Decisions
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.sealed import leaves_per_tree
+from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.trees.forest import subtree_ends
 from woodlot.trees.kernels._bits import count_ones, scatter_bits
 from woodlot.trees.kernels._jit import kernel

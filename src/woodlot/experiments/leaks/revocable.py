@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from woodlot.experiments.leaks.case import Told
 from woodlot.experiments.leaks.views import OTHERS, Leaves, Splits, View
-from woodlot.protocols.messages.revocable import ExpandLeaves, OpenConstruction, ParticipantSummary, SplitVectors
+from woodlot.protocols.revocable.growth_messages import ExpandLeaves, OpenConstruction, ParticipantSummary, SplitVectors
 from woodlot.protocols.revocable.participant import read_samples, unpack_bins
 from woodlot.protocols.vertical.bits import unpack
 

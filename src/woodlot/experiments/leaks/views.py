@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError
 from woodlot.experiments.leaks.case import Told
-from woodlot.protocols.messages.blind import GrowBlind, PlantBlind, ResolvedTies
-from woodlot.protocols.messages.vertical import (
+from woodlot.protocols.part_files import COORDINATOR
+from woodlot.protocols.vertical.bits import unpack
+from woodlot.protocols.vertical.blind_messages import GrowBlind, PlantBlind, ResolvedTies
+from woodlot.protocols.vertical.forest_messages import (
     ApplySplits,
     FinishTrees,
     GrowLevel,
@@ -30,8 +32,6 @@ from woodlot.protocols.messages.vertical import (
     PlantTrees,
     StartForest,
 )
-from woodlot.protocols.part_files import COORDINATOR
-from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.plan import sampling_of
 from woodlot.trees.sampling import tree_keys
 from woodlot.trees.skeleton import Skeleton

@@ -25,10 +25,10 @@ from typing import TypeVar
 
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.agreement import check_configured
+from woodlot.protocols.align import align_messages as msg
 from woodlot.protocols.align.keys import check_kinds
 from woodlot.protocols.align.tokens import are_ascending, match_tokens
-from woodlot.protocols.messages import align as msg
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.vertical.replies import reply_of
 
 PHASE = "align"

@@ -34,7 +34,7 @@ from woodlot.protocols.agreement import (
     named,
     secret_bytes,
 )
-from woodlot.protocols.messages.align import Introduction, OpenAlignment
+from woodlot.protocols.align.align_messages import Introduction, OpenAlignment
 
 PURPOSE = "align"
 """What a party's identity signs introductions for."""

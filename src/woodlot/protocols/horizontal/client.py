@@ -21,12 +21,12 @@ from woodlot.privacy.accounting import Unit
 from woodlot.privacy.purse import Purse
 from woodlot.protocols.agreement import Entropy, Signer
 from woodlot.protocols.blocks import Blocks
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.releases import digest_of
 from woodlot.protocols.horizontal.schema import describe, map_classes, map_table
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.secure_sum import Mode
 from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.secure_sum.sum_messages import Mode
 from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.protocols.vertical.labels import TargetCode
 from woodlot.protocols.vertical.model import ClassName

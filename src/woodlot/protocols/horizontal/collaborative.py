@@ -28,6 +28,8 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, State
 from woodlot.protocols.horizontal.grid import check_grid, snap_table
 from woodlot.protocols.horizontal.local import deal_trees, tree_chunks
@@ -35,10 +37,7 @@ from woodlot.protocols.horizontal.makers import Made, grown_on, nobody
 from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charge, release_name, tell_noisy
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema, map_table
 from woodlot.protocols.horizontal.whole import fields_of, trees_of, whole_forest
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages import secure_sum
-from woodlot.protocols.messages.base import Message, Progress, Round
-from woodlot.protocols.secure_sum import SumClient, SumSession, from_fixed, open_sums, sum_round, to_fixed
+from woodlot.protocols.secure_sum import SumClient, SumSession, from_fixed, open_sums, sum_messages, sum_round, to_fixed
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import WholeTrees, grow_on, join_trees
@@ -73,7 +72,7 @@ class CollaborativePlan(GrowthPlan, frozen=True, tag="collaborative"):
 
     min_leaf_rows: PositiveInt = 1
     leaf_average: LeafAverage = "plain"
-    sums: secure_sum.Mode = "secure"
+    sums: sum_messages.Mode = "secure"
     allow_two: bool = False
     dp_leaf_epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
     grid: dict[str, tuple[float, float]] | None = None
@@ -163,7 +162,7 @@ def adjust(
         part = trees.take(some.start, some.stop)
         cells = tally_nodes(part.structure, plan.min_leaf_rows)
 
-        def request(order: secure_sum.SumOrder, part: WholeTrees = part, first: int = some.start) -> Message:
+        def request(order: sum_messages.SumOrder, part: WholeTrees = part, first: int = some.start) -> Message:
             return msg.FillLeaves(
                 **fields_of(part, first),
                 order=order,
@@ -268,8 +267,8 @@ class CollaborativeClient(HorizontalClient):
     """
 
     takes: ClassVar[Mapping[type[Message], State]] = {
-        secure_sum.OpenSums: State.ready,
-        secure_sum.StartSums: State.ready,
+        sum_messages.OpenSums: State.ready,
+        sum_messages.StartSums: State.ready,
         msg.GrowOn: State.ready,
         msg.FillLeaves: State.ready,
     }
@@ -306,10 +305,10 @@ class CollaborativeClient(HorizontalClient):
             self._whole_field = replace(self._whole_field, codes=codes)
         return ready
 
-    def _on_OpenSums(self, message: secure_sum.OpenSums) -> Message:
+    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
         return self._sums.handle(message)
 
-    def _on_StartSums(self, message: secure_sum.StartSums) -> Message:
+    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
         return self._sums.handle(message)
 
     def _on_GrowOn(self, message: msg.GrowOn) -> msg.GrownTrees:

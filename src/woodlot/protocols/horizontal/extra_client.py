@@ -30,6 +30,9 @@ from woodlot.privacy.quantiles import private_quantiles, quantiles_spend
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.agreement import secret_bytes
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import extra_messages as msg
+from woodlot.protocols.horizontal import row_messages
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
 from woodlot.protocols.horizontal.extra_columns import fit_column, kind_by_type, spread
 from woodlot.protocols.horizontal.extra_plan import QUANTILES, ExtraTreesPlan
@@ -38,10 +41,7 @@ from woodlot.protocols.horizontal.labels import UNLISTED, listed_numbers
 from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charge, release_name, tell_noisy
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, column_kind, map_classes
 from woodlot.protocols.horizontal.whole import trees_of
-from woodlot.protocols.messages import extra_trees as msg
-from woodlot.protocols.messages import horizontal, secure_sum
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.secure_sum import to_fixed
+from woodlot.protocols.secure_sum import sum_messages, to_fixed
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import prediction_column
 from woodlot.trees.extra import ATTEMPTS, SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
@@ -67,8 +67,8 @@ class ExtraTreesClient(HorizontalClient):
 
     takes: ClassVar[Mapping[type[Message], State]] = {
         msg.DescribeColumns: State.idle,
-        secure_sum.OpenSums: State.ready,
-        secure_sum.StartSums: State.ready,
+        sum_messages.OpenSums: State.ready,
+        sum_messages.StartSums: State.ready,
         msg.TellQuantiles: State.ready,
         msg.CountOutside: State.ready,
         msg.CountRows: State.ready,
@@ -96,7 +96,7 @@ class ExtraTreesClient(HorizontalClient):
 
     # --- columns and classes ---
 
-    def _on_DescribeRows(self, message: horizontal.DescribeRows) -> horizontal.RowsDescribed:
+    def _on_DescribeRows(self, message: row_messages.DescribeRows) -> row_messages.RowsDescribed:
         if self._ordered.privacy is not None:
             raise RemoteProtocolError("DescribeRows asks for classes, which are under differential privacy here")
         return super()._on_DescribeRows(message)
@@ -115,7 +115,7 @@ class ExtraTreesClient(HorizontalClient):
             categories=tuple(() if hides or not isinstance(c, CategoryColumn) else c.categories for c in columns),
         )
 
-    def _on_UseSchema(self, message: horizontal.UseSchema) -> horizontal.SchemaInUse:
+    def _on_UseSchema(self, message: row_messages.UseSchema) -> row_messages.SchemaInUse:
         if set(message.names) != set(self.table.names):
             raise RemoteProtocolError("the schema has other columns than this client")
         if self._ordered.classes is not None and message.classes != self._ordered.classes:
@@ -144,12 +144,12 @@ class ExtraTreesClient(HorizontalClient):
         self._sizes = set_sizes(message.categories)
         self._width = self._ordered.width(len(message.names))
         self.state = State.ready
-        return horizontal.SchemaInUse()
+        return row_messages.SchemaInUse()
 
-    def _on_OpenSums(self, message: secure_sum.OpenSums) -> Message:
+    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
         return self._sums.handle(message)
 
-    def _on_StartSums(self, message: secure_sum.StartSums) -> Message:
+    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
         return self._sums.handle(message)
 
     # --- ranges ---
@@ -505,7 +505,7 @@ class ExtraTreesClient(HorizontalClient):
         except ValueError as error:
             raise RemoteProtocolError(f"the coordinator sent questions that are not sound: {error}") from None
 
-    def _check_order(self, order: secure_sum.SumOrder, length: int) -> None:
+    def _check_order(self, order: sum_messages.SumOrder, length: int) -> None:
         """Refuse an order that cannot be answered, before anything is moved, drawn or paid for."""
         if order.length != length:
             raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {length}")

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.horizontal import Kind
+from woodlot.protocols.horizontal.row_messages import Kind
 
 
 def spread(start: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

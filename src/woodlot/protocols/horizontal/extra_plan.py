@@ -12,12 +12,12 @@ import numpy as np
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.privacy.settings import GlobalDP, LocalDP
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.horizontal import extra_messages as msg
+from woodlot.protocols.horizontal import row_messages
 from woodlot.protocols.horizontal.client import GrowthPlan, PositiveInt
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, PHASE, Schema, unite
-from woodlot.protocols.messages import extra_trees as msg
-from woodlot.protocols.messages import horizontal, secure_sum
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.secure_sum import SumSession, sum_round
+from woodlot.protocols.secure_sum import SumSession, sum_messages, sum_round
 from woodlot.protocols.vertical.model import ClassName
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.extra import Axes
@@ -65,7 +65,7 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
     privacy: LocalDP | GlobalDP | None = None
     quantile_epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     min_proposal_rows: PositiveInt = MIN_PROPOSAL_ROWS
-    sums: secure_sum.Mode = "secure"
+    sums: sum_messages.Mode = "secure"
     allow_two: bool = False
 
     def __post_init__(self) -> None:
@@ -132,8 +132,8 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
 def agree(plan: ExtraTreesPlan, clients: Sequence[str]) -> Generator[Round, dict[str, Message], Schema]:
     """Compare the clients' columns, and tell all of them what they have together, and what was declared."""
     if plan.privacy is None:
-        replies = yield Round(PHASE, {client: horizontal.DescribeRows(task=plan.task) for client in clients})
-        told = {client: reply_of(reply, horizontal.RowsDescribed, client) for client, reply in replies.items()}
+        replies = yield Round(PHASE, {client: row_messages.DescribeRows(task=plan.task) for client in clients})
+        told = {client: reply_of(reply, row_messages.RowsDescribed, client) for client, reply in replies.items()}
         schema = unite(told, plan.task)
     else:
         hide_rows = isinstance(plan.privacy, GlobalDP)
@@ -147,7 +147,7 @@ def agree(plan: ExtraTreesPlan, clients: Sequence[str]) -> Generator[Round, dict
         classes=schema.classes if plan.classes is None else plan.classes,
     )
     _check_declared(plan, schema)
-    use = horizontal.UseSchema(
+    use = row_messages.UseSchema(
         names=schema.names,
         categories=schema.categories,
         classes=schema.classes,
@@ -156,12 +156,12 @@ def agree(plan: ExtraTreesPlan, clients: Sequence[str]) -> Generator[Round, dict
     )
     replies = yield Round(PHASE, dict.fromkeys(clients, use))
     for client, reply in replies.items():
-        reply_of(reply, horizontal.SchemaInUse, client)
+        reply_of(reply, row_messages.SchemaInUse, client)
     return schema
 
 
-def _without_labels(told: msg.ColumnsDescribed) -> horizontal.RowsDescribed:
-    return horizontal.RowsDescribed(
+def _without_labels(told: msg.ColumnsDescribed) -> row_messages.RowsDescribed:
+    return row_messages.RowsDescribed(
         n_rows=told.n_rows,
         names=told.names,
         kinds=told.kinds,

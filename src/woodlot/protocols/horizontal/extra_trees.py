@@ -31,15 +31,14 @@ from numpy.typing import NDArray
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.settings import GlobalDP
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.horizontal import extra_messages as msg
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan, agree, count_outside, find_axes
 from woodlot.protocols.horizontal.extra_tally import Raw, Tally, tally_of
 from woodlot.protocols.horizontal.local import tree_chunks
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema
 from woodlot.protocols.horizontal.whole import fields_of, whole_forest
-from woodlot.protocols.messages import extra_trees as msg
-from woodlot.protocols.messages import secure_sum
-from woodlot.protocols.messages.base import Message, Progress, Round
-from woodlot.protocols.secure_sum import SumSession, open_sums, sum_round
+from woodlot.protocols.secure_sum import SumSession, open_sums, sum_messages, sum_round
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.extra import LEAF, SPLITS, Axes, Drawn, GrowingTrees
@@ -224,7 +223,7 @@ class _Growth:
     def _ask(self, questions: Questions, nodes: range) -> Generator[Round, dict[str, Message], Raw]:
         fate, step = self._take_fate(), self.step
 
-        def request(order: secure_sum.SumOrder) -> Message:
+        def request(order: sum_messages.SumOrder) -> Message:
             return msg.CountSplits(
                 step=step,
                 width=self.width,
@@ -295,7 +294,7 @@ class _Growth:
             part = whole.take(some.start, some.stop)
             first = some.start
 
-            def request(order: secure_sum.SumOrder, part: WholeTrees = part, first: int = first) -> Message:
+            def request(order: sum_messages.SumOrder, part: WholeTrees = part, first: int = first) -> Message:
                 return msg.CountLeaves(**fields_of(part, first), order=order)
 
             n_leaves = part.structure.n_leaves

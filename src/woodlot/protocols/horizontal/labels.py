@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.labels import check_classes, check_targets
-from woodlot.protocols.messages.horizontal import Task
+from woodlot.protocols.horizontal.row_messages import Task
 from woodlot.protocols.vertical.model import ClassName
 from woodlot.protocols.vertical.target import Target
 

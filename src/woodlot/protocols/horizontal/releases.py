@@ -14,8 +14,8 @@ from woodlot.privacy.derivation import pack
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
 from woodlot.protocols import digests
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.secure_sum import SumOrder
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.secure_sum.sum_messages import SumOrder
 
 _TYPE = np.dtype("<i8")
 

@@ -21,8 +21,8 @@ from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.data.wording import quoted
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.horizontal import DescribeRows, Kind, RowsDescribed, SchemaInUse, Task, UseSchema
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.horizontal.row_messages import DescribeRows, Kind, RowsDescribed, SchemaInUse, Task, UseSchema
 from woodlot.protocols.vertical.model import ClassName
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.target import Target

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.horizontal.row_messages import TreesMessage
 from woodlot.protocols.horizontal.schema import Schema
-from woodlot.protocols.messages.horizontal import TreesMessage
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.reveal import codings_of
 from woodlot.protocols.vertical.soundness import check_splits, check_structure

@@ -16,11 +16,11 @@ from woodlot.crypto import paillier
 from woodlot.crypto.streams import KEY_BYTES, SecretStream
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.asked_keys import check_key_bits, need_library
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.linear import residual_messages as msg
+from woodlot.protocols.linear.linear_messages import Advance, Descend, PartialScores, StartLinear
 from woodlot.protocols.linear.party import TAKES, LinearParty, State, check_shape
 from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
-from woodlot.protocols.messages import linear_encrypted as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.linear import Advance, Descend, PartialScores, StartLinear
 
 ENCRYPTED_TAKES: dict[type[Message], frozenset[State]] = {
     kind: states for kind, states in TAKES.items() if kind not in (StartLinear, Descend)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from woodlot.crypto.dtpkc import Group, Setting
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.agreement import derive
-from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.revocable import key_messages as msg
 
 TAG = "woodlot revocable keys 1"
 """The protocol and its version; in everything that is signed, tagged or made a key of."""

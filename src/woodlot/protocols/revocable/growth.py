@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages import revocable as msg
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.oversight import mixed

@@ -22,8 +22,8 @@ from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     TAG,
     TAG_BYTES,

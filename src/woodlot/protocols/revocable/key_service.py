@@ -18,8 +18,8 @@ from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive, secret_bytes
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     GROUP_PURPOSE,
     TAG,

@@ -25,8 +25,8 @@ from woodlot.protocols.agreement import (
     named,
     secret_bytes,
 )
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     TAG,
     EpochKeys,

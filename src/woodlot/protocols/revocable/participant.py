@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages import revocable as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.oversight import Opened, Oversight
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.vertical.bits import unpack

@@ -33,8 +33,8 @@ from woodlot.crypto.knowledge import prove_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import Signer, named
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS
 from woodlot.protocols.revocable.keys import CoordinatorKeys
 from woodlot.protocols.revocable.model import RevocableForest, depths

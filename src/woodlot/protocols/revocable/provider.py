@@ -13,8 +13,8 @@ from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import derive, secret_bytes
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
 from woodlot.protocols.revocable.helper import open_shares, split_facts
 from woodlot.protocols.revocable.keys import PURPOSE, Member

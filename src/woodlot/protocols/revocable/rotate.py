@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.agreement import named
-from woodlot.protocols.messages import revocable_keys as msg
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG_BYTES
 from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch
 from woodlot.protocols.revocable.model import EncryptedSplits

@@ -9,7 +9,7 @@ import msgspec
 
 from woodlot.exceptions import IdentityError, PolicyError
 from woodlot.protocols.agreement import Signer
-from woodlot.protocols.messages import revocable_keys as msg
+from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG
 
 REQUEST_PURPOSE = "prediction request"

@@ -25,8 +25,8 @@ from woodlot.protocols.agreement import (
     secret_bytes,
     transcript_of,
 )
-from woodlot.protocols.messages import secure_sum as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.secure_sum import sum_messages as msg
 from woodlot.protocols.secure_sum.masks import TAG, Masker, PlainMasker, Vector
 from woodlot.protocols.secure_sum.vectors import pack
 

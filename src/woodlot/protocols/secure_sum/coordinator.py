@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.agreement import check_configured, named
-from woodlot.protocols.messages import secure_sum as msg
-from woodlot.protocols.messages.base import Message, Progress, Refusal, Round, Sparing
+from woodlot.protocols.core.message import Message, Progress, Refusal, Round, Sparing
+from woodlot.protocols.secure_sum import sum_messages as msg
 from woodlot.protocols.secure_sum.client import minimum_clients
 from woodlot.protocols.secure_sum.vectors import CHECKS, unpack
 from woodlot.protocols.vertical.replies import reply_of

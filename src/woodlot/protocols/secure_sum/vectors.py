@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.secure_sum import SumOrder
 from woodlot.protocols.secure_sum.masks import Vector
+from woodlot.protocols.secure_sum.sum_messages import SumOrder
 
 CHECKS = 2
 """How many numbers follow the values."""

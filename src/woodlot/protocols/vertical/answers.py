@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages import vertical as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.sealed import AskSealed, SealedLeaves
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.sealed import Sealer
+from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.trees import wire
 from woodlot.trees.encoding import CategoryCoding, Coding, UnseenWarning, match_codes
 from woodlot.trees.stepwise import Paths, answer_questions

@@ -17,14 +17,21 @@ from woodlot.crypto import paillier
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.asked_keys import check_key_bits, need_library
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.digests import digest_of
-from woodlot.protocols.messages import blind as msg
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.messages.vertical import OpenTraining, PlantTrees, Ready, ShareLabels, StartForest, TableSummary
+from woodlot.protocols.vertical import blind_messages as msg
 from woodlot.protocols.vertical.bits import smallest_unsigned, unpack
 from woodlot.protocols.vertical.blind_labels import LabelDesk, Slots
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.blind_sums import BlindSide, EncryptedRows
+from woodlot.protocols.vertical.forest_messages import (
+    OpenTraining,
+    PlantTrees,
+    Ready,
+    ShareLabels,
+    StartForest,
+    TableSummary,
+)
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
 from woodlot.protocols.vertical.plan import check_growth, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower

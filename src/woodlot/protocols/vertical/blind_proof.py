@@ -17,7 +17,7 @@ import numpy as np
 
 from woodlot.exceptions import IdentityError, RemoteProtocolError
 from woodlot.protocols.agreement import Signer, check_trust, derive
-from woodlot.protocols.messages.blind import TakeLabels
+from woodlot.protocols.vertical.blind_messages import TakeLabels
 
 TAG = "woodlot encrypted labels 1"
 """The protocol and its version; in everything that is signed or tagged."""

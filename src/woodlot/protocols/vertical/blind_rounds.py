@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Progress, Round
-from woodlot.protocols.messages.blind import (
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.vertical.blind_messages import (
     BlindSums,
     EncryptedLabels,
     GrowBlind,
@@ -33,8 +34,7 @@ from woodlot.protocols.messages.blind import (
     SumScores,
     TakeLabels,
 )
-from woodlot.protocols.messages.vertical import GrowLevel, HolderOffers, Offers, PlantTrees
-from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.vertical.forest_messages import GrowLevel, HolderOffers, Offers, PlantTrees
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.replies import reply_of
 

@@ -23,7 +23,7 @@ from woodlot.crypto.packing import pack, sum_bits
 from woodlot.crypto.paillier import PublicKey, from_bytes
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.blind import BlindSums, TakeLabels
+from woodlot.protocols.vertical.blind_messages import BlindSums, TakeLabels
 from woodlot.trees.blind import BlindGrower, Chain, Level
 
 MAX_PARTS = 1 << 12

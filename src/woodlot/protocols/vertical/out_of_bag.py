@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages import vertical as msg
-from woodlot.protocols.messages.base import Message, Round
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.predict import gather_replies

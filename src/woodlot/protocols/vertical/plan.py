@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages.blind import EncryptedLabels, EncryptLabels, StartBlind
-from woodlot.protocols.messages.vertical import EncodedLabels, GrowthStart, ShareLabels, StartForest
+from woodlot.protocols.vertical.blind_messages import EncryptedLabels, EncryptLabels, StartBlind
+from woodlot.protocols.vertical.forest_messages import EncodedLabels, GrowthStart, ShareLabels, StartForest
 from woodlot.trees.predict import Vote
 from woodlot.trees.rules import GrowthRules, entropy_scale
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed

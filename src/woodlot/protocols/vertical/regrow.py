@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.messages.base import Message, Progress, Round
-from woodlot.protocols.messages.vertical import RegrowLevel, ReplantTrees
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.vertical.forest_messages import RegrowLevel, ReplantTrees
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import ForestPlan, sampling_of
 from woodlot.protocols.vertical.train import CHUNK_NODES, Batch, Grown, Prepared, prepare

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages import vertical as msg
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.bits import pack, unpack
 from woodlot.protocols.vertical.model import PartyForest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.base import Message
+from woodlot.protocols.core.message import Message
 
 M = TypeVar("M", bound=Message)
 

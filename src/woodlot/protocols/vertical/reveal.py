@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Round
-from woodlot.protocols.messages.vertical import RevealSplits, SplitTable
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.vertical.forest_messages import RevealSplits, SplitTable
 from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.soundness import check_splits

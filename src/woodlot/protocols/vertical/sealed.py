@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.agreement import Entropy, derive, secret_bytes
-from woodlot.protocols.messages import sealed as msg
-from woodlot.protocols.messages.base import Message, Progress, Round
+from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.secure_sum import SumClient, open_sums
 from woodlot.protocols.secure_sum.masks import PlainMasker, keystream
+from woodlot.protocols.vertical import sealed_messages as msg
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import splitting_parties

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.protocols.blocks import Blocks
-from woodlot.protocols.messages.vertical import StartForest
 from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.block import Applied, Level
+from woodlot.protocols.vertical.forest_messages import StartForest
 from woodlot.protocols.vertical.plan import rules_of, sampling_of
 from woodlot.protocols.vertical.reveal import codings_of
 from woodlot.trees.encoding import Coding, encode

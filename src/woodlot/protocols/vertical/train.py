@@ -21,9 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Progress, Round
-from woodlot.protocols.messages.blind import EncryptedLabels, StartBlind
-from woodlot.protocols.messages.vertical import (
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.vertical.best_first import best_first
+from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
+from woodlot.protocols.vertical.blind_messages import EncryptedLabels, StartBlind
+from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
+from woodlot.protocols.vertical.forest_messages import (
     ApplySplits,
     EncodedLabels,
     FinishTrees,
@@ -37,9 +40,6 @@ from woodlot.protocols.messages.vertical import (
     StartForest,
     TableSummary,
 )
-from woodlot.protocols.vertical.best_first import best_first
-from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
-from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
 from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import EPSILON, ForestPlan, check_summaries, gain_unit, rules_of, sampling_of
 from woodlot.protocols.vertical.replies import reply_of

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Message, Refusal, Role, Sparing
+from woodlot.protocols.core.message import Message, Refusal, Role, Sparing
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self, cast
 
 from woodlot.exceptions import JournalError, LocalProtocolError, PartyAwayError, RemoteProtocolError
-from woodlot.protocols.messages.base import Away, Message, Refusal, Role, Sparing, Unanswered
+from woodlot.protocols.core.message import Away, Message, Refusal, Role, Sparing, Unanswered
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import DEFAULT_LIMIT, MAX_HEADER, decode, encode
 from woodlot.runtime.drivers import check_names, encode_requests, raise_refusals

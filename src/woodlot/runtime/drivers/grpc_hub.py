@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from woodlot.exceptions import ConfigError, IdentityError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.messages.base import Role
+from woodlot.protocols.core.message import Role
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink, Second

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 from woodlot.exceptions import LocalProtocolError
-from woodlot.protocols.messages.base import Message, Role, Sparing
+from woodlot.protocols.core.message import Message, Role, Sparing
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode
 from woodlot.runtime.drivers import Handler, answer, check_names, encode_requests, raise_refusals

@@ -22,10 +22,10 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.horizontal.labels import target_of
+from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.horizontal.lossless.plan import fixed_targets
+from woodlot.protocols.horizontal.row_messages import Task, UseSchema
 from woodlot.protocols.horizontal.schema import map_classes, map_table
-from woodlot.protocols.messages import lossless
-from woodlot.protocols.messages.horizontal import Task, UseSchema
 from woodlot.protocols.vertical import bits
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.cells import Cells
@@ -49,7 +49,7 @@ class Splits(NamedTuple):
     every_row: NDArray[np.uint32]
 
     @classmethod
-    def of(cls, message: lossless.CountCells) -> Splits:
+    def of(cls, message: lossless_messages.CountCells) -> Splits:
         """Copies, so that the rest of the message can go."""
         arrays = (np.array(getattr(message, name)) for name in cls._fields[1:])
         return cls(message.level, *arrays)
@@ -114,7 +114,7 @@ class RowBlock:
 
     # --- bins ---
 
-    def count_values(self, message: lossless.CountValues) -> NDArray[np.int64]:
+    def count_values(self, message: lossless_messages.CountValues) -> NDArray[np.int64]:
         """How many values have each of the asked leading bits, by their next eight; before them what is missing."""
         columns = message.column.astype(np.int64)
         counts = [
@@ -137,7 +137,7 @@ class RowBlock:
 
     # --- drawing ---
 
-    def draw(self, number: int, message: lossless.DrawRows, seed: int) -> bytes:
+    def draw(self, number: int, message: lossless_messages.DrawRows, seed: int) -> bytes:
         """Draw the rows of all trees, as drawing `number` of the client; returns what each tree has drawn (int64).
 
         The trees before are kept until the first level of these is counted.
@@ -168,7 +168,7 @@ class RowBlock:
     def _n_classes(self) -> int:
         return max(1, len(self._in_use.classes)) if self._task == "classes" else 1
 
-    def _encode(self, message: lossless.DrawRows) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _encode(self, message: lossless_messages.DrawRows) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The codes of all columns, and how many codes of values each has."""
         stops = np.cumsum(message.n_edges.astype(np.int64))
         n_codes = np.empty(len(stops), np.int64)
@@ -203,7 +203,7 @@ class RowBlock:
     # --- growing ---
 
     def count(
-        self, number: int, level: int, message: lossless.CountCells, past: Sequence[Splits] = ()
+        self, number: int, level: int, message: lossless_messages.CountCells, past: Sequence[Splits] = ()
     ) -> NDArray[np.int64]:
         """Carry out the splits of a level, unless that has been done, and count the cells that are asked for.
 
@@ -273,7 +273,7 @@ class RowBlock:
         first, last = np.column_stack([start, middle]).ravel(), np.column_stack([middle, end]).ravel()
         return replace(drawn, start=first[kept], end=last[kept], level=drawn.level + 1)
 
-    def _count(self, message: lossless.CountCells, drawn: _Drawn) -> NDArray[np.int64]:
+    def _count(self, message: lossless_messages.CountCells, drawn: _Drawn) -> NDArray[np.int64]:
         nodes = message.nodes.astype(np.int64)
         cells = Cells(
             message.width, message.n_classes, message.classes, message.n_pairs, message.pair_feature, message.first,

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.blocks import Blocks, OwnBlock
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import HorizontalClient, State
+from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.horizontal.lossless.block import RowBlock, Splits
 from woodlot.protocols.horizontal.lossless.plan import MAX_BINS, LosslessPlan
-from woodlot.protocols.messages import horizontal as msg
-from woodlot.protocols.messages import lossless, secure_sum
-from woodlot.protocols.messages.base import Message
-from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.secure_sum import SumClient, sum_messages
 from woodlot.protocols.vertical.target import Target
 from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS
 from woodlot.trees.sampling import derive_seed
@@ -42,11 +42,11 @@ class LosslessClient(HorizontalClient):
     """
 
     takes: ClassVar[Mapping[type[Message], State]] = {
-        secure_sum.OpenSums: State.ready,
-        secure_sum.StartSums: State.ready,
-        lossless.CountValues: State.ready,
-        lossless.DrawRows: State.ready,
-        lossless.CountCells: State.ready,
+        sum_messages.OpenSums: State.ready,
+        sum_messages.StartSums: State.ready,
+        lossless_messages.CountValues: State.ready,
+        lossless_messages.DrawRows: State.ready,
+        lossless_messages.CountCells: State.ready,
     }
 
     def __init__(
@@ -80,14 +80,16 @@ class LosslessClient(HorizontalClient):
         self.state = State.ready
         return msg.SchemaInUse()
 
-    def _on_OpenSums(self, message: secure_sum.OpenSums) -> Message:
+    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
         return self._sums.handle(message)
 
-    def _on_StartSums(self, message: secure_sum.StartSums) -> Message:
+    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
         return self._sums.handle(message)
 
     def _answer(
-        self, message: lossless.CountValues | lossless.DrawRows | lossless.CountCells, numbers: NDArray[np.int64]
+        self,
+        message: lossless_messages.CountValues | lossless_messages.DrawRows | lossless_messages.CountCells,
+        numbers: NDArray[np.int64],
     ) -> Message:
         if len(numbers) != message.order.length:
             raise RemoteProtocolError("a sum was ordered of another length than that of the numbers asked for")
@@ -107,7 +109,7 @@ class LosslessClient(HorizontalClient):
 
     # --- bins ---
 
-    def _on_CountValues(self, message: lossless.CountValues) -> Message:
+    def _on_CountValues(self, message: lossless_messages.CountValues) -> Message:
         columns = np.unique(message.column).tolist()
         if (
             len(message.column) != len(message.prefix)
@@ -124,7 +126,7 @@ class LosslessClient(HorizontalClient):
         self._values_asked[message.order.round] = asked
         return reply
 
-    def _check_values(self, message: lossless.CountValues) -> _Asked:
+    def _check_values(self, message: lossless_messages.CountValues) -> _Asked:
         """Quantiles take a few prefixes of a column, of each length: more of them would be a list of all values."""
         n = len(self.schema.names)
         counts = np.bincount(message.column, minlength=n)
@@ -144,7 +146,7 @@ class LosslessClient(HorizontalClient):
 
     # --- drawing ---
 
-    def _on_DrawRows(self, message: lossless.DrawRows) -> Message:
+    def _on_DrawRows(self, message: lossless_messages.DrawRows) -> Message:
         n_columns = len(self.schema.names)
         if len(message.n_edges) != n_columns or (self._task == "targets") != (message.target_bits > 0):
             raise RemoteProtocolError("DrawRows is not about this client's columns and labels")
@@ -168,7 +170,7 @@ class LosslessClient(HorizontalClient):
         self._drawn_by = len(message.order.clients)
         return reply
 
-    def _check_edges(self, message: lossless.DrawRows) -> None:
+    def _check_edges(self, message: lossless_messages.DrawRows) -> None:
         stops = np.cumsum(message.n_edges.astype(np.int64))
         for f, name in enumerate(self.schema.names):
             if self._is_numeric(f):
@@ -178,7 +180,7 @@ class LosslessClient(HorizontalClient):
 
     # --- growing ---
 
-    def _on_CountCells(self, message: lossless.CountCells) -> Message:
+    def _on_CountCells(self, message: lossless_messages.CountCells) -> Message:
         if not self._drawing:
             raise RemoteProtocolError("CountCells is not due before rows are drawn")
         if message.level not in (self._level, self._level + 1):  # the same again: other nodes, features or clients
@@ -194,7 +196,7 @@ class LosslessClient(HorizontalClient):
         self._cells_asked[message.order.round] = asked
         return reply
 
-    def _check_cells(self, message: lossless.CountCells) -> _Cells:
+    def _check_cells(self, message: lossless_messages.CountCells) -> _Cells:
         """A feature is counted once at a node, and no node is deeper than was ordered."""
         if len(message.nodes) != len(message.n_pairs) or int(message.n_pairs.sum()) != len(message.pair_feature):
             raise RemoteProtocolError("CountCells does not say which features are counted at which nodes")

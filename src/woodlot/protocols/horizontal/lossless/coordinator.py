@@ -23,13 +23,13 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.horizontal.lossless.bins import CommonColumns, asking, common_bins
 from woodlot.protocols.horizontal.lossless.plan import MAX_BINS, LosslessPlan, true_targets
 from woodlot.protocols.horizontal.lossless.trees import Growing, Nodes
 from woodlot.protocols.horizontal.schema import Rounds, Schema, agree_on_schema
 from woodlot.protocols.horizontal.whole import whole_forest
-from woodlot.protocols.messages import lossless
-from woodlot.protocols.messages.base import Message, Progress, Round
 from woodlot.protocols.secure_sum import SumSession, open_sums, sum_round
 from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.trees.sampling import WEIGHT_BITS, feature_key
@@ -81,7 +81,7 @@ def _draw(
         session,
         "grow",
         asking(
-            lossless.DrawRows,
+            lossless_messages.DrawRows,
             n_edges=smallest_unsigned(np.array([len(some) for some in edges], np.int64)),
             edges=np.concatenate(edges),
             has_missing=columns.has_missing,
@@ -128,7 +128,7 @@ def _grow_level(
                 session,
                 "grow",
                 asking(
-                    lossless.CountCells,
+                    lossless_messages.CountCells,
                     **growing.splits_to_tell(),
                     nodes=asked.nodes[batch].astype(np.uint32),
                     **growing.cells_to_tell(cells),

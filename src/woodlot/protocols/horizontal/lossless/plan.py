@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import ConfigError
 from woodlot.protocols.horizontal.client import GrowthPlan, PositiveInt
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE
-from woodlot.protocols.messages.secure_sum import Mode
+from woodlot.protocols.secure_sum.sum_messages import Mode
 from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
 
 MAX_BINS = 255

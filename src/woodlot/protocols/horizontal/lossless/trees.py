@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.horizontal.lossless.bins import CommonColumns
-from woodlot.protocols.messages.horizontal import GrowthSettings
+from woodlot.protocols.horizontal.row_messages import GrowthSettings
 from woodlot.protocols.vertical import bits
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.cells import ENTROPY, GINI, TARGETS, Cells

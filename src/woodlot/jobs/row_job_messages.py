@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import I64, U8, Disclosure, Message, Role
+from woodlot.protocols.core.message import I64, U8, Disclosure, Message, Role
 
 
 class PredictRows(Message):

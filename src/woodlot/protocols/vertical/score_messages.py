@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import U8, Disclosure, F64x2, Message, Name
-from woodlot.protocols.messages.jobs import FROM_PARTY, FROM_USER, TO_PARTY, TO_USER
+from woodlot.protocols.core.message import (
+    FROM_PARTY,
+    FROM_USER,
+    TO_PARTY,
+    TO_USER,
+    U8,
+    Disclosure,
+    F64x2,
+    Message,
+    Name,
+)
 
 MAX_ROWS = 1_000
 """Rows in one request."""

@@ -11,11 +11,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from woodlot.protocols.messages.base import F64, I32, I64, U8, Disclosure, Message, Role, UInt
-from woodlot.protocols.messages.secure_sum import SumOrder
-
-TO_CLIENT = (Role.coordinator, Role.party)
-FROM_CLIENT = (Role.party, Role.coordinator)
+from woodlot.protocols.core.message import F64, FROM_PARTY, I32, I64, TO_PARTY, U8, Disclosure, Message, UInt
+from woodlot.protocols.secure_sum.sum_messages import SumOrder
 
 Kind = Literal["number", "category", "empty"]
 Task = Literal["classes", "targets"]
@@ -33,7 +30,7 @@ _QUESTIONS = (
 class DescribeRows(Message):
     """Asks a client for its columns and classes."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, "that a training is planned, and whether it is of classes", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, "that a training is planned, and whether it is of classes", "clear")
     task: Task
 
 
@@ -41,7 +38,7 @@ class RowsDescribed(Message):
     """What a client's rows look like."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_CLIENT,
+        *FROM_PARTY,
         "number of rows; names, kinds and categories of the columns; the classes that occur, or the power of two above "
         "the largest target",
         "clear",
@@ -66,7 +63,7 @@ class UseSchema(Message):
     """Brings every client the columns, categories and classes of all."""
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT,
+        *TO_PARTY,
         "names, kinds, categories and classes that occur at any client (not at which); the largest power of two above "
         "a target",
         "clear",
@@ -86,7 +83,7 @@ class UseSchema(Message):
 class SchemaInUse(Message):
     """The client has mapped its table onto the common schema."""
 
-    discloses: ClassVar = Disclosure(*FROM_CLIENT, "nothing but that it is ready", "clear")
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it is ready", "clear")
 
 
 # --- trees on the wire ---
@@ -127,7 +124,7 @@ class TreesMessage(Message, abstract=True):
 class GrowAlone(Message):
     """Asks a client to grow its share of the trees alone."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, "the rules of growth, the seeds, and which trees are its own", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, "the rules of growth, the seeds, and which trees are its own", "clear")
     settings: GrowthSettings
     first_tree: int
     n_trees: int
@@ -142,7 +139,7 @@ class LocalTrees(TreesMessage):
     """A client's share of the forest, with what its leaves hold."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_CLIENT,
+        *FROM_PARTY,
         _QUESTIONS
         + "this client's rows; for every leaf the weight of each class, or the sum of targets and the weight, "
         "of the rows drawn for the tree (of single rows, where min_samples_leaf is 1)",
@@ -158,7 +155,7 @@ class GrowOn(TreesMessage):
     """Brings a client trees that others have begun, to be grown on at their leaves."""
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT,
+        *TO_PARTY,
         _QUESTIONS
         + "a client that has grown the trees before (whose turn it was, the order of the clients tells); the "
         "rules of growth and the seeds",
@@ -171,7 +168,7 @@ class GrownTrees(TreesMessage):
     """The same trees, grown on; their leaves are empty."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_CLIENT,
+        *FROM_PARTY,
         _QUESTIONS + "this client's rows, for the questions that it has added; that leaves where it added none need no "
         "more on its rows",
         "clear",
@@ -182,7 +179,7 @@ class FillLeaves(TreesMessage):
     """Brings a client finished trees, and asks what its rows leave in them; answered by a vector of a sum."""
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT,
+        *TO_PARTY,
         _QUESTIONS + "one of the clients; how the leaves are averaged; of a regression, a precision that "
         "tells the power of two above the largest client's number of rows",
         "clear",

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import F64, U8, U32, U64, Disclosure, Message, UInt
-from woodlot.protocols.messages.horizontal import TO_CLIENT
-from woodlot.protocols.messages.secure_sum import SumOrder
+from woodlot.protocols.core.message import F64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
+from woodlot.protocols.secure_sum.sum_messages import SumOrder
 
 
 class CountValues(Message):
@@ -20,7 +19,7 @@ class CountValues(Message):
     """
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT,
+        *TO_PARTY,
         "which ranges of values the quantiles of all clients' values lie in, narrower from round to round until they "
         "are single values",
         "clear",
@@ -37,7 +36,7 @@ class DrawRows(Message):
     """Brings the common bins and the rules of drawing; asks for what each tree draws. Answered by a vector of a sum."""
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT,
+        *TO_PARTY,
         "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
         "which columns have missing values; the number of trees, the seed and the rules of drawing rows",
         "clear",
@@ -71,7 +70,7 @@ class CountCells(Message):
     """
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT,
+        *TO_PARTY,
         "the splits of the growing trees, as the model will have them; for every open node its candidate features, the "
         "power of two above its weight, and which classes occur in it at any client",
         "clear",

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from woodlot.data.ids import IdKind
-from woodlot.protocols.messages.base import U8, Disclosure, Message, Role, U8x2
+from woodlot.protocols.core.message import U8, Disclosure, Message, Role, U8x2
 
 _TO_PARTY = (Role.coordinator, Role.party)
 _FROM_PARTY = (Role.party, Role.coordinator)

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import F64, I32, I64, U8, U32, U64, Disclosure, Message, Role, UInt
-
-TO_PARTY = (Role.coordinator, Role.party)
-FROM_PARTY = (Role.party, Role.coordinator)
+from woodlot.protocols.core.message import (
+    F64,
+    FROM_PARTY,
+    I32,
+    I64,
+    TO_PARTY,
+    U8,
+    U32,
+    U64,
+    Disclosure,
+    Message,
+    UInt,
+)
 
 
 class SendLabels(Message):

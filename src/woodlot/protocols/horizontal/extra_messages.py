@@ -1,17 +1,17 @@
 """Messages of federated extra-trees: the coordinator draws questions, the clients count what they do to their rows.
 
-All answers with counts are vectors of a sum (`woodlot.protocols.messages.secure_sum`): masked unless plain sums were
-ordered. Under LocalDP the numbers are rows and sums of randomised bits; under GlobalDP they have noise before they are
-masked. The model is whole: every client sees all questions.
+All answers with counts are vectors of a sum (`sum_messages`): masked unless plain sums were ordered. Under LocalDP the
+numbers are rows and sums of randomised bits; under GlobalDP they have noise before they are masked. The model is whole:
+every client sees all questions.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import F64, I32, U8, Disclosure, F64x2, Message
-from woodlot.protocols.messages.horizontal import FROM_CLIENT, TO_CLIENT, Kind, Task, TreesMessage
-from woodlot.protocols.messages.secure_sum import SumOrder
+from woodlot.protocols.core.message import F64, FROM_PARTY, I32, TO_PARTY, U8, Disclosure, F64x2, Message
+from woodlot.protocols.horizontal.row_messages import Kind, Task, TreesMessage
+from woodlot.protocols.secure_sum.sum_messages import SumOrder
 
 _FATE = (
     "which nodes have been split, by which questions, and which are leaves: so what the sums of all clients have said "
@@ -22,7 +22,7 @@ _FATE = (
 class DescribeColumns(Message):
     """Asks a client for its columns, where labels or rows are under differential privacy."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, "that a training is planned, and whether it is of classes", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, "that a training is planned, and whether it is of classes", "clear")
     task: Task
     hide_rows: bool
     """Whether nothing may be told that depends on single rows."""
@@ -32,7 +32,7 @@ class ColumnsDescribed(Message):
     """A client's columns, without anything that labels tell."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_CLIENT,
+        *FROM_PARTY,
         "names and kinds of the columns; under LocalDP also their categories and the number of rows",
         "clear",
     )
@@ -54,14 +54,14 @@ class ColumnsDescribed(Message):
 class TellQuantiles(Message):
     """Asks a client for private quantiles of its columns of numbers."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, "that quantiles are needed", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, "that quantiles are needed", "clear")
 
 
 class QuantilesTold(Message):
     """Quantiles under differential privacy."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_CLIENT,
+        *FROM_PARTY,
         "edges of a public grid near the quantiles of each column of numbers, chosen by the exponential mechanism; the "
         "epsilon is charged",
         "clear",
@@ -73,7 +73,7 @@ class QuantilesTold(Message):
 class CountOutside(Message):
     """Asks how many values of each column are not within what was declared; answered by a vector of a sum."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, "nothing new", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, "nothing new", "clear")
     order: SumOrder
 
 
@@ -81,7 +81,7 @@ class CountRows(Message):
     """Asks for rows by class, or the sum of targets; answered by a vector of a sum."""
 
     discloses: ClassVar = Disclosure(
-        *TO_CLIENT, "of a regression, a precision that tells the power of two above the number of all rows", "clear"
+        *TO_PARTY, "of a regression, a precision that tells the power of two above the number of all rows", "clear"
     )
     order: SumOrder
     fraction_bits: int
@@ -108,7 +108,7 @@ class LevelMessage(Message, abstract=True):
 class ProposeThresholds(LevelMessage):
     """Asks a client for a threshold of each candidate, from its own rows in the node."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, _FATE + "; the candidate columns of each open node", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, _FATE + "; the candidate columns of each open node", "clear")
     feature: I32
 
 
@@ -116,7 +116,7 @@ class ThresholdsProposed(Message):
     """A client's proposals."""
 
     discloses: ClassVar = Disclosure(
-        *FROM_CLIENT,
+        *FROM_PARTY,
         "for each open node and candidate a number between the smallest and the largest value of this client's rows "
         "there (several of them tell that range), or that it has too few rows there or all of one value",
         "clear",
@@ -128,7 +128,7 @@ class ThresholdsProposed(Message):
 class CountSplits(LevelMessage):
     """Asks what each candidate sends left; answered by a vector of a sum."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, _FATE + "; the candidate questions of some open nodes", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, _FATE + "; the candidate questions of some open nodes", "clear")
     first: int
     """Place of the first node that is asked about, among the open ones."""
     feature: I32
@@ -143,5 +143,5 @@ class CountSplits(LevelMessage):
 class CountLeaves(TreesMessage):
     """Brings a client finished trees, and asks what its rows leave in their leaves; answered by a vector of a sum."""
 
-    discloses: ClassVar = Disclosure(*TO_CLIENT, "all questions of the trees", "clear")
+    discloses: ClassVar = Disclosure(*TO_PARTY, "all questions of the trees", "clear")
     order: SumOrder

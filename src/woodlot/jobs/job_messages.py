@@ -10,13 +10,20 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from woodlot.protocols.messages.base import F64, MAX_REASON, U8, Disclosure, F64x2, Finite, Message, Name, Role
-
-TO_PARTY = (Role.coordinator, Role.party)
-FROM_PARTY = (Role.party, Role.coordinator)
-FROM_USER = (Role.user, Role.coordinator)
-TO_USER = (Role.coordinator, Role.user)
-
+from woodlot.protocols.core.message import (
+    F64,
+    FROM_PARTY,
+    FROM_USER,
+    MAX_REASON,
+    TO_PARTY,
+    TO_USER,
+    U8,
+    Disclosure,
+    F64x2,
+    Finite,
+    Message,
+    Name,
+)
 
 # --- between coordinator and parties ---
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from woodlot.protocols.messages.base import F64, U8, Disclosure, Message, UInt
-from woodlot.protocols.messages.vertical import (
+from woodlot.protocols.core.message import (
+    F64,
     FROM_HOLDER,
     FROM_PARTY,
     TO_HOLDER,
     TO_PARTY,
-    GrowthStart,
-    check_samples,
+    U8,
+    Disclosure,
+    Message,
+    UInt,
 )
+from woodlot.protocols.vertical.forest_messages import GrowthStart, check_samples
 
 
 class EncryptLabels(Message):

@@ -55,6 +55,15 @@ class Role(StrEnum):
     key_service = "key service"
 
 
+TO_PARTY = (Role.coordinator, Role.party)
+FROM_PARTY = (Role.party, Role.coordinator)
+TO_HOLDER = (Role.coordinator, Role.label_holder)
+FROM_HOLDER = (Role.label_holder, Role.coordinator)
+TO_USER = (Role.coordinator, Role.user)
+FROM_USER = (Role.user, Role.coordinator)
+"""Sender and receiver, as a `Disclosure` begins."""
+
+
 @dataclass(frozen=True)
 class Disclosure:
     """What a message tells its receiver.

@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from woodlot.crypto.dtpkc import Setting
-from woodlot.protocols.messages.base import I32, U16, U32, Disclosure, Message, Name, Role, U8x2
+from woodlot.protocols.core.message import I32, U16, U32, Disclosure, Message, Name, Role, U8x2
 
 _TO_MEMBER = (Role.coordinator, Role.party)
 _FROM_MEMBER = (Role.party, Role.coordinator)

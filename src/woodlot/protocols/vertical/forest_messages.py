@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from woodlot.protocols.messages.base import F64, I32, I64, U8, U16, U32, U64, Disclosure, Message, Role, UInt
-
-TO_PARTY = (Role.coordinator, Role.party)
-TO_HOLDER = (Role.coordinator, Role.label_holder)
-FROM_PARTY = (Role.party, Role.coordinator)
-FROM_HOLDER = (Role.label_holder, Role.coordinator)
+from woodlot.protocols.core.message import (
+    F64,
+    FROM_HOLDER,
+    FROM_PARTY,
+    I32,
+    I64,
+    TO_HOLDER,
+    TO_PARTY,
+    U8,
+    U16,
+    U32,
+    U64,
+    Disclosure,
+    Message,
+    UInt,
+)
 
 Wire = Literal["decisions", "leaves", "ranks"]
 

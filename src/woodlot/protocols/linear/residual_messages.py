@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.messages.base import F64, U8, Disclosure, Message
-from woodlot.protocols.messages.linear import DescentStart
-from woodlot.protocols.messages.vertical import FROM_HOLDER, FROM_PARTY, TO_HOLDER, TO_PARTY
+from woodlot.protocols.core.message import F64, FROM_HOLDER, FROM_PARTY, TO_HOLDER, TO_PARTY, U8, Disclosure, Message
+from woodlot.protocols.linear.linear_messages import DescentStart
 
 
 class StartEncrypted(DescentStart):

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from woodlot.protocols.messages.base import Disclosure, Message, Role, UInt
+from woodlot.protocols.core.message import Disclosure, Message, Role, UInt
 
 _TO_PARTY = (Role.coordinator, Role.party)
 _FROM_PARTY = (Role.party, Role.coordinator)

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from woodlot.protocols.messages.base import F64, U8, Disclosure, F64x2, Message
-from woodlot.protocols.messages.vertical import FROM_HOLDER, FROM_PARTY, TO_HOLDER, TO_PARTY
+from woodlot.protocols.core.message import (
+    F64,
+    FROM_HOLDER,
+    FROM_PARTY,
+    TO_HOLDER,
+    TO_PARTY,
+    U8,
+    Disclosure,
+    F64x2,
+    Message,
+)
 
 
 class OpenLinear(Message):

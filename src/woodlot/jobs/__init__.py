@@ -1,0 +1,1 @@
+"""What organisations order: the kinds of job, and the messages about them."""

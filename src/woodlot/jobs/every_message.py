@@ -1,0 +1,35 @@
+"""Every wire message of every protocol: what is not in one of these modules does not travel."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from woodlot.jobs import job_messages, row_job_messages
+from woodlot.protocols.align import align_messages
+from woodlot.protocols.core import message
+from woodlot.protocols.horizontal import extra_messages, row_messages
+from woodlot.protocols.horizontal.lossless import lossless_messages
+from woodlot.protocols.linear import linear_messages, residual_messages
+from woodlot.protocols.revocable import growth_messages, key_messages
+from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.vertical import blind_messages, forest_messages, score_messages, sealed_messages
+
+MODULES: tuple[ModuleType, ...] = (
+    message,
+    job_messages,
+    row_job_messages,
+    align_messages,
+    forest_messages,
+    blind_messages,
+    sealed_messages,
+    score_messages,
+    growth_messages,
+    key_messages,
+    linear_messages,
+    residual_messages,
+    row_messages,
+    extra_messages,
+    lossless_messages,
+    sum_messages,
+)
+"""Where they are declared, in the order in which documents tell of them."""
