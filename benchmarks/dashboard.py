@@ -19,8 +19,8 @@ from woodlot.dashboard.app import Pages
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.service.authority import Authority
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.identity import install, request

@@ -36,9 +36,9 @@ import pyarrow.parquet as pq
 from network import make_member
 from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Cost, Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical import train
-from woodlot.protocols.vertical.bits import pack
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import ForestPlan
 
 

@@ -17,7 +17,8 @@ from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
 from woodlot.crypto.master import MasterKey
 from woodlot.exceptions import ConfigError, PolicyError
-from woodlot.protocols.agreement import KEY_BYTES
+from woodlot.protocols.core.agreement import KEY_BYTES
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
@@ -27,7 +28,6 @@ from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_reques
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
 from woodlot.protocols.revocable.tickets import RequestGate
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import woodlot as wl
 from model_parts import FED, FRAME, Y, classifier
 from woodlot.exceptions import ModelFileError
-from woodlot.protocols.vertical.soundness import check_structure, subtree_ends
+from woodlot.protocols.core.soundness import check_structure, subtree_ends
 from woodlot.trees.forest import Structure
 
 

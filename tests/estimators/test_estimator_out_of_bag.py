@@ -12,8 +12,8 @@ from sklearn.datasets import make_classification, make_regression
 from sklearn.metrics import accuracy_score, r2_score
 
 import woodlot as wl
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
-from woodlot.protocols.vertical.target import Target
 
 
 def left_out(model: Any, n_rows: int) -> NDArray[np.bool_]:

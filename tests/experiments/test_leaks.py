@@ -36,7 +36,7 @@ from woodlot.experiments.leaks.labels import (
 from woodlot.experiments.leaks.theft import theft_attacks
 from woodlot.experiments.leaks.views import View, coordinator_view, party_view
 from woodlot.federation import Federation
-from woodlot.protocols.part_files import COORDINATOR
+from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Partition
 from woodlot.service.config import PartyConfig
 

@@ -27,6 +27,7 @@ from woodlot.privacy import noise
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import extra_messages, row_messages
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.client import Holdings
@@ -35,7 +36,6 @@ from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of
 from woodlot.protocols.horizontal.whole import fields_of
 from woodlot.protocols.secure_sum import sum_messages
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import WholeTrees
 
 UNLUCKY = 1e-6

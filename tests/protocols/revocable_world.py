@@ -17,6 +17,7 @@ from small_keys import PRIMES, ROOT
 
 from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
@@ -25,7 +26,6 @@ from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.revocable.tickets import RequestGate
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

@@ -17,6 +17,7 @@ from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, Remot
 from woodlot.privacy.budget import Budget
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import HorizontalClient, State
 from woodlot.protocols.horizontal.collaborative import (
@@ -29,7 +30,6 @@ from woodlot.protocols.horizontal.collaborative import (
 from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, deal_trees, local_forests
 from woodlot.protocols.horizontal.whole import fields_of, trees_of
 from woodlot.protocols.secure_sum import SumClient, sum_messages
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

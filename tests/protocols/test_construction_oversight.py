@@ -10,14 +10,14 @@ import numpy as np
 from deviating import changed, run
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.construct import construct, regrow
 from woodlot.protocols.revocable.participant import Participant, write_samples
 from woodlot.protocols.revocable.plan import RevocablePlan
-from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.target import Target
 
 N, NAMES = 120, ("bank", "club", "shop")
 PLAN = RevocablePlan(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from woodlot.protocols import digests
+from woodlot.protocols.core import digests
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.horizontal import extra_messages
 from woodlot.protocols.horizontal.releases import digest_of

@@ -24,12 +24,12 @@ from woodlot.data.tables import read_table
 from woodlot.estimators import checks
 from woodlot.exceptions import CiphertextError, DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.codec import encode
 
 BITS = 512

@@ -21,6 +21,7 @@ from woodlot.privacy.budget import Ledger as BudgetLedger
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.message import Message, Refusal
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import extra_messages as msg
 from woodlot.protocols.horizontal import extra_trees as coordinator
 from woodlot.protocols.horizontal import row_messages
@@ -32,7 +33,6 @@ from woodlot.protocols.horizontal.extra_trees import extra_trees
 from woodlot.protocols.horizontal.labels import UNLISTED, listed_numbers
 from woodlot.protocols.horizontal.whole import fields_of
 from woodlot.protocols.secure_sum import sum_messages, sum_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

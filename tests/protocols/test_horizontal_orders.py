@@ -13,6 +13,7 @@ from woodlot.data.tables import read_table
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.message import registered
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import extra_messages
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
@@ -21,7 +22,6 @@ from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import METHODS, HorizontalPlan, client_of
 from woodlot.protocols.horizontal.whole import fields_of, trees_of
 from woodlot.protocols.secure_sum import sum_messages
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.trees.alone import WholeTrees
 

@@ -14,10 +14,11 @@ from inventor import Inventor, labels_read
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical import train
-from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
@@ -27,7 +28,6 @@ from woodlot.protocols.vertical.plan import ForestPlan, gain_unit
 from woodlot.protocols.vertical.predict import predict_node_by_node
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, regrow
 from woodlot.protocols.vertical.regrowing import RegrowingParty
-from woodlot.protocols.vertical.target import Target
 
 N, LEAF = 300, 50
 PLAN = ForestPlan(

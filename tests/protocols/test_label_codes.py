@@ -9,9 +9,9 @@ import pandas as pd
 
 from woodlot import FederatedForestClassifier
 from woodlot.data.tables import Table
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.forest_messages import EncodedLabels, OpenTraining, ShareLabels
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.target import Target
 
 N = 60
 LABELS = np.arange(N) % 30

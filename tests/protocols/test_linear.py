@@ -16,12 +16,12 @@ from scipy.optimize import check_grad
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages as msg
 from woodlot.protocols.linear.loss import Logistic, Loss, Multinomial, Squares
 from woodlot.protocols.linear.model import LinearPlan
 from woodlot.protocols.linear.party import LinearParty, whitening
 from woodlot.protocols.linear.train import fit_linear, predict_linear
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers import Handler
 

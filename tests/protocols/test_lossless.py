@@ -21,12 +21,12 @@ from wire_search import captured, floats, found
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table, read_table
 from woodlot.exceptions import ConfigError, DataError, PolicyError, RemoteProtocolError
+from woodlot.protocols.core import bits
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
 from woodlot.protocols.secure_sum import SumClient, sum_messages
-from woodlot.protocols.vertical import bits
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Cost, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

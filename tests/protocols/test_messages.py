@@ -37,7 +37,7 @@ from woodlot.protocols.core.message import (
     UInt,
     registered,
 )
-from woodlot.protocols.stakes import KINDS, stake_of
+from woodlot.protocols.core.stakes import KINDS, stake_of
 from woodlot.runtime.codec import decode, encode
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "who_sees_what.py"
@@ -348,7 +348,7 @@ def test_a_long_reason_is_cut() -> None:
 
 
 def test_every_message_is_judged_and_an_unknown_one_is_at_its_worst() -> None:
-    """A new message needs a line in `woodlot.protocols.stakes`."""
+    """A new message needs a line in `woodlot.protocols.core.stakes`."""
     kinds = {message.__name__ for message in PRODUCT}
     assert sorted(kinds - set(KINDS)) == []
     assert sorted(set(KINDS) - kinds) == []

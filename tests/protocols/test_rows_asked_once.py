@@ -12,6 +12,7 @@ import pytest
 from deviating import Wrong, changed, run
 from woodlot.data.tables import read_table
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import extra_messages as extra
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient
@@ -20,7 +21,6 @@ from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
 from woodlot.protocols.horizontal.extra_trees import extra_trees
 from woodlot.protocols.horizontal.lossless import LosslessPlan, lossless_forest, lossless_messages
 from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.extra import SPLITS
 
 NAMES = ("anna", "bern", "chur")

@@ -16,8 +16,8 @@ from small_jobs import PLAN
 from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.target import Target
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

@@ -18,7 +18,7 @@ from woodlot.crypto.primes import safe_prime
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import derive
+from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (

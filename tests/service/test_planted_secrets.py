@@ -31,14 +31,14 @@ from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.tables import read_table
 from woodlot.exceptions import WoodlotError
 from woodlot.privacy.derivation import SECRET_BYTES
-from woodlot.protocols.agreement import Agreed
 from woodlot.protocols.align.keys import JobKeys
+from woodlot.protocols.core.agreement import Agreed
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.core.target_codes import ClassCode, TargetCode
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.key_messages import PublicGroup
-from woodlot.protocols.vertical.labels import ClassCode, TargetCode
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.target import Target
 from woodlot.service.identity import Identity
 from woodlot.service.party import Party
 

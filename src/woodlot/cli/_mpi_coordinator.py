@@ -23,7 +23,7 @@ from woodlot.exceptions import ConfigError, ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.core.message import Progress
-from woodlot.protocols.part_files import COORDINATOR
+from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.mpi import MpiCarrier

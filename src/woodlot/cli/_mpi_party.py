@@ -19,14 +19,14 @@ from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.part_files import PARTY
+from woodlot.protocols.core.part_files import PARTY
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import save_own_part
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.reveal import forget_values
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.drivers.mpi import serve
 from woodlot.runtime.sessions import Sessions
 from woodlot.service.config import AlignmentConfig

@@ -215,7 +215,7 @@ def common_rows(facts: JobFacts) -> Table:
 
 def disclosures(console: Console, rows: Disclosures) -> None:
     """Every kind of message, what is at stake in it, and below what each tells."""
-    from woodlot.protocols.stakes import IN_WORDS, stake_of
+    from woodlot.protocols.core.stakes import IN_WORDS, stake_of
 
     words = "what its receiver can work out"
     console.print(
@@ -236,7 +236,7 @@ def disclosures(console: Console, rows: Disclosures) -> None:
 
 def who_saw(rows: Disclosures) -> Table:
     """Who has received what, by what is at stake, in a few lines."""
-    from woodlot.protocols.stakes import STAKES, Stake, stake_of
+    from woodlot.protocols.core.stakes import STAKES, Stake, stake_of
 
     seen: dict[tuple[str, Stake], dict[str, int]] = {}
     for row in rows:

@@ -315,7 +315,7 @@ def _columns(reply: Predictions) -> dict[str, Any]:
     """Answers as columns, by row number."""
     import numpy as np
 
-    from woodlot.protocols.vertical.bits import unpack
+    from woodlot.protocols.core.bits import unpack
 
     n_rows = len(reply.outputs)
     columns: dict[str, Any] = {"row": np.arange(n_rows)}

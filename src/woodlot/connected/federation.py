@@ -14,10 +14,10 @@ from woodlot.connected.models import fitted_linear, grown_forest, model_of
 from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
+from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan
 from woodlot.protocols.revocable.plan import RevocablePlan
-from woodlot.protocols.vertical.bits import unpack
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.protocols.vertical.regrow import check_leaver

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.jobs.job_messages import JobStatus, ModelFacts
+from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.vertical import score_messages as msg
-from woodlot.protocols.vertical.bits import unpack
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:

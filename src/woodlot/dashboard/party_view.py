@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from woodlot.dashboard.views import MODELS_AT_HAND, NO_TREES, TREES_AT_HAND, StateView
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, ModelFileError
+from woodlot.protocols.core.forest_parts import PartyForest
+from woodlot.protocols.core.part_files import HEADER, STUMBLES, format_of
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import load_own_linear
 from woodlot.protocols.linear.model import PartyLinear
-from woodlot.protocols.part_files import HEADER, STUMBLES, format_of
 from woodlot.protocols.vertical.files import StoredTrees, load_own_part
-from woodlot.protocols.vertical.model import PartyForest
 from woodlot.service.config import PartyConfig
 from woodlot.service.identity import Identity
 from woodlot.service.party_store import read_alignment

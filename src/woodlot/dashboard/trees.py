@@ -10,8 +10,8 @@ from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.sight import sight_of_tree
 from woodlot.trees.stepwise import answer_questions
 

@@ -20,8 +20,8 @@ from cryptography import x509
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.files import StoredTrees
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.sight import feature_names
 from woodlot.runtime.audit import DisclosureRow, Disclosures
 from woodlot.runtime.journal import Journal, Record

@@ -26,12 +26,12 @@ from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.protocols.core.message import Progress
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import Receipt, Request

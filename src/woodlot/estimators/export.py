@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.trees.forest import subtree_ends
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.seen_rows import SeenRows
 from woodlot.estimators.tables import check_table
 from woodlot.federation import Federation, Labels
-from woodlot.protocols.vertical.target import Target
+from woodlot.protocols.core.target import Target
 
 AnyFederation = Federation | ConnectedFederation
 

@@ -17,8 +17,8 @@ from woodlot.estimators.base import FederatedForest, Method, UncertainPrediction
 from woodlot.estimators.checks import is_real, require
 from woodlot.estimators.labels import ClassWeights, class_array, name_class_weights
 from woodlot.federation import GrownForest
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.forest_messages import Wire
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.predict import Vote
 
 __all__ = ["FederatedForestClassifier", "FederatedForestRegressor", "UncertainPredictionWarning"]

@@ -20,6 +20,7 @@ from woodlot.estimators.revoking import become, signer_of
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.federation.rows import RowFederation
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.leaving import Left, drop_trees
 from woodlot.protocols.horizontal.local import LocalPlan
@@ -27,7 +28,6 @@ from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.regrow import check_leaver
-from woodlot.protocols.vertical.target import Target
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import (
     CostOf,

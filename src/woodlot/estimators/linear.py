@@ -28,9 +28,9 @@ from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
 from woodlot.federation.linear import fit_here, predict_here
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear.files import StoredLinear, save_linear
 from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix, Task
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Cost, Disclosures
 
 __all__ = ["FederatedLinearRegression", "FederatedLogisticRegression"]

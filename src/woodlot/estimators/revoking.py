@@ -20,8 +20,8 @@ from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import (

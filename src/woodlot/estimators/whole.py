@@ -32,6 +32,7 @@ from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, party_name
 from woodlot.federation.rows import RowFederation
 from woodlot.privacy.claims import PrivacyClaim
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal.claims import claim_of
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
@@ -39,7 +40,6 @@ from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.horizontal.methods import HorizontalPlan
 from woodlot.protocols.horizontal.row_messages import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.service.identity import Identity
 from woodlot.service.receipts import Receipt, Request

@@ -17,13 +17,13 @@ from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
 from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
-from woodlot.protocols.agreement import KEY_BYTES, Entropy
+from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Progress
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.forest_messages import Wire
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan

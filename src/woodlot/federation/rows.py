@@ -18,8 +18,9 @@ from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
 from woodlot.privacy.purse import LedgerPurse, Purse
-from woodlot.protocols.agreement import Entropy
+from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Progress
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.collaborative import CollaborativePlan
 from woodlot.protocols.horizontal.labels import target_of
@@ -28,7 +29,6 @@ from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, prot
 from woodlot.protocols.horizontal.row_messages import Task
 from woodlot.protocols.horizontal.schema import Rounds
 from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

@@ -175,7 +175,7 @@ class _Block:
 
 
 class ClusterBlocks:
-    """A party's columns or rows in blocks on a cluster; see `woodlot.protocols.blocks.Blocks`.
+    """A party's columns or rows in blocks on a cluster; see `woodlot.protocols.core.blocks.Blocks`.
 
     Parameters
     ----------

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import align
+from woodlot.protocols.core.forest_parts import ClassName, CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round
-from woodlot.protocols.vertical.model import ClassName, CoordinatorForest, PartyForest
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainOrder, TrainRevocableOrder
 
 

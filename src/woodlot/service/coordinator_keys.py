@@ -15,7 +15,9 @@ from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
 from woodlot.protocols.revocable.key_messages import (
     ForestInUse,
@@ -30,8 +32,6 @@ from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
-from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import KeysOrder, MemberOrder, PredictEncryptedOrder

@@ -17,15 +17,15 @@ import numpy as np
 
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.revocable.construct import Constructed
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
 from woodlot.runtime.audit import Account
 from woodlot.service.coordinator_keys import Epoch, keep_epoch

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import OpenJob
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical import score_messages as msg
-from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger

@@ -23,9 +23,9 @@ from woodlot.data.whole_files import replace_folder, state_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import ERASABLE, Database, Schema
 from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
+from woodlot.protocols.core.part_files import format_of
 from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
-from woodlot.protocols.part_files import format_of
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult

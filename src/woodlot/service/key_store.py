@@ -11,7 +11,7 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.data.sources import read_private
 from woodlot.data.whole_files import private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError
-from woodlot.protocols.agreement import KEY_BYTES, derive
+from woodlot.protocols.core.agreement import KEY_BYTES, derive
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 
 _TAG = "woodlot key store 1"

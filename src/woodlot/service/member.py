@@ -11,7 +11,7 @@ from typing import Any, Literal
 from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.protocols.asked_keys import need_library
+from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable.helper import Helper

@@ -22,6 +22,7 @@ from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.party import State as AlignState
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.vertical import forest_messages
@@ -35,7 +36,6 @@ from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
-from woodlot.protocols.vertical.target import Target
 from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.service.orders import (
     AlignedOrder,

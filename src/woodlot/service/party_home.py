@@ -21,7 +21,7 @@ from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError, WoodlotError
 from woodlot.privacy.accounting import Unit
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.vertical.target import Target
+from woodlot.protocols.core.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.till import Till
@@ -112,7 +112,7 @@ class PartyHome:
 
 @dataclass(frozen=True, eq=False)
 class JobSigner:
-    """A member in one job's agreements on keys; see `woodlot.protocols.agreement.Signer`."""
+    """A member in one job's agreements on keys; see `woodlot.protocols.core.agreement.Signer`."""
 
     identity: Identity
     trust: Trust

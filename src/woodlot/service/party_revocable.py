@@ -12,6 +12,7 @@ from typing import Any
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import align_messages
+from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import growth_messages as growing
 from woodlot.protocols.revocable import key_messages as keys
@@ -19,7 +20,6 @@ from woodlot.protocols.revocable.participant import Participant
 from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.vertical import forest_messages
-from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.service.party_columns import ColumnsWork

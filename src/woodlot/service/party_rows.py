@@ -18,7 +18,8 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.jobs import row_job_messages as msg
 from woodlot.privacy.accounting import UNITS
-from woodlot.protocols.blocks import Blocks
+from woodlot.protocols.core.blocks import Blocks
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.horizontal.labels import listed_numbers, target_of
@@ -29,7 +30,6 @@ from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.secure_sum.sum_messages import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
 from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.service.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.service.party_home import TakenOrder, private_errors, score_of

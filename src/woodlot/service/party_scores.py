@@ -19,10 +19,10 @@ from woodlot.data.ids import canonical_ids
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.bits import pack
 from woodlot.protocols.vertical.forest_messages import Decisions
 from woodlot.runtime.codec import encode
 from woodlot.service.orders import ScoreOrder

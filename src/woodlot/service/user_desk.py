@@ -15,10 +15,10 @@ import msgspec
 
 from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import MAX_REASON, Message
 from woodlot.protocols.revocable.key_messages import AskKeys
 from woodlot.protocols.vertical import score_messages
-from woodlot.protocols.vertical.bits import pack
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import limit_wait
 from woodlot.runtime.peers import Peer

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from woodlot.data.ids import canonical_ids
 from woodlot.experiments.leaks.case import Finding, Tape, Told, not_attacked
 from woodlot.federation import fresh_entropy
-from woodlot.protocols.agreement import transcript_of
 from woodlot.protocols.align import AlignParty, align
 from woodlot.protocols.align.align_messages import IdTokens, Introduced, OpenAlignment, SealedSecret
 from woodlot.protocols.align.keys import VERSION, JobKeys
 from woodlot.protocols.align.tokens import make_tokens
-from woodlot.protocols.part_files import COORDINATOR
+from woodlot.protocols.core.agreement import transcript_of
+from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

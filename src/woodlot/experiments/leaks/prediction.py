@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.experiments.leaks.views import Splits
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.forest_messages import Decisions
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.sealed import leaves_per_tree
 from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.trees.forest import subtree_ends

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from woodlot.experiments.leaks.case import Told
 from woodlot.experiments.leaks.views import OTHERS, Leaves, Splits, View
+from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.revocable.growth_messages import ExpandLeaves, OpenConstruction, ParticipantSummary, SplitVectors
 from woodlot.protocols.revocable.participant import read_samples, unpack_bins
-from woodlot.protocols.vertical.bits import unpack
 
 MOST_ENTRIES = 1_000_000
 """Sides of rows that orders are made from, about: levels come from the root down until there are so many."""

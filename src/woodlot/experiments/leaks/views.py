@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError
 from woodlot.experiments.leaks.case import Told
-from woodlot.protocols.part_files import COORDINATOR
-from woodlot.protocols.vertical.bits import unpack
+from woodlot.protocols.core.bits import unpack
+from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.blind_messages import GrowBlind, PlantBlind, ResolvedTies
 from woodlot.protocols.vertical.forest_messages import (
     ApplySplits,

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.agreement import check_configured
 from woodlot.protocols.align import align_messages as msg
 from woodlot.protocols.align.keys import check_kinds
 from woodlot.protocols.align.tokens import are_ascending, match_tokens
+from woodlot.protocols.core.agreement import check_configured
 from woodlot.protocols.core.message import Message, Progress, Round
-from woodlot.protocols.vertical.replies import reply_of
+from woodlot.protocols.core.replies import reply_of
 
 PHASE = "align"
 _ROUNDS = {"keyed-hash": 5, "psi": 7}

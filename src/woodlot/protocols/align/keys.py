@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from woodlot.data.ids import IdKind
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.agreement import (
+from woodlot.protocols.align.align_messages import Introduction, OpenAlignment
+from woodlot.protocols.core.agreement import (
     KEY_BYTES,
     Agreement,
     Entropy,
@@ -34,7 +35,6 @@ from woodlot.protocols.agreement import (
     named,
     secret_bytes,
 )
-from woodlot.protocols.align.align_messages import Introduction, OpenAlignment
 
 PURPOSE = "align"
 """What a party's identity signs introductions for."""

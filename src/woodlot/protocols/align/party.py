@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.agreement import KEY_BYTES, Entropy, Signer
 from woodlot.protocols.align import align_messages as msg
 from woodlot.protocols.align import psi
 from woodlot.protocols.align.keys import JobKeys, KeyAgreement
 from woodlot.protocols.align.tokens import are_ascending, make_tokens
+from woodlot.protocols.core.agreement import KEY_BYTES, Entropy, Signer
+from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.vertical.bits import unpack
 
 _CURVE_MATERIAL = 48
 

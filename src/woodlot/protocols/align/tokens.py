@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.vertical.bits import pack
+from woodlot.protocols.core.bits import pack
 
 TOKEN_BYTES = 16
 

@@ -19,18 +19,18 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.accounting import Unit
 from woodlot.privacy.purse import Purse
-from woodlot.protocols.agreement import Entropy, Signer
-from woodlot.protocols.blocks import Blocks
+from woodlot.protocols.core.agreement import Entropy, Signer
+from woodlot.protocols.core.bits import smallest_unsigned
+from woodlot.protocols.core.blocks import Blocks
+from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.core.target_codes import TargetCode
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.releases import digest_of
 from woodlot.protocols.horizontal.schema import describe, map_classes, map_table
 from woodlot.protocols.secure_sum import SumClient
 from woodlot.protocols.secure_sum.sum_messages import Mode
-from woodlot.protocols.vertical.bits import smallest_unsigned
-from woodlot.protocols.vertical.labels import TargetCode
-from woodlot.protocols.vertical.model import ClassName
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import Field, Growth
 from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap, derive_seed

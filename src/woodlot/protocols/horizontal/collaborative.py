@@ -29,6 +29,8 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, State
 from woodlot.protocols.horizontal.grid import check_grid, snap_table
@@ -38,8 +40,6 @@ from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charg
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema, map_table
 from woodlot.protocols.horizontal.whole import fields_of, trees_of, whole_forest
 from woodlot.protocols.secure_sum import SumClient, SumSession, from_fixed, open_sums, sum_messages, sum_round, to_fixed
-from woodlot.protocols.vertical.replies import reply_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import WholeTrees, grow_on, join_trees
 from woodlot.trees.encoding import encode
 from woodlot.trees.fill import Levels, fill_leaves

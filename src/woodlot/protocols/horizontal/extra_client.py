@@ -29,8 +29,9 @@ from woodlot.privacy.purse import Purse
 from woodlot.privacy.quantiles import private_quantiles, quantiles_spend
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
-from woodlot.protocols.agreement import secret_bytes
+from woodlot.protocols.core.agreement import secret_bytes
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import extra_messages as msg
 from woodlot.protocols.horizontal import row_messages
 from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
@@ -42,7 +43,6 @@ from woodlot.protocols.horizontal.releases import digest_of, needed, noise_charg
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, column_kind, map_classes
 from woodlot.protocols.horizontal.whole import trees_of
 from woodlot.protocols.secure_sum import sum_messages, to_fixed
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.alone import prediction_column
 from woodlot.trees.extra import ATTEMPTS, SPLITS, Frontier, NodeRows, make_questions, set_sizes, value_matrix
 from woodlot.trees.kernels import extra as kernels

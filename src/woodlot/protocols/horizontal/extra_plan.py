@@ -12,14 +12,14 @@ import numpy as np
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.privacy.settings import GlobalDP, LocalDP
+from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.horizontal import extra_messages as msg
 from woodlot.protocols.horizontal import row_messages
 from woodlot.protocols.horizontal.client import GrowthPlan, PositiveInt
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, PHASE, Schema, unite
 from woodlot.protocols.secure_sum import SumSession, sum_messages, sum_round
-from woodlot.protocols.vertical.model import ClassName
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.extra import Axes
 
 Ranges = Literal["declared", "proposals", "private-quantiles"]

@@ -32,6 +32,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.settings import GlobalDP
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.horizontal import extra_messages as msg
 from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan, agree, count_outside, find_axes
 from woodlot.protocols.horizontal.extra_tally import Raw, Tally, tally_of
@@ -39,7 +40,6 @@ from woodlot.protocols.horizontal.local import tree_chunks
 from woodlot.protocols.horizontal.schema import NO_MAGNITUDE, Rounds, Schema
 from woodlot.protocols.horizontal.whole import fields_of, whole_forest
 from woodlot.protocols.secure_sum import SumSession, open_sums, sum_messages, sum_round
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.extra import LEAF, SPLITS, Axes, Drawn, GrowingTrees
 from woodlot.trees.fill import fill_leaves

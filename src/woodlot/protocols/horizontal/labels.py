@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.labels import check_classes, check_targets
+from woodlot.protocols.core.forest_parts import ClassName
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal.row_messages import Task
-from woodlot.protocols.vertical.model import ClassName
-from woodlot.protocols.vertical.target import Target
 
 UNLISTED = -1
 """The number of a label that is not in the public list of classes, or is missing."""

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import GrowthPlan, HorizontalClient, State
 from woodlot.protocols.horizontal.schema import Rounds, Schema, agree_on_schema
 from woodlot.protocols.horizontal.whole import fields_of, trees_of, whole_forest
-from woodlot.protocols.vertical.bits import smallest_unsigned
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.alone import LeafTotals, grow_alone, join_trees, take_structure
 from woodlot.trees.fill import fill_leaves
 from woodlot.trees.forest import Leaves, Structure, join_leaves

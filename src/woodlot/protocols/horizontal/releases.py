@@ -13,7 +13,7 @@ from woodlot.privacy.budget import Charge
 from woodlot.privacy.derivation import pack
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import Purse
-from woodlot.protocols import digests
+from woodlot.protocols.core import digests
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.secure_sum.sum_messages import SumOrder
 

@@ -21,11 +21,11 @@ from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.data.wording import quoted
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal.row_messages import DescribeRows, Kind, RowsDescribed, SchemaInUse, Task, UseSchema
-from woodlot.protocols.vertical.model import ClassName
-from woodlot.protocols.vertical.replies import reply_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 
 Rounds = Generator[Round, dict[str, Message], Any]

@@ -15,7 +15,7 @@ import numpy as np
 from woodlot.crypto import paillier
 from woodlot.crypto.streams import KEY_BYTES, SecretStream
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.asked_keys import check_key_bits, need_library
+from woodlot.protocols.core.asked_keys import check_key_bits, need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.linear_messages import Advance, Descend, PartialScores, StartLinear

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.exceptions import ModelFileError
-from woodlot.protocols.linear.model import Columns, CoordinatorLinear, PartyLinear
-from woodlot.protocols.part_files import (
+from woodlot.protocols.core.part_files import (
     COORDINATOR,
     PARTY,
     Arrays,
@@ -27,6 +26,7 @@ from woodlot.protocols.part_files import (
     write_own,
     write_part,
 )
+from woodlot.protocols.linear.model import Columns, CoordinatorLinear, PartyLinear
 
 FORMAT = "woodlot-linear-model"
 

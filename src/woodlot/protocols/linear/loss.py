@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear.model import Matrix
-from woodlot.protocols.vertical.target import Target
 
 MEMORY = 8
 """Steps that stay among the directions."""

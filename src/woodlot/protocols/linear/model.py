@@ -16,7 +16,7 @@ from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.model import ClassName
+from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.trees.encoding import CategoryCoding, UnseenWarning, match_codes
 
 Task = Literal["classes", "targets"]

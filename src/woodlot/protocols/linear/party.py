@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages as msg
 from woodlot.protocols.linear.loss import MEMORY, Descent, Loss, loss_of
 from woodlot.protocols.linear.model import Columns, Matrix, PartyLinear
-from woodlot.protocols.vertical.bits import pack
-from woodlot.protocols.vertical.target import Target
 
 SLACK = 1e-6
 """By how much rounding may make residuals larger."""

@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import unpack
+from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.linear import linear_messages as msg
 from woodlot.protocols.linear import residual_messages as blind
 from woodlot.protocols.linear.loss import MEMORY
 from woodlot.protocols.linear.model import CoordinatorLinear, LinearPlan, Matrix
-from woodlot.protocols.vertical.bits import unpack
-from woodlot.protocols.vertical.model import ClassName
-from woodlot.protocols.vertical.replies import reply_of
 
 Rounds = Generator[Round, dict[str, Message], CoordinatorLinear]
 

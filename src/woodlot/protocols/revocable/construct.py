@@ -23,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.growth import Growth
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.plan import RevocablePlan
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import check_summaries
 from woodlot.protocols.vertical.regrow import Level, check_leavers
-from woodlot.protocols.vertical.replies import reply_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.forest import Leaves, Structure
 from woodlot.trees.kernels.rows import preorder
 

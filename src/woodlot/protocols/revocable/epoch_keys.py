@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from woodlot.crypto.dtpkc import Group, Setting
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.agreement import derive
+from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.revocable import key_messages as msg
 
 TAG = "woodlot revocable keys 1"

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.oversight import mixed
 from woodlot.protocols.revocable.participant import segments, unpack_bins, write_samples
 from woodlot.protocols.revocable.plan import RevocablePlan
-from woodlot.protocols.vertical.bits import pack
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.regrow import Level
-from woodlot.protocols.vertical.replies import reply_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.fill import squarable
 from woodlot.trees.forest import Structure, subtree_ends
 from woodlot.trees.kernels import rows as row_kernels

@@ -21,7 +21,7 @@ from woodlot.crypto.knowledge import check_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import derive
+from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (

@@ -17,7 +17,7 @@ from woodlot.crypto.dtpkc import Group, Setting, check_bits
 from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import derive, secret_bytes
+from woodlot.protocols.core.agreement import derive, secret_bytes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (

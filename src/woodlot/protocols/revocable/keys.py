@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare, check_bits
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import (
+from woodlot.protocols.core.agreement import (
     Agreement,
     Entropy,
     Signer,
@@ -26,6 +26,7 @@ from woodlot.protocols.agreement import (
     secret_bytes,
 )
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     TAG,
@@ -34,7 +35,6 @@ from woodlot.protocols.revocable.epoch_keys import (
     check_tag,
     read_group,
 )
-from woodlot.protocols.vertical.replies import reply_of
 
 PURPOSE = "revocable keys"
 """What a member's identity signs introductions for."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.trees.forest import Structure
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.core.bits import smallest_unsigned
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import unpack
+from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.soundness import check_structure
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.oversight import Opened, Oversight
 from woodlot.protocols.revocable.plan import RevocablePlan
-from woodlot.protocols.vertical.bits import unpack
-from woodlot.protocols.vertical.model import PartyForest
-from woodlot.protocols.vertical.soundness import check_structure
 from woodlot.trees.encoding import NumericCoding
 from woodlot.trees.forest import Splits, Structure
 from woodlot.trees.grow import ONES

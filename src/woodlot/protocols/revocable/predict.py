@@ -32,14 +32,14 @@ from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
 from woodlot.crypto.knowledge import prove_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import Signer, named
+from woodlot.protocols.core.agreement import Signer, named
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS
 from woodlot.protocols.revocable.keys import CoordinatorKeys
 from woodlot.protocols.revocable.model import RevocableForest, depths
 from woodlot.protocols.revocable.tickets import REQUEST_PURPOSE, proof_purpose, ticket_bytes
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.predict import Vote, outputs_from_leaves
 
 PHASE = "encrypted prediction"

@@ -12,7 +12,7 @@ from woodlot.crypto.dtpkc import Ciphertext, WeakKey
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import derive, secret_bytes
+from woodlot.protocols.core.agreement import derive, secret_bytes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import named
+from woodlot.protocols.core.agreement import named
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG_BYTES
 from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch
 from woodlot.protocols.revocable.model import EncryptedSplits
-from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.replies import reply_of
 
 PHASE = "encrypting splits"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from woodlot.exceptions import IdentityError, PolicyError
-from woodlot.protocols.agreement import Signer
+from woodlot.protocols.core.agreement import Signer
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG
 

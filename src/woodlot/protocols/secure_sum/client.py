@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import (
+from woodlot.protocols.core.agreement import (
     Agreement,
     Entropy,
     Signer,

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.agreement import check_configured, named
+from woodlot.protocols.core.agreement import check_configured, named
 from woodlot.protocols.core.message import Message, Progress, Refusal, Round, Sparing
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.secure_sum import sum_messages as msg
 from woodlot.protocols.secure_sum.client import minimum_clients
 from woodlot.protocols.secure_sum.vectors import CHECKS, unpack
-from woodlot.protocols.vertical.replies import reply_of
 
 PHASE = "agree"
 """The phase of the set-up."""

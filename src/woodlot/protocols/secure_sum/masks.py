@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.protocols.agreement import derive
+from woodlot.protocols.core.agreement import derive
 
 TAG = "woodlot secure sum 3"
 """The protocol and its version; in everything that is signed, hashed or made a key of."""

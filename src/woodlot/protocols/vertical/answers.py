@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages as msg
-from woodlot.protocols.vertical.bits import pack
-from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.trees import wire

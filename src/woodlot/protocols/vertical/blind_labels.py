@@ -20,7 +20,7 @@ from woodlot.crypto.paillier import PrivateKey, to_bytes
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.vertical.blind_messages import ScoreSums, SumScores
 from woodlot.protocols.vertical.blind_sums import COUNT, INDEX, WEIGHT, WIDTH, Sums, about
 from woodlot.trees.grow import Grower

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from woodlot.crypto import paillier
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.protocols.asked_keys import check_key_bits, need_library
+from woodlot.protocols.core.asked_keys import check_key_bits, need_library
+from woodlot.protocols.core.bits import smallest_unsigned, unpack
+from woodlot.protocols.core.digests import digest_of
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.digests import digest_of
 from woodlot.protocols.vertical import blind_messages as msg
-from woodlot.protocols.vertical.bits import smallest_unsigned, unpack
 from woodlot.protocols.vertical.blind_labels import LabelDesk, Slots
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.blind_sums import BlindSide, EncryptedRows

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from woodlot.exceptions import IdentityError, RemoteProtocolError
-from woodlot.protocols.agreement import Signer, check_trust, derive
+from woodlot.protocols.core.agreement import Signer, check_trust, derive
 from woodlot.protocols.vertical.blind_messages import TakeLabels
 
 TAG = "woodlot encrypted labels 1"

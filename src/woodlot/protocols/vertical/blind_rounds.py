@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
-from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.blind_messages import (
     BlindSums,
     EncryptedLabels,
@@ -36,7 +37,6 @@ from woodlot.protocols.vertical.blind_messages import (
 )
 from woodlot.protocols.vertical.forest_messages import GrowLevel, HolderOffers, Offers, PlantTrees
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.replies import reply_of
 
 Replies: TypeAlias = Generator[Round, dict[str, Message], dict[str, Message]]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, LocalProtocolError
-from woodlot.protocols.vertical.bits import pack
+from woodlot.protocols.core.bits import pack
 from woodlot.protocols.vertical.forest_messages import StartForest
 from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
 from woodlot.protocols.vertical.reveal import categories_of

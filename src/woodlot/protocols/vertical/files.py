@@ -8,7 +8,7 @@
       party-bank/    part.json, arrays.npz    structure, bank's splits, names and categories: nothing of others
       party-shop/    ...
 
-What is read is checked to be a sound forest (`woodlot.protocols.part_files` has the rest).
+What is read is checked to be a sound forest (`woodlot.protocols.core.part_files` has the rest).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, ModelFileError
-from woodlot.protocols.part_files import (
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.part_files import (
     COORDINATOR,
     PARTY,
     Packed,
@@ -38,9 +39,8 @@ from woodlot.protocols.part_files import (
     write_own,
     write_part,
 )
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.core.soundness import check_coordinator, check_splits, check_structure
 from woodlot.protocols.vertical.reveal import categories_of, codings_of
-from woodlot.protocols.vertical.soundness import check_coordinator, check_splits, check_structure
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 FORMAT = "woodlot-vertical-forest"

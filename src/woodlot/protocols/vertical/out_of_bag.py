@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import smallest_unsigned
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical import forest_messages as msg
-from woodlot.protocols.vertical.bits import smallest_unsigned
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.predict import gather_replies
-from woodlot.protocols.vertical.replies import reply_of
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees import wire
 from woodlot.trees.collect import Collector
 from woodlot.trees.forest import Leaves

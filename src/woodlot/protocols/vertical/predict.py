@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import unpack
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical import forest_messages as msg
-from woodlot.protocols.vertical.bits import unpack
-from woodlot.protocols.vertical.model import CoordinatorForest
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees import wire
 from woodlot.trees.collect import Collector
 from woodlot.trees.predict import Vote, outputs_from_leaves

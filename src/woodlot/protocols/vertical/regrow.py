@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.vertical.forest_messages import RegrowLevel, ReplantTrees
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import ForestPlan, sampling_of
 from woodlot.protocols.vertical.train import CHUNK_NODES, Batch, Grown, Prepared, prepare
 from woodlot.trees.forest import Leaves, Structure, join_leaves, subtree_ends, take_leaves

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core.bits import pack, unpack
+from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.bits import pack, unpack
-from woodlot.protocols.vertical.model import PartyForest
 from woodlot.protocols.vertical.party import TAKES, Level, State, VerticalParty
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
 from woodlot.trees.forest import Splits, join_splits, move_splits

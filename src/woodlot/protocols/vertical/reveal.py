@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.core.soundness import check_splits
 from woodlot.protocols.vertical.forest_messages import RevealSplits, SplitTable
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
-from woodlot.protocols.vertical.replies import reply_of
-from woodlot.protocols.vertical.soundness import check_splits
 from woodlot.trees.encoding import CategoryCoding, Coding, NumericCoding
 from woodlot.trees.forest import Splits
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.model import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.trees.encoding import CategoryCoding
 from woodlot.trees.forest import Structure
 

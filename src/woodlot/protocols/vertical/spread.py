@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
-from woodlot.protocols.blocks import Blocks
-from woodlot.protocols.vertical.bits import pack
+from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.vertical.block import Applied, Level
 from woodlot.protocols.vertical.forest_messages import StartForest
 from woodlot.protocols.vertical.plan import rules_of, sampling_of

@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.protocols.core.bits import as_words, from_words, pack, smallest_unsigned, unpack
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.best_first import best_first
-from woodlot.protocols.vertical.bits import as_words, from_words, pack, smallest_unsigned, unpack
 from woodlot.protocols.vertical.blind_messages import EncryptedLabels, StartBlind
 from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
 from woodlot.protocols.vertical.forest_messages import (
@@ -40,9 +42,7 @@ from woodlot.protocols.vertical.forest_messages import (
     StartForest,
     TableSummary,
 )
-from woodlot.protocols.vertical.model import CoordinatorForest
 from woodlot.protocols.vertical.plan import EPSILON, ForestPlan, check_summaries, gain_unit, rules_of, sampling_of
-from woodlot.protocols.vertical.replies import reply_of
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import ConfigError
+from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.horizontal.lossless.lossless_messages import CountValues
 from woodlot.protocols.horizontal.schema import Schema
 from woodlot.protocols.secure_sum import SumSession, sum_round
 from woodlot.protocols.secure_sum.sum_messages import SumOrder
-from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.trees.quantiles import DIGIT_BITS, DIGITS, VALUE_BITS, Bins, PooledColumn, declared_bins
 
 PHASE = "bins"

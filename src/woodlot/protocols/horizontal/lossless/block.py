@@ -21,13 +21,13 @@ from woodlot.data.spool import Spool
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.core import bits
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal.labels import target_of
 from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.horizontal.lossless.plan import fixed_targets
 from woodlot.protocols.horizontal.row_messages import Task, UseSchema
 from woodlot.protocols.horizontal.schema import map_classes, map_table
-from woodlot.protocols.vertical import bits
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.cells import Cells
 from woodlot.trees.drawing import draw_trees, row_keys
 from woodlot.trees.kernels.cells import send_down

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.blocks import Blocks, OwnBlock
+from woodlot.protocols.core.blocks import Blocks, OwnBlock
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.horizontal import row_messages as msg
 from woodlot.protocols.horizontal.client import HorizontalClient, State
 from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.horizontal.lossless.block import RowBlock, Splits
 from woodlot.protocols.horizontal.lossless.plan import MAX_BINS, LosslessPlan
 from woodlot.protocols.secure_sum import SumClient, sum_messages
-from woodlot.protocols.vertical.target import Target
 from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS
 from woodlot.trees.sampling import derive_seed
 

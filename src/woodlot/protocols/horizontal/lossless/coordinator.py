@@ -23,6 +23,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from woodlot.exceptions import DataError
+from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.horizontal.lossless.bins import CommonColumns, asking, common_bins
@@ -31,7 +32,6 @@ from woodlot.protocols.horizontal.lossless.trees import Growing, Nodes
 from woodlot.protocols.horizontal.schema import Rounds, Schema, agree_on_schema
 from woodlot.protocols.horizontal.whole import whole_forest
 from woodlot.protocols.secure_sum import SumSession, open_sums, sum_round
-from woodlot.protocols.vertical.bits import smallest_unsigned
 from woodlot.trees.sampling import WEIGHT_BITS, feature_key
 
 EXACT_BITS = 52

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core import bits
 from woodlot.protocols.horizontal.lossless.bins import CommonColumns
 from woodlot.protocols.horizontal.row_messages import GrowthSettings
-from woodlot.protocols.vertical import bits
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.cells import ENTROPY, GINI, TARGETS, Cells
 from woodlot.trees.forest import Leaves, Splits, gather_sets

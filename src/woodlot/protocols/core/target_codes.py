@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.privacy.derivation import open_stream
-from woodlot.protocols.vertical.bits import smallest_unsigned
+from woodlot.protocols.core.bits import smallest_unsigned
 
 TARGET_BITS = 52
 """|sum of weight * target| stays below 2**53: exact in float64."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.model import ClassName
+from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.trees import sampling
 
 REGRESSION_WEIGHT_BITS = 24

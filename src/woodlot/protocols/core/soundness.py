@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.vertical.model import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.trees.encoding import CategoryCoding, Coding
 from woodlot.trees.forest import Leaves, Splits, Structure, subtree_ends
 
