@@ -24,7 +24,7 @@ from woodlot.experiments.data import DataSource
 from woodlot.federation import GrownForest
 from woodlot.federation.revocable import Encryption
 from woodlot.keyring import LocalKeyring
-from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import RevocableForest
 from woodlot.runtime.audit import readable_bytes
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,7 +21,7 @@ from woodlot.exceptions import (
     WoodlotError,
 )
 from woodlot.keyring import HELPER, LocalKeyring
-from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import RevocableForest
 from woodlot.trees.predict import outputs_from_leaves
 
 

@@ -22,10 +22,10 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
-from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch, commit_epoch, revoke_key
-from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
-from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted
 from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_epoch, commit_epoch, revoke_key
+from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, encrypt_request, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.runtime.audit import Ledger

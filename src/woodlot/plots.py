@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from woodlot.data.extras import need
 from woodlot.exceptions import DataError
-from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.sight import feature_names, sight_of_tree
 
 COORDINATOR = "coordinator"

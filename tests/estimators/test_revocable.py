@@ -23,7 +23,7 @@ import woodlot as wl
 from woodlot.crypto._libraries import gmp
 from woodlot.exceptions import DataError, EpochError, PolicyError
 from woodlot.federation.revocable import Encryption, RevocableGrown
-from woodlot.protocols.revocable.model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import RevocableForest
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 
 KEYS = Encryption(512, "test", ready_master)

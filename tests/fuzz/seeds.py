@@ -27,7 +27,7 @@ from model_parts import DEALING, FRAME, Y, classifier
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.federation import Labels
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime import codec
 from woodlot.runtime.frames import Kind, Label, split
 from woodlot.service.authority import Authority

@@ -18,12 +18,12 @@ from woodlot.data.tables import read_table
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import LocalDP
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import extra_messages as msg
-from woodlot.protocols.horizontal import row_messages
-from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
-from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
-from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.rows import extra_messages as msg
+from woodlot.protocols.rows import row_messages
+from woodlot.protocols.rows.extra_client import ExtraTreesClient
+from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
+from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.sums import sum_messages
 
 ROWS, BLOCKS, REPORTS = 100, 40, 4
 PRIVACY = LocalDP(pr=0.6)

@@ -30,8 +30,8 @@ from woodlot.crypto.pools import Pool
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode
-from woodlot.protocols.horizontal.releases import score_noise, tell_noisy
-from woodlot.protocols.secure_sum import masks
+from woodlot.protocols.rows.releases import score_noise, tell_noisy
+from woodlot.protocols.sums import masks
 from woodlot.trees.sampling import feature_key
 
 UNLUCKY = 1e-6

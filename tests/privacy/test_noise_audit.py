@@ -28,14 +28,14 @@ from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import extra_messages, row_messages
-from woodlot.protocols.horizontal.claims import claim_of
-from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
-from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of
-from woodlot.protocols.horizontal.whole import fields_of
-from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.rows import extra_messages, row_messages
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
+from woodlot.protocols.rows.methods import HorizontalPlan, client_of
+from woodlot.protocols.rows.row_claims import claim_of
+from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.rows.whole_forest import fields_of
+from woodlot.protocols.sums import sum_messages
 from woodlot.trees.alone import WholeTrees
 
 UNLUCKY = 1e-6

@@ -21,9 +21,9 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
-from woodlot.protocols.revocable.keys import CoordinatorKeys, begin_epoch
-from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_epoch
+from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.runtime.audit import Ledger

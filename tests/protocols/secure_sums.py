@@ -9,13 +9,13 @@ import numpy as np
 from alignments import OPERATOR, entropy_of
 
 from woodlot.protocols.core.message import Disclosure, Message, Role, Round
-from woodlot.protocols.secure_sum import (
+from woodlot.protocols.sums import (
     SumClient,
     SumSession,
     open_sums,
     sum_round,
 )
-from woodlot.protocols.secure_sum import sum_messages as msg
+from woodlot.protocols.sums import sum_messages as msg
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

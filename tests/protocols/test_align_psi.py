@@ -27,7 +27,7 @@ from wire_search import captured
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty, psi
 from woodlot.protocols.align import align_messages as msg
-from woodlot.protocols.align.party import State
+from woodlot.protocols.align.align_party import State
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode

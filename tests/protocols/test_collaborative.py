@@ -18,18 +18,18 @@ from woodlot.privacy.budget import Budget
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import row_messages as msg
-from woodlot.protocols.horizontal.client import HorizontalClient, State
-from woodlot.protocols.horizontal.collaborative import (
+from woodlot.protocols.rows import row_messages as msg
+from woodlot.protocols.rows.collaborative import (
     CollaborativeClient,
     CollaborativePlan,
     collaborative_forest,
     tally_nodes,
     tally_width,
 )
-from woodlot.protocols.horizontal.local import LocalClient, LocalPlan, deal_trees, local_forests
-from woodlot.protocols.horizontal.whole import fields_of, trees_of
-from woodlot.protocols.secure_sum import SumClient, sum_messages
+from woodlot.protocols.rows.local_forests import LocalClient, LocalPlan, deal_trees, local_forests
+from woodlot.protocols.rows.row_client import HorizontalClient, State
+from woodlot.protocols.rows.whole_forest import fields_of, trees_of
+from woodlot.protocols.sums import SumClient, sum_messages
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

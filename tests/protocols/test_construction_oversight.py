@@ -16,7 +16,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.construct import construct, regrow
 from woodlot.protocols.revocable.participant import Participant, write_samples
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan
 
 N, NAMES = 120, ("bank", "club", "shop")

@@ -9,9 +9,9 @@ import pytest
 
 from woodlot.protocols.core import digests
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.horizontal import extra_messages
-from woodlot.protocols.horizontal.releases import digest_of
-from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.rows import extra_messages
+from woodlot.protocols.rows.releases import digest_of
+from woodlot.protocols.sums import sum_messages
 from woodlot.protocols.vertical import blind_messages, forest_messages
 
 LONG = np.zeros(5000, np.uint8)

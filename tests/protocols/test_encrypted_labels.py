@@ -28,7 +28,7 @@ from woodlot.estimators import checks
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.federation import local
 from woodlot.protocols.core.message import Message, registered
-from woodlot.protocols.secure_sum.sum_messages import OpenSums, StartSums
+from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import blind_messages as msg
 from woodlot.protocols.vertical import blind_sums, forest_messages
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty

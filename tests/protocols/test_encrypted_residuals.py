@@ -28,7 +28,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
 from woodlot.runtime.codec import encode
 

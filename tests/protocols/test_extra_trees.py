@@ -22,17 +22,17 @@ from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.message import Message, Refusal
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import extra_messages as msg
-from woodlot.protocols.horizontal import extra_trees as coordinator
-from woodlot.protocols.horizontal import row_messages
-from woodlot.protocols.horizontal.claims import claim_of
-from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.extra_client import ExtraTreesClient
-from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
-from woodlot.protocols.horizontal.extra_trees import extra_trees
-from woodlot.protocols.horizontal.labels import UNLISTED, listed_numbers
-from woodlot.protocols.horizontal.whole import fields_of
-from woodlot.protocols.secure_sum import sum_messages, sum_of
+from woodlot.protocols.rows import extra_messages as msg
+from woodlot.protocols.rows import extra_trees as coordinator
+from woodlot.protocols.rows import row_messages
+from woodlot.protocols.rows.extra_client import ExtraTreesClient
+from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
+from woodlot.protocols.rows.extra_trees import extra_trees
+from woodlot.protocols.rows.row_claims import claim_of
+from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.rows.row_labels import UNLISTED, listed_numbers
+from woodlot.protocols.rows.whole_forest import fields_of
+from woodlot.protocols.sums import sum_messages, sum_of
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

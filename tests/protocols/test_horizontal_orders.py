@@ -14,14 +14,14 @@ from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolEr
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.message import registered
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import extra_messages
-from woodlot.protocols.horizontal import row_messages as msg
-from woodlot.protocols.horizontal.client import Holdings, HorizontalClient, State
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.horizontal.methods import METHODS, HorizontalPlan, client_of
-from woodlot.protocols.horizontal.whole import fields_of, trees_of
-from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.rows import extra_messages
+from woodlot.protocols.rows import row_messages as msg
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.rows.methods import METHODS, HorizontalPlan, client_of
+from woodlot.protocols.rows.row_client import Holdings, HorizontalClient, State
+from woodlot.protocols.rows.whole_forest import fields_of, trees_of
+from woodlot.protocols.sums import sum_messages
 from woodlot.runtime import codec
 from woodlot.trees.alone import WholeTrees
 

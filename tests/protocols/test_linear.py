@@ -18,10 +18,10 @@ from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolErro
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages as msg
+from woodlot.protocols.linear.linear_model import LinearPlan
+from woodlot.protocols.linear.linear_party import LinearParty, whitening
+from woodlot.protocols.linear.linear_train import fit_linear, predict_linear
 from woodlot.protocols.linear.loss import Logistic, Loss, Multinomial, Squares
-from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.linear.party import LinearParty, whitening
-from woodlot.protocols.linear.train import fit_linear, predict_linear
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers import Handler
 

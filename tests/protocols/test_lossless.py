@@ -24,9 +24,9 @@ from woodlot.exceptions import ConfigError, DataError, PolicyError, RemoteProtoc
 from woodlot.protocols.core import bits
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import row_messages as msg
-from woodlot.protocols.horizontal.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
-from woodlot.protocols.secure_sum import SumClient, sum_messages
+from woodlot.protocols.rows import row_messages as msg
+from woodlot.protocols.rows.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
+from woodlot.protocols.sums import SumClient, sum_messages
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Cost, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

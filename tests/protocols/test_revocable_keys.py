@@ -30,8 +30,8 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number, number_bytes
 from woodlot.protocols.revocable.helper import Helper
-from woodlot.protocols.revocable.keys import begin_epoch, commit_epoch, prepare_epoch, revoke_key
-from woodlot.protocols.revocable.predict import encrypt_request, predict_encrypted, walk_encrypted
+from woodlot.protocols.revocable.revocable_keys import begin_epoch, commit_epoch, prepare_epoch, revoke_key
+from woodlot.protocols.revocable.revocable_predict import encrypt_request, predict_encrypted, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
 from woodlot.runtime.codec import encode as encode_message
 

@@ -19,9 +19,14 @@ from woodlot.crypto.dtpkc import conceal
 from woodlot.exceptions import CiphertextError, LocalProtocolError, PolicyError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
-from woodlot.protocols.revocable.keys import CoordinatorKeys, revoke_key
-from woodlot.protocols.revocable.model import RevocableForest, most_on_paths
-from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted, walk_encrypted
+from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, revoke_key
+from woodlot.protocols.revocable.revocable_model import RevocableForest, most_on_paths
+from woodlot.protocols.revocable.revocable_predict import (
+    EncryptedRequest,
+    encrypt_request,
+    predict_encrypted,
+    walk_encrypted,
+)
 
 Change = Callable[[Any], Message]
 

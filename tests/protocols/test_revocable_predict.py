@@ -26,10 +26,15 @@ from woodlot.exceptions import (
 )
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
-from woodlot.protocols.revocable import predict
-from woodlot.protocols.revocable.keys import CoordinatorKeys
-from woodlot.protocols.revocable.model import RevocableForest
-from woodlot.protocols.revocable.predict import EncryptedRequest, encrypt_request, predict_encrypted, walk_encrypted
+from woodlot.protocols.revocable import revocable_predict
+from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys
+from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_predict import (
+    EncryptedRequest,
+    encrypt_request,
+    predict_encrypted,
+    walk_encrypted,
+)
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.predict import outputs_from_leaves
 
@@ -67,7 +72,7 @@ def test_outputs_and_costs(world: tuple[World, CoordinatorKeys, RevocableForest]
 
 def test_rows_in_blocks(world: tuple[World, CoordinatorKeys, RevocableForest], monkeypatch: pytest.MonkeyPatch) -> None:
     made, keys, forest = world
-    monkeypatch.setattr(predict, "BLOCK_COMPARISONS", 8)
+    monkeypatch.setattr(revocable_predict, "BLOCK_COMPARISONS", 8)
     rows = some_rows(2, 5)
     found = made.run(walk_encrypted(forest, keys, request(keys, rows)))
     np.testing.assert_array_equal(found, made.planted.leaves(rows))
@@ -88,7 +93,7 @@ def test_rows_that_lie_at_the_providers(seed: int, n_trees: int, depth: int, n_r
     planted, rows = plant(seed, n_trees=n_trees, depth=depth), some_rows(seed, n_rows)
     world = World(planted, rows=rows)
     keys, forest = world.begin()
-    found = world.run(predict.test_rows(forest, keys, n_rows))
+    found = world.run(revocable_predict.test_rows(forest, keys, n_rows))
     np.testing.assert_array_equal(found, planted.leaves(rows))
 
 

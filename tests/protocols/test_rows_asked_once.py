@@ -13,14 +13,14 @@ from deviating import Wrong, changed, run
 from woodlot.data.tables import read_table
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal import extra_messages as extra
-from woodlot.protocols.horizontal import row_messages as msg
-from woodlot.protocols.horizontal.client import Holdings, HorizontalClient
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan, collaborative_forest
-from woodlot.protocols.horizontal.extra_plan import ExtraTreesPlan
-from woodlot.protocols.horizontal.extra_trees import extra_trees
-from woodlot.protocols.horizontal.lossless import LosslessPlan, lossless_forest, lossless_messages
-from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of
+from woodlot.protocols.rows import extra_messages as extra
+from woodlot.protocols.rows import row_messages as msg
+from woodlot.protocols.rows.collaborative import CollaborativePlan, collaborative_forest
+from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
+from woodlot.protocols.rows.extra_trees import extra_trees
+from woodlot.protocols.rows.lossless import LosslessPlan, lossless_forest, lossless_messages
+from woodlot.protocols.rows.methods import HorizontalPlan, client_of
+from woodlot.protocols.rows.row_client import Holdings, HorizontalClient
 from woodlot.trees.extra import SPLITS
 
 NAMES = ("anna", "bern", "chur")

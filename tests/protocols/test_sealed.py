@@ -18,7 +18,7 @@ import woodlot as wl
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import sealed
 from woodlot.protocols.vertical import sealed_messages as msg
 from woodlot.protocols.vertical.party import VerticalParty

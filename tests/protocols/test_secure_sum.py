@@ -16,14 +16,14 @@ from secure_sums import NAMES, AddUp, Client, clients_of, total, vectors_of
 from wire_search import captured
 from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message, Round
-from woodlot.protocols.secure_sum import (
+from woodlot.protocols.sums import (
     SumSession,
     ask_clients,
     from_fixed,
     open_sums,
     to_fixed,
 )
-from woodlot.protocols.secure_sum import sum_messages as msg
+from woodlot.protocols.sums import sum_messages as msg
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers import answer

@@ -14,12 +14,12 @@ from secure_sums import NAMES, AddUp, Client, changing, clients_of, total, vecto
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.secure_sum import (
+from woodlot.protocols.sums import (
     SumSession,
     sum_of,
 )
-from woodlot.protocols.secure_sum import sum_messages as msg
-from woodlot.protocols.secure_sum.client import State
+from woodlot.protocols.sums import sum_messages as msg
+from woodlot.protocols.sums.sum_client import State
 from woodlot.runtime.codec import decode, encode
 
 # --- a coordinator that is not honest ---

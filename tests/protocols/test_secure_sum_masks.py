@@ -19,12 +19,12 @@ from secure_sums import NAMES, AddUp, add_up, clients_of, total
 
 from wire_search import captured
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.protocols.secure_sum import (
+from woodlot.protocols.sums import (
     Masker,
     PlainMasker,
     sum_of,
 )
-from woodlot.protocols.secure_sum import sum_messages as msg
+from woodlot.protocols.sums import sum_messages as msg
 from woodlot.runtime.codec import decode
 
 

@@ -19,7 +19,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message, Refusal, registered
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.secure_sum.sum_messages import OpenSums, StartSums
+from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty

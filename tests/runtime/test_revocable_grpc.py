@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from woodlot.exceptions import PartyAwayError
-from woodlot.protocols.revocable.keys import begin_epoch
-from woodlot.protocols.revocable.predict import encrypt_request, walk_encrypted
+from woodlot.protocols.revocable.revocable_keys import begin_epoch
+from woodlot.protocols.revocable.revocable_predict import encrypt_request, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from woodlot.exceptions import DataError, JournalError, LocalProtocolError, PartyAwayError, RemoteProtocolError
 from woodlot.protocols.core.message import Away, Disclosure, Message, Refusal, Role, Round, Sparing, Unanswered
-from woodlot.protocols.secure_sum import SumClient, SumSession, open_sums, sum_round
-from woodlot.protocols.secure_sum.sum_messages import MaskedVector, SumOrder
+from woodlot.protocols.sums import SumClient, SumSession, open_sums, sum_round
+from woodlot.protocols.sums.sum_messages import MaskedVector, SumOrder
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers import Driver

@@ -13,7 +13,7 @@ from world import POLICY, World
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.privacy.budget import Charge, Ledger, Use
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
+from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.runtime.journal import Journal
 
 HOSPITALS = ("anna", "bern", "chur")

@@ -20,10 +20,10 @@ from world import World
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.core.message import Message, Round
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.linear.linear_model import LinearPlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.protocols.vertical.score_messages import ScoreBatch
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode

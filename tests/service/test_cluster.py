@@ -22,8 +22,8 @@ from small_jobs import PARTIES, PLAN
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, PolicyError
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.horizontal.lossless import LosslessPlan
-from woodlot.protocols.horizontal.lossless.lossless_messages import CountCells
+from woodlot.protocols.rows.lossless import LosslessPlan
+from woodlot.protocols.rows.lossless.lossless_messages import CountCells
 from woodlot.runtime.cluster import Cluster, Connection
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till

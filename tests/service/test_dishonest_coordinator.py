@@ -21,15 +21,15 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.row_job_messages import PredictRows
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.linear import linear_messages
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
+from woodlot.protocols.linear.linear_train import start_of
 from woodlot.protocols.linear.residual_messages import AskSlopes, OpenDescent, StartEncrypted
-from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.revocable import growth_messages
-from woodlot.protocols.secure_sum.sum_messages import OpenSums
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode

@@ -22,7 +22,7 @@ from woodlot.exceptions import ConfigError, DataError, PolicyError
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import read_group
-from woodlot.protocols.revocable.predict import predict_encrypted as walk_of
+from woodlot.protocols.revocable.revocable_predict import predict_encrypted as walk_of
 from woodlot.service import coordinator_keys
 from woodlot.service.client import Client, JobFailed
 from woodlot.service.config import MemberConfig

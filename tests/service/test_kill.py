@@ -22,7 +22,7 @@ from world import World
 
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.service.orders import AnyOrder
 
 Columns = Stage[ConnectedFederation]

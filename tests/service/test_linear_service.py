@@ -19,7 +19,7 @@ from woodlot.cli import app
 from woodlot.crypto import paillier
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.linear import linear_messages
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.linear.residual_messages import StartEncrypted
 from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.codec import decode, encode

@@ -16,7 +16,7 @@ import pytest
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime.codec import DEFAULT_LIMIT, MAX_HEADER, decode, encode
 from woodlot.runtime.peers import Peer
 from woodlot.service import allowance

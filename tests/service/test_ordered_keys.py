@@ -30,8 +30,8 @@ from woodlot.protocols.revocable.epoch_keys import (
     unseal,
 )
 from woodlot.protocols.revocable.key_service import share_key
-from woodlot.protocols.revocable.keys import CoordinatorKeys, prepare_epoch, revoke_key
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, prepare_epoch, revoke_key
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions

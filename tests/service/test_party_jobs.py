@@ -21,7 +21,7 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.secure_sum.sum_messages import OpenSums, SumsIntroduced
+from woodlot.protocols.sums.sum_messages import OpenSums, SumsIntroduced
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode

@@ -23,7 +23,7 @@ from small_jobs import PARTIES
 
 from woodlot.exceptions import LocalProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.protocols.align.party import TAKES as ALIGN_TAKES
+from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.core.message import ArraySpec, Message, registered
 from woodlot.protocols.revocable.key_messages import REQUEST_BYTES
 from woodlot.protocols.vertical.party import TAKES

@@ -31,13 +31,13 @@ from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.tables import read_table
 from woodlot.exceptions import WoodlotError
 from woodlot.privacy.derivation import SECRET_BYTES
-from woodlot.protocols.align.keys import JobKeys
+from woodlot.protocols.align.align_keys import JobKeys
 from woodlot.protocols.core.agreement import Agreed
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode
-from woodlot.protocols.horizontal.client import Holdings
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.key_messages import PublicGroup
+from woodlot.protocols.rows.row_client import Holdings
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.service.identity import Identity
 from woodlot.service.party import Party

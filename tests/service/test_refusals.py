@@ -19,10 +19,10 @@ from small_jobs import PARTIES, PLAN
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
-from woodlot.protocols.horizontal.local import LocalPlan
 from woodlot.protocols.revocable import growth_messages
 from woodlot.protocols.revocable.key_messages import Ticket
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.runtime.codec import decode
 from woodlot.service.order_seal import common_fields
 from woodlot.service.orders import (

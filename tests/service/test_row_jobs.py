@@ -32,7 +32,7 @@ from wire_search import captured, disguised, floats, integers, opened, search, t
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import DataError
 from woodlot.privacy.accounting import total_epsilon
-from woodlot.protocols.horizontal.methods import METHODS
+from woodlot.protocols.rows.methods import METHODS
 from woodlot.service.client import JobFailed
 from woodlot.service.orders import Part, PredictOrder
 from woodlot.service.policy import Policy

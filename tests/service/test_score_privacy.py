@@ -23,7 +23,7 @@ from woodlot.jobs.job_messages import JobOpened
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.privacy.budget import Ledger
-from woodlot.protocols.horizontal.local import LocalPlan
+from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions

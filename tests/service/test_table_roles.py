@@ -17,8 +17,8 @@ from small_jobs import PLAN
 
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.jobs import job_messages as msg
-from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.service import policy
 from woodlot.service.orders import (
     AlignOrder,

@@ -13,8 +13,8 @@ import numpy as np
 
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
-from woodlot.protocols.linear.files import load_linear
-from woodlot.protocols.linear.model import FittedLinear
+from woodlot.protocols.linear.linear_files import load_linear
+from woodlot.protocols.linear.linear_model import FittedLinear
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.runtime.audit import Account

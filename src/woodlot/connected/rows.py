@@ -12,7 +12,7 @@ from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
 from woodlot.privacy.accounting import check_epsilon
 from woodlot.protocols.core.message import Progress
-from woodlot.protocols.horizontal.methods import HorizontalPlan
+from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 

@@ -18,9 +18,9 @@ from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, ModelFileError
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.part_files import HEADER, STUMBLES, format_of
-from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
-from woodlot.protocols.linear.files import load_own_linear
-from woodlot.protocols.linear.model import PartyLinear
+from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
+from woodlot.protocols.linear.linear_files import load_own_linear
+from woodlot.protocols.linear.linear_model import PartyLinear
 from woodlot.protocols.vertical.files import StoredTrees, load_own_part
 from woodlot.service.config import PartyConfig
 from woodlot.service.identity import Identity

@@ -25,8 +25,8 @@ from woodlot.federation import GrownForest
 from woodlot.federation.rows import RowFederation
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal.extra_plan import MIN_PROPOSAL_ROWS, ExtraTreesPlan
-from woodlot.protocols.horizontal.methods import HorizontalPlan
+from woodlot.protocols.rows.extra_plan import MIN_PROPOSAL_ROWS, ExtraTreesPlan
+from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.runtime.audit import Account
 
 SIMULATED = "anything from who knows random_state or has had X: fit(X, y) is a simulation"

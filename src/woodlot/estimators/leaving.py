@@ -21,11 +21,11 @@ from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.federation.rows import RowFederation
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.leaving import Left, drop_trees
-from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.horizontal.methods import HorizontalPlan
-from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.rows.methods import HorizontalPlan
+from woodlot.protocols.rows.row_leaving import Left, drop_trees
+from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.service.identity import Identity

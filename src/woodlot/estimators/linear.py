@@ -29,8 +29,8 @@ from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
 from woodlot.federation.linear import fit_here, predict_here
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.linear.files import StoredLinear, save_linear
-from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix, Task
+from woodlot.protocols.linear.linear_files import StoredLinear, save_linear
+from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan, Matrix, Task
 from woodlot.runtime.audit import Cost, Disclosures
 
 __all__ = ["FederatedLinearRegression", "FederatedLogisticRegression"]

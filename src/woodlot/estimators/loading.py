@@ -27,9 +27,9 @@ from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.jobs.job_messages import ModelPart
 from woodlot.protocols.core.part_files import STUMBLES, coordinators_folder, format_of
-from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
-from woodlot.protocols.linear.files import load_linear
-from woodlot.protocols.linear.model import FittedLinear
+from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
+from woodlot.protocols.linear.linear_files import load_linear
+from woodlot.protocols.linear.linear_model import FittedLinear
 from woodlot.protocols.vertical.files import StoredForest, load_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.protocols.vertical.plan import ForestPlan

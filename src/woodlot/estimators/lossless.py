@@ -11,7 +11,7 @@ from woodlot.estimators.whole import (
     WholeForestRegressor,
     growth_fields,
 )
-from woodlot.protocols.horizontal.lossless import MAX_BINS, LosslessPlan
+from woodlot.protocols.rows.lossless import MAX_BINS, LosslessPlan
 
 
 class _LosslessMethod(WholeForest):

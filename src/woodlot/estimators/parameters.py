@@ -17,8 +17,8 @@ from woodlot.estimators import checks
 from woodlot.estimators.checks import is_int, is_real
 from woodlot.federation.revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
-from woodlot.protocols.horizontal.lossless import MOST_BINS
 from woodlot.protocols.revocable.participant import MAX_ZETA
+from woodlot.protocols.rows.lossless import MOST_BINS
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.sampling import WEIGHT_BITS
 

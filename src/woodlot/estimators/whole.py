@@ -33,12 +33,12 @@ from woodlot.federation import GrownForest, party_name
 from woodlot.federation.rows import RowFederation
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal.claims import claim_of
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.labels import target_of
-from woodlot.protocols.horizontal.local import LocalPlan
-from woodlot.protocols.horizontal.methods import HorizontalPlan
-from woodlot.protocols.horizontal.row_messages import Task
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.rows.methods import HorizontalPlan
+from woodlot.protocols.rows.row_claims import claim_of
+from woodlot.protocols.rows.row_labels import target_of
+from woodlot.protocols.rows.row_messages import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.service.identity import Identity

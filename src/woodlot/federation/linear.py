@@ -13,9 +13,9 @@ from woodlot.federation.local import Federation
 from woodlot.federation.members import refuse_strangers
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
-from woodlot.protocols.linear.model import FittedLinear, LinearPlan, Matrix
-from woodlot.protocols.linear.party import LinearParty
-from woodlot.protocols.linear.train import fit_linear, predict_linear
+from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan, Matrix
+from woodlot.protocols.linear.linear_party import LinearParty
+from woodlot.protocols.linear.linear_train import fit_linear, predict_linear
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

@@ -20,7 +20,7 @@ from woodlot.federation.members import Member, aligned_members, party_name, refu
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Progress
-from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.forest_messages import Wire

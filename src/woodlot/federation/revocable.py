@@ -21,10 +21,10 @@ from woodlot.keyring import LocalKeyring
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
-from woodlot.protocols.revocable.keys import key_fingerprint
-from woodlot.protocols.revocable.model import EncryptedSplits, Rebuilding, RevocableForest
 from woodlot.protocols.revocable.participant import Participant, check_values
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_keys import key_fingerprint
+from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Rebuilding, RevocableForest
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.regrow import check_leavers

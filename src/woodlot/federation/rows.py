@@ -21,14 +21,14 @@ from woodlot.privacy.purse import LedgerPurse, Purse
 from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.collaborative import CollaborativePlan
-from woodlot.protocols.horizontal.labels import target_of
-from woodlot.protocols.horizontal.leaving import Left, grow_without
-from woodlot.protocols.horizontal.methods import HorizontalPlan, client_of, protocol_of
-from woodlot.protocols.horizontal.row_messages import Task
-from woodlot.protocols.horizontal.schema import Rounds
-from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.methods import HorizontalPlan, client_of, protocol_of
+from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.rows.row_labels import target_of
+from woodlot.protocols.rows.row_leaving import Left, grow_without
+from woodlot.protocols.rows.row_messages import Task
+from woodlot.protocols.rows.schema import Rounds
+from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

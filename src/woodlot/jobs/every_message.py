@@ -7,11 +7,11 @@ from types import ModuleType
 from woodlot.jobs import job_messages, row_job_messages
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core import message
-from woodlot.protocols.horizontal import extra_messages, row_messages
-from woodlot.protocols.horizontal.lossless import lossless_messages
 from woodlot.protocols.linear import linear_messages, residual_messages
 from woodlot.protocols.revocable import growth_messages, key_messages
-from woodlot.protocols.secure_sum import sum_messages
+from woodlot.protocols.rows import extra_messages, row_messages
+from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.sums import sum_messages
 from woodlot.protocols.vertical import blind_messages, forest_messages, score_messages, sealed_messages
 
 MODULES: tuple[ModuleType, ...] = (

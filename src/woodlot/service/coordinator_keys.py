@@ -27,9 +27,15 @@ from woodlot.protocols.revocable.key_messages import (
     Ticket,
     UseForest,
 )
-from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, key_fingerprint, prepare_epoch, read_key
-from woodlot.protocols.revocable.model import EncryptedSplits, RevocableForest
-from woodlot.protocols.revocable.predict import EncryptedRequest, predict_encrypted
+from woodlot.protocols.revocable.revocable_keys import (
+    CoordinatorKeys,
+    commit_epoch,
+    key_fingerprint,
+    prepare_epoch,
+    read_key,
+)
+from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.protocols.vertical.reveal import splitting_parties

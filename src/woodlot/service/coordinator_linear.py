@@ -10,9 +10,9 @@ from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.linear.files import StoredLinear, linear_id_of
-from woodlot.protocols.linear.model import CoordinatorLinear
-from woodlot.protocols.linear.train import fit_linear, predict_linear
+from woodlot.protocols.linear.linear_files import StoredLinear, linear_id_of
+from woodlot.protocols.linear.linear_model import CoordinatorLinear
+from woodlot.protocols.linear.linear_train import fit_linear, predict_linear
 from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import PredictLinearOrder, TrainLinearOrder

@@ -22,7 +22,7 @@ from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
 from woodlot.protocols.revocable.growth_messages import LabelsSent, SendLabels
-from woodlot.protocols.revocable.keys import commit_epoch, prepare_epoch, revoke_key
+from woodlot.protocols.revocable.revocable_keys import commit_epoch, prepare_epoch, revoke_key
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import judge_out_of_bag

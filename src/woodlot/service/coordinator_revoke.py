@@ -20,9 +20,9 @@ from woodlot.jobs import job_messages as msg
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.horizontal.whole import HOLDER
 from woodlot.protocols.revocable.construct import Constructed
-from woodlot.protocols.revocable.model import Rebuilding
+from woodlot.protocols.revocable.revocable_model import Rebuilding
+from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow

@@ -15,9 +15,9 @@ from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.horizontal.claims import claim_of
-from woodlot.protocols.horizontal.methods import protocol_of
-from woodlot.protocols.horizontal.whole import HOLDER
+from woodlot.protocols.rows.methods import protocol_of
+from woodlot.protocols.rows.row_claims import claim_of
+from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.service.job_store import JobStore
 from woodlot.service.orders import Order, PredictRowsOrder, TrainRowsOrder

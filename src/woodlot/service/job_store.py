@@ -24,9 +24,9 @@ from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import ERASABLE, Database, Schema
 from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
 from woodlot.protocols.core.part_files import format_of
-from woodlot.protocols.linear.files import FORMAT as LINEAR_FORMAT
-from woodlot.protocols.linear.files import StoredLinear, load_linear, save_linear
-from woodlot.protocols.revocable.model import Rebuilding
+from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
+from woodlot.protocols.linear.linear_files import StoredLinear, load_linear, save_linear
+from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
 from woodlot.service.model_names import meant

@@ -10,9 +10,9 @@ import msgspec
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.knowledge import MAX_PROOF_BYTES
 from woodlot.exceptions import DataError
-from woodlot.protocols.horizontal.methods import HorizontalPlan
-from woodlot.protocols.linear.model import LinearPlan
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.linear.linear_model import LinearPlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.service.model_names import check_model_name

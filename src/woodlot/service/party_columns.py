@@ -20,16 +20,16 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
-from woodlot.protocols.align.party import State as AlignState
+from woodlot.protocols.align.align_party import State as AlignState
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.revocable.plan import RevocablePlan
-from woodlot.protocols.secure_sum import SumClient
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
-from woodlot.protocols.vertical.block import ColumnBlock
+from woodlot.protocols.vertical.column_block import ColumnBlock
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan

@@ -10,7 +10,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
-from woodlot.protocols.linear.party import TAKES, LinearParty, State
+from woodlot.protocols.linear.linear_party import TAKES, LinearParty, State
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.service.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.service.party_columns import ColumnsWork

@@ -16,11 +16,11 @@ import numpy as np
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
-from woodlot.protocols.linear.model import LinearPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
+from woodlot.protocols.linear.linear_train import start_of
 from woodlot.protocols.linear.residual_messages import AskSlopes, DescendMasked, OpenDescent, StartEncrypted
-from woodlot.protocols.linear.train import start_of
 from woodlot.protocols.revocable import growth_messages
-from woodlot.protocols.secure_sum.sum_messages import OpenSums, StartSums
+from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind, PlantBlind
 from woodlot.protocols.vertical.out_of_bag import curve_sizes

@@ -17,8 +17,8 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import growth_messages as growing
 from woodlot.protocols.revocable import key_messages as keys
 from woodlot.protocols.revocable.participant import Participant
-from woodlot.protocols.revocable.plan import RevocablePlan
 from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder

@@ -21,13 +21,13 @@ from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.horizontal.client import Holdings
-from woodlot.protocols.horizontal.labels import listed_numbers, target_of
-from woodlot.protocols.horizontal.lossless.block import read_rows
-from woodlot.protocols.horizontal.methods import client_of
-from woodlot.protocols.horizontal.releases import digest_of, release_name, score_noise, tell_noisy
-from woodlot.protocols.horizontal.whole import HOLDER
-from woodlot.protocols.secure_sum.sum_messages import OpenSums
+from woodlot.protocols.rows.lossless.row_block import read_rows
+from woodlot.protocols.rows.methods import client_of
+from woodlot.protocols.rows.releases import digest_of, release_name, score_noise, tell_noisy
+from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.rows.row_labels import listed_numbers, target_of
+from woodlot.protocols.rows.whole_forest import HOLDER
+from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.runtime.cluster import ClusterBlocks

@@ -22,9 +22,9 @@ from woodlot.data.sources import LoadedTable, read_private
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
 from woodlot.protocols.core.forest_parts import PartyForest
-from woodlot.protocols.linear.files import load_own_linear, save_own_linear
-from woodlot.protocols.linear.model import PartyLinear
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.linear.linear_files import load_own_linear, save_own_linear
+from woodlot.protocols.linear.linear_model import PartyLinear
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.orders import JOB_ID

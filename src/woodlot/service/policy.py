@@ -37,7 +37,7 @@ Order = Literal[
 """What a user can order."""
 
 RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
-"""How a forest over rows can be grown: the tags of `woodlot.protocols.horizontal.methods`."""
+"""How a forest over rows can be grown: the tags of `woodlot.protocols.rows.methods`."""
 
 WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical"]
 """How a party's answers to a prediction over columns may travel, from the one that tells least on."""

@@ -19,8 +19,8 @@ from woodlot.data.ids import canonical_ids
 from woodlot.experiments.leaks.case import Finding, Tape, Told, not_attacked
 from woodlot.federation import fresh_entropy
 from woodlot.protocols.align import AlignParty, align
+from woodlot.protocols.align.align_keys import VERSION, JobKeys
 from woodlot.protocols.align.align_messages import IdTokens, Introduced, OpenAlignment, SealedSecret
-from woodlot.protocols.align.keys import VERSION, JobKeys
 from woodlot.protocols.align.tokens import make_tokens
 from woodlot.protocols.core.agreement import transcript_of
 from woodlot.protocols.core.part_files import COORDINATOR

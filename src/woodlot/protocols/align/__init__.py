@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from woodlot.protocols.align.coordinator import Alignment, align
-from woodlot.protocols.align.party import AlignParty
+from woodlot.protocols.align.align_coordinator import Alignment, align
+from woodlot.protocols.align.align_party import AlignParty
 from woodlot.protocols.core.agreement import Signer
 
 __all__ = ["AlignParty", "Alignment", "Signer", "align"]

@@ -19,7 +19,7 @@ from woodlot.protocols.core.asked_keys import check_key_bits, need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.linear_messages import Advance, Descend, PartialScores, StartLinear
-from woodlot.protocols.linear.party import TAKES, LinearParty, State, check_shape
+from woodlot.protocols.linear.linear_party import TAKES, LinearParty, State, check_shape
 from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
 
 ENCRYPTED_TAKES: dict[type[Message], frozenset[State]] = {

@@ -16,7 +16,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.linear.model import Matrix
+from woodlot.protocols.linear.linear_model import Matrix
 
 MEMORY = 8
 """Steps that stay among the directions."""

@@ -21,7 +21,7 @@ from woodlot.crypto.paillier import PrivateKey, PublicKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.crypto.weighted import weighted_sums
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.linear.model import Matrix
+from woodlot.protocols.linear.linear_model import Matrix
 
 FRACTION_BITS = 44
 """Bits of a slope after the point, at least: what rounding residuals can change in it."""

@@ -29,9 +29,9 @@ from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.growth import Growth
-from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_model import Rebuilding
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.plan import check_summaries
 from woodlot.protocols.vertical.regrow import Level, check_leavers
 from woodlot.trees.forest import Leaves, Structure

@@ -16,11 +16,11 @@ from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
-from woodlot.protocols.revocable.model import Rebuilding
 from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.oversight import mixed
 from woodlot.protocols.revocable.participant import segments, unpack_bins, write_samples
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_model import Rebuilding
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.regrow import Level
 from woodlot.trees.fill import squarable
 from woodlot.trees.forest import Structure, subtree_ends

@@ -34,7 +34,7 @@ from woodlot.protocols.revocable.epoch_keys import (
     unseal,
 )
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, mask_facts, share_key
-from woodlot.protocols.revocable.keys import Member, read_key
+from woodlot.protocols.revocable.revocable_keys import Member, read_key
 from woodlot.protocols.revocable.tickets import RequestGate, proof_purpose, request_facts
 
 _Place = tuple[int, int]  # block, step

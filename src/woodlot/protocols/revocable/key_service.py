@@ -31,7 +31,7 @@ from woodlot.protocols.revocable.epoch_keys import (
     seal,
     tag_of,
 )
-from woodlot.protocols.revocable.keys import PURPOSE, Member
+from woodlot.protocols.revocable.revocable_keys import PURPOSE, Member
 from woodlot.protocols.revocable.tickets import request_facts
 
 MAX_COMPARISONS = 1 << 17

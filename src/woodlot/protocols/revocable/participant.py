@@ -18,7 +18,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.soundness import check_structure
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.oversight import Opened, Oversight
-from woodlot.protocols.revocable.plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.trees.encoding import NumericCoding
 from woodlot.trees.forest import Splits, Structure
 from woodlot.trees.grow import ONES

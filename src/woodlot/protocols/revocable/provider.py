@@ -17,8 +17,8 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
 from woodlot.protocols.revocable.helper import open_shares, split_facts
-from woodlot.protocols.revocable.keys import PURPOSE, Member
-from woodlot.protocols.revocable.model import most_on_paths
+from woodlot.protocols.revocable.revocable_keys import PURPOSE, Member
+from woodlot.protocols.revocable.revocable_model import most_on_paths
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits, Structure
 

@@ -21,8 +21,8 @@ from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG_BYTES
-from woodlot.protocols.revocable.keys import CoordinatorKeys, commit_epoch, prepare_epoch
-from woodlot.protocols.revocable.model import EncryptedSplits
+from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, commit_epoch, prepare_epoch
+from woodlot.protocols.revocable.revocable_model import EncryptedSplits
 
 PHASE = "encrypting splits"
 

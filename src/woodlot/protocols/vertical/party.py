@@ -22,7 +22,7 @@ from woodlot.protocols.core.forest_parts import PartyForest, join_forests
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode, target_key
-from woodlot.protocols.secure_sum.sum_messages import OpenSums, StartSums
+from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from woodlot.protocols.core.message import FROM_PARTY, TO_PARTY, U64, Disclosure, Message
-from woodlot.protocols.secure_sum.sum_messages import check_clients
+from woodlot.protocols.sums.sum_messages import check_clients
 
 MAX_ENTRIES = 1 << 22
 """The most numbers in one block: 32 MiB. It bounds the memory of all roles, whatever the rows and leaves."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.blocks import Blocks
-from woodlot.protocols.vertical.block import Applied, Level
+from woodlot.protocols.vertical.column_block import Applied, Level
 from woodlot.protocols.vertical.forest_messages import StartForest
 from woodlot.protocols.vertical.plan import rules_of, sampling_of
 from woodlot.protocols.vertical.reveal import codings_of

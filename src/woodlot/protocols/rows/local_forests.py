@@ -1,0 +1,148 @@
+"""Local forests (the slides' non-collaborative federated forest): each client grows its share of the trees alone.
+
+::
+
+    round 1, 2   every client             the common schema
+    round 3      every client with rows   its share of the trees, with their leaves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core.bits import smallest_unsigned
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.rows import row_messages as msg
+from woodlot.protocols.rows.row_client import GrowthPlan, HorizontalClient, State
+from woodlot.protocols.rows.schema import Rounds, Schema, agree_on_schema
+from woodlot.protocols.rows.whole_forest import fields_of, trees_of, whole_forest
+from woodlot.trees.alone import LeafTotals, grow_alone, join_trees, take_structure
+from woodlot.trees.fill import fill_leaves
+from woodlot.trees.forest import Leaves, Structure, join_leaves
+
+CELLS_AT_ONCE = 1 << 22
+"""Numbers in one tally of leaves: trees are filled a few at a time."""
+
+
+class LocalPlan(GrowthPlan, frozen=True, tag="local"):
+    """Each client grows its share of the trees alone."""
+
+
+def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:
+    """Coordinator: have every client grow its share alone; returns the parts of the whole model.
+
+    The trees are dealt as evenly as can be to the clients that have rows, in the order of the clients.
+    """
+    schema = yield from agree_on_schema(clients, plan.task, plan.max_bins)
+    settings = plan.settings(len(schema.names))
+    growing = [client for client in clients if schema.n_rows[client] > 0]
+    shares = {c: s for c, s in zip(growing, deal_trees(plan.n_estimators, len(growing)), strict=True) if len(s)}
+    requests: dict[str, Message] = {
+        client: msg.GrowAlone(settings=settings, first_tree=share.start, n_trees=len(share))
+        for client, share in shares.items()
+    }
+    replies = yield Round("grow", requests, Progress(0, plan.n_estimators, "each client alone"))
+    trees, leaves, gains, makers = [], [], [], []
+    for client, share in shares.items():
+        reply = reply_of(replies[client], msg.LocalTrees, client)
+        part = trees_of(reply, schema.categories, client)
+        if part.structure.n_trees != len(share):
+            raise RemoteProtocolError(f"{client} sent {part.structure.n_trees} trees where {len(share)} were due")
+        filled, gain = _fill(part.structure, reply, schema, plan.criterion, client)
+        trees.append(part)
+        leaves.append(filled)
+        gains.append(gain)
+        makers.append(np.full(part.structure.n_nodes, clients.index(client), np.int16))
+    return whole_forest(join_trees(trees), join_leaves(leaves), np.concatenate(gains), schema, np.concatenate(makers))
+
+
+def deal_trees(n_trees: int, n_subsets: int) -> list[range]:
+    """Neighbouring trees in subsets as even as can be."""
+    bounds = [n_trees * i // n_subsets for i in range(n_subsets + 1)]
+    return [range(a, b) for a, b in pairwise(bounds)]
+
+
+def tree_chunks(structure: Structure, width: int) -> list[range]:
+    """Neighbouring trees, as many as their tally of so many numbers per node allows."""
+    chunks, first = [], 0
+    for stop in range(1, structure.n_trees + 1):
+        ahead = structure.offset[min(stop + 1, structure.n_trees)] - structure.offset[first]
+        if stop == structure.n_trees or ahead * width > CELLS_AT_ONCE:
+            chunks.append(range(first, stop))
+            first = stop
+    return chunks
+
+
+def _fill(
+    structure: Structure, reply: msg.LocalTrees, schema: Schema, criterion: str, client: str
+) -> tuple[Leaves, NDArray[np.float64]]:
+    """The leaves as the client has filled them, checked."""
+    entries, output = reply.entries.astype(np.int64), reply.output.astype(np.int64)
+    weight, n_outputs = reply.weight.astype(np.float64), schema.n_outputs
+    regression = not schema.classes
+    if (
+        len(entries) != structure.n_leaves
+        or (entries == 0).any()
+        or not int(entries.sum()) == len(output) == len(weight)
+        or len(reply.total) != (len(output) if regression else 0)
+        or (output >= n_outputs).any()
+        or (weight <= 0).any()
+        or not np.isfinite(reply.total).all()
+    ):
+        raise RemoteProtocolError(f"{client} sent leaves that do not fit its trees")
+    node = np.repeat(np.flatnonzero(structure.right < 0), entries)
+    filled, gains = [], []
+    for trees in tree_chunks(structure, n_outputs):
+        low, high = (int(structure.offset[t]) for t in (trees.start, trees.stop))
+        some = slice(*np.searchsorted(node, [low, high]).tolist())
+        sums = np.zeros((high - low, n_outputs))
+        np.add.at(sums, (node[some] - low, output[some]), (reply.total if regression else weight)[some])
+        rows: NDArray[np.float64] = np.zeros(high - low)
+        np.add.at(rows, node[some] - low, weight[some])
+        part = take_structure(structure, trees.start, trees.stop)
+        leaves, gain = fill_leaves(part, rows, rows, sums, criterion)
+        filled.append(leaves)
+        gains.append(gain)
+    return join_leaves(filled), np.concatenate(gains)
+
+
+class LocalClient(HorizontalClient):
+    """A client that grows its share of the trees alone.
+
+    It grows one share. How large that may be it cannot know from the order: the trees are dealt to those who have rows.
+    """
+
+    takes: ClassVar[Mapping[type[Message], State]] = {msg.GrowAlone: State.ready}
+    _share: range | None = None
+
+    def _on_GrowAlone(self, message: msg.GrowAlone) -> msg.LocalTrees:
+        field, growth = self.growth(message.settings)
+        if field.n_rows == 0:
+            raise RemoteProtocolError("GrowAlone must ask a client with rows")
+        trees = range(message.first_tree, message.first_tree + message.n_trees)
+        self.check_trees(message, trees)
+        if self._share not in (None, trees):
+            raise RemoteProtocolError("GrowAlone asks for another share of the trees than before")
+        grown, totals = grow_alone(field, growth, trees, None if field.n_classes else self.target.values)
+        self._share = trees
+        self.note_trees(message, trees)
+        return msg.LocalTrees(**fields_of(grown, message.first_tree), **_leaf_fields(grown.structure, totals))
+
+
+def _leaf_fields(structure: Structure, totals: LeafTotals) -> dict[str, Any]:
+    """Entries in the order of leaves and classes."""
+    order = np.lexsort((totals.output, totals.node))
+    per_node = np.bincount(totals.node, minlength=structure.n_nodes)
+    return {
+        "entries": smallest_unsigned(per_node[structure.right < 0]),
+        "output": smallest_unsigned(totals.output[order]),
+        "weight": smallest_unsigned(totals.weight[order]),
+        "total": totals.total[order] if len(totals.total) else totals.total,
+    }

@@ -1,0 +1,234 @@
+"""A client of the lossless forest: counts its rows where it is asked to, and sends them down the trees.
+
+The rows themselves are in `RowBlock`s: one here, or several on a cluster of the client's, whose numbers are added. All
+that leaves the client are vectors of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.tables import Table
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.protocols.core.blocks import Blocks, OwnBlock
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.rows import row_messages as msg
+from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan
+from woodlot.protocols.rows.lossless.row_block import RowBlock, Splits
+from woodlot.protocols.rows.row_client import HorizontalClient, State
+from woodlot.protocols.sums import SumClient, sum_messages
+from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS
+from woodlot.trees.sampling import derive_seed
+
+
+class LosslessClient(HorizontalClient):
+    """A client whose rows are counted.
+
+    Parameters
+    ----------
+    name, table, target, secret, plan, n_jobs
+        As for `HorizontalClient`. The secret, if any, is the same at every client: the rows that a tree draws follow
+        from it, and the forest is that of the pooled rows only if all draw alike.
+    sums : SumClient
+        Its part of the sums.
+    blocks : Blocks, optional
+        `RowBlock`s that have these rows elsewhere; by default they are counted here.
+    """
+
+    takes: ClassVar[Mapping[type[Message], State]] = {
+        sum_messages.OpenSums: State.ready,
+        sum_messages.StartSums: State.ready,
+        lossless_messages.CountValues: State.ready,
+        lossless_messages.DrawRows: State.ready,
+        lossless_messages.CountCells: State.ready,
+    }
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        target: Target,
+        *,
+        sums: SumClient,
+        secret: bytes = b"",
+        plan: LosslessPlan | None = None,
+        n_jobs: int = 1,
+        blocks: Blocks | None = None,
+    ) -> None:
+        super().__init__(name, table, target, secret=secret, plan=plan, n_jobs=n_jobs)
+        self._sums = sums
+        self._declared = {} if plan is None else plan.declared()
+        self._keeps_past = blocks is not None
+        self._blocks = OwnBlock(RowBlock(table, target, n_jobs), table.n_rows) if blocks is None else blocks
+        self._drawing = 0
+        self._tried = 0
+        self._level = -1
+        self._past: list[Splits] = []
+        self._drawn_by = 0  # how many clients
+        self._values_asked: dict[int, _Asked] = {}
+        self._cells_asked: dict[int, _Cells] = {}
+
+    def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
+        self._blocks.set_up("use_schema", message, self._task)
+        self._schema = message
+        self.state = State.ready
+        return msg.SchemaInUse()
+
+    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
+        return self._sums.handle(message)
+
+    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
+        return self._sums.handle(message)
+
+    def _answer(
+        self,
+        message: lossless_messages.CountValues | lossless_messages.DrawRows | lossless_messages.CountCells,
+        numbers: NDArray[np.int64],
+    ) -> Message:
+        if len(numbers) != message.order.length:
+            raise RemoteProtocolError("a sum was ordered of another length than that of the numbers asked for")
+        return self._sums.answer(message.order, numbers, self.digest_of(message))
+
+    def _added(self, method: str, *arguments: Any, once_more: tuple[Any, ...] = ()) -> NDArray[np.int64]:
+        """The numbers of all blocks, added; those that were lost meanwhile are asked again, with what they missed."""
+        n_blocks = len(self._blocks.bounds) - 1
+        answers, lost = self._blocks.ask(method, dict.fromkeys(range(n_blocks), arguments))
+        while lost:
+            told, lost = self._blocks.ask(method, dict.fromkeys(sorted(lost), arguments + once_more))
+            answers |= told
+        numbers = answers[0]
+        for k in range(1, n_blocks):
+            numbers = numbers + answers[k]
+        return np.asarray(numbers, np.int64)
+
+    # --- bins ---
+
+    def _on_CountValues(self, message: lossless_messages.CountValues) -> Message:
+        columns = np.unique(message.column).tolist()
+        if (
+            len(message.column) != len(message.prefix)
+            or message.known_bits not in range(0, VALUE_BITS, DIGIT_BITS)
+            or any(not self._is_numeric(f) for f in columns)
+            or (message.prefix & np.uint32((1 << (VALUE_BITS - message.known_bits)) - 1)).any()
+        ):
+            raise RemoteProtocolError("CountValues asks for values that no column has")
+        if any(self.schema.names[f] in self._declared for f in columns):
+            raise RemoteProtocolError("CountValues asks for values of a column whose bins were declared")
+        asked = self._check_values(message)
+        self._sums.check(message.order)  # before any column is sorted for it
+        reply = self._answer(message, self._added("count_values", message))
+        self._values_asked[message.order.round] = asked
+        return reply
+
+    def _check_values(self, message: lossless_messages.CountValues) -> _Asked:
+        """Quantiles take a few prefixes of a column, of each length: more of them would be a list of all values."""
+        n = len(self.schema.names)
+        counts = np.bincount(message.column, minlength=n)
+        asked = _Asked(message.order.clients, message.known_bits, counts)
+        if isinstance(self.plan, LosslessPlan):
+            for number, before in self._values_asked.items():
+                if number != message.order.round and before[:2] == asked[:2]:
+                    counts = counts + before.counts
+            # where a client has left in the middle, the others are asked from the beginning again
+            times = 1 if self.plan.spare_after is None else 2
+            if int(counts.max(initial=0)) > times * 2 * (self.plan.max_bins or MAX_BINS):
+                raise RemoteProtocolError("CountValues asks for more than the quantiles of a column take")
+        return asked
+
+    def _is_numeric(self, f: int) -> bool:
+        return f < len(self.schema.names) and self.schema.categories[f] is None
+
+    # --- drawing ---
+
+    def _on_DrawRows(self, message: lossless_messages.DrawRows) -> Message:
+        n_columns = len(self.schema.names)
+        if len(message.n_edges) != n_columns or (self._task == "targets") != (message.target_bits > 0):
+            raise RemoteProtocolError("DrawRows is not about this client's columns and labels")
+        if isinstance(self.plan, LosslessPlan):
+            settings = self.plan.settings(n_columns)
+            self.check_ordered(message, n_estimators=message.n_trees, with_rows=message.with_rows)
+            if message.seed != settings.bootstrap_seed or not self.plan.is_drawn_by(message.thresholds):
+                raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
+            # without a client that has left rows are drawn again; the rest of a training depends on it
+            if self._drawing and (len(message.order.clients) >= self._drawn_by or self._level >= 0):
+                raise RemoteProtocolError("DrawRows is not due again: rows are drawn once")
+        self._check_edges(message)
+        self._sums.check(message.order)
+        # A drawing of its own each time: if the sum is refused, the trees before go on as they were.
+        self._tried += 1
+        seed = derive_seed(message.seed, "rows", secret=self._secret)
+        drawn = self._blocks.set_up("draw", self._tried, message, seed)
+        totals = np.sum([np.frombuffer(each, np.int64) for each in drawn], axis=0)
+        reply = self._answer(message, totals)
+        self._drawing, self._level, self._past = self._tried, -1, []
+        self._drawn_by = len(message.order.clients)
+        return reply
+
+    def _check_edges(self, message: lossless_messages.DrawRows) -> None:
+        stops = np.cumsum(message.n_edges.astype(np.int64))
+        for f, name in enumerate(self.schema.names):
+            if self._is_numeric(f):
+                edges = message.edges[stops[f] - int(message.n_edges[f]) : stops[f]]
+                if not (np.diff(edges) > 0).all() or not np.array_equal(edges, self._declared.get(name, edges)):
+                    raise RemoteProtocolError("the edges of bins do not ascend, or are not those that were declared")
+
+    # --- growing ---
+
+    def _on_CountCells(self, message: lossless_messages.CountCells) -> Message:
+        if not self._drawing:
+            raise RemoteProtocolError("CountCells is not due before rows are drawn")
+        if message.level not in (self._level, self._level + 1):  # the same again: other nodes, features or clients
+            raise RemoteProtocolError(f"level {message.level} is not due after level {self._level}")
+        asked = self._check_cells(message)
+        self._sums.check(message.order)
+        numbers = self._added("count", self._drawing, self._level, message, once_more=(tuple(self._past),))
+        reply = self._answer(message, numbers)
+        if message.level > self._level:
+            self._level, self._cells_asked = message.level, {}
+            if self._keeps_past:
+                self._past.append(Splits.of(message))
+        self._cells_asked[message.order.round] = asked
+        return reply
+
+    def _check_cells(self, message: lossless_messages.CountCells) -> _Cells:
+        """A feature is counted once at a node, and no node is deeper than was ordered."""
+        if len(message.nodes) != len(message.n_pairs) or int(message.n_pairs.sum()) != len(message.pair_feature):
+            raise RemoteProtocolError("CountCells does not say which features are counted at which nodes")
+        node = np.repeat(message.nodes.astype(np.int64), message.n_pairs)
+        pairs = node * len(self.schema.names) + message.pair_feature
+        if isinstance(self.plan, LosslessPlan):
+            if message.level >= self.plan.settings(len(self.schema.names)).max_depth:
+                raise RemoteProtocolError("CountCells asks about nodes that are as deep as max_depth allows: leaves")
+            before = [
+                cells.pairs
+                for number, cells in self._cells_asked.items()
+                if message.level == self._level and number != message.order.round
+                and cells.clients == message.order.clients
+            ]  # fmt: skip
+            if len(np.unique(pairs)) < len(pairs) or np.isin(pairs, np.concatenate([_NONE, *before])).any():
+                raise RemoteProtocolError("CountCells asks about a feature of a node again")
+        return _Cells(message.order.clients, pairs)
+
+
+class _Asked(NamedTuple):
+    """What was asked of values: of whom, bits of the prefixes, and how many of them of each column."""
+
+    clients: tuple[str, ...]
+    known_bits: int
+    counts: NDArray[np.int64]
+
+
+class _Cells(NamedTuple):
+    """What was asked of a level: of whom, and which features of which nodes."""
+
+    clients: tuple[str, ...]
+    pairs: NDArray[np.int64]
+
+
+_NONE = np.empty(0, np.int64)

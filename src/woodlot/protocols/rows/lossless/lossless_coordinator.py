@@ -1,0 +1,141 @@
+"""The lossless forest: grown on the rows of all clients as if they lay in one place, from sums alone.
+
+::
+
+    round 1, 2    every client   the common schema
+    round 3, 4    every client   agreement on keys for secure sums
+    round 5-8     every client   the common bins (bins.py)
+    round 9       every client   what each tree has drawn
+    every level   every client   histograms of the candidate features at all open nodes of all trees, as one vector
+
+The coordinator searches the sums for the best splits and sends them with the question for the next level. Where no
+candidate can split a node, its next ones are asked for in another round of the level. A level whose vector would be
+larger than a limit goes in several messages. Rounds so depend on the depth of the trees, not on their number.
+
+All numbers are whole, so that sums do not depend on who holds which row: the forest is that of the pooled rows, bit for
+bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+
+from woodlot.exceptions import DataError
+from woodlot.protocols.core.bits import smallest_unsigned
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.bins import CommonColumns, asking, common_bins
+from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan, true_targets
+from woodlot.protocols.rows.lossless.lossless_trees import Growing, Nodes
+from woodlot.protocols.rows.schema import Rounds, Schema, agree_on_schema
+from woodlot.protocols.rows.whole_forest import whole_forest
+from woodlot.protocols.sums import SumSession, open_sums, sum_round
+from woodlot.trees.sampling import WEIGHT_BITS, feature_key
+
+EXACT_BITS = 52
+"""No sum of targets reaches 2**53, the last whole number that float64 holds exactly."""
+_WORD_BITS = 63
+
+
+def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
+    """Coordinator: grow the forest of all clients' rows; returns the parts of the whole model.
+
+    Parameters
+    ----------
+    plan : LosslessPlan
+        What to grow.
+    clients : sequence of str
+        Everybody who takes part.
+    """
+    declared = plan.declared()
+    schema = yield from agree_on_schema(clients, plan.task, None)
+    session = yield from open_sums(clients, mode=plan.sums, allow_two=plan.allow_two, spare_after=plan.spare_after)
+    columns = yield from common_bins(session, schema, plan.max_bins or MAX_BINS, declared, plan.words_at_once)
+    growing = yield from _draw(plan, session, schema, columns)
+    while growing.n_open:
+        yield from _grow_level(plan, session, growing)
+    trees, leaves, gain = growing.finish()
+    if plan.task == "targets":
+        leaves.value[:] = true_targets(leaves.value, schema.magnitude, growing.target_bits)
+    return whole_forest(trees, leaves, gain, schema)
+
+
+def _draw(
+    plan: LosslessPlan, session: SumSession, schema: Schema, columns: CommonColumns
+) -> Generator[Round, dict[str, Message], Growing]:
+    """Have all clients draw rows; the sums are the roots of the trees."""
+    thresholds = plan.thresholds(schema.total_rows)
+    settings = plan.settings(len(schema.names))
+    heaviest = schema.total_rows * max(1, len(thresholds))
+    if heaviest >= 2**WEIGHT_BITS:
+        raise DataError(
+            f"{schema.total_rows:,} rows are too many for one forest; lower max_samples or sample them first"
+        )
+    target_bits = 0 if plan.task == "classes" else EXACT_BITS - heaviest.bit_length()
+    edges = [np.empty(0) if bins is None else bins.below for bins in columns.bins]
+    n_classes = schema.n_outputs
+    bound = (1 << _word_bits(session)) - 1
+    totals = yield from sum_round(
+        session,
+        "grow",
+        asking(
+            lossless_messages.DrawRows,
+            n_edges=smallest_unsigned(np.array([len(some) for some in edges], np.int64)),
+            edges=np.concatenate(edges),
+            has_missing=columns.has_missing,
+            n_trees=plan.n_estimators,
+            seed=settings.bootstrap_seed,
+            thresholds=thresholds,
+            with_rows=plan.with_rows,
+            target_bits=target_bits,
+        ),
+        length=(plan.n_estimators + 1) * (n_classes + 2),
+        bound=bound,
+        progress=Progress(0, plan.n_estimators, "drawing rows"),
+    )
+    roots = totals.reshape(plan.n_estimators + 1, n_classes + 2)
+    every_row = np.flatnonzero(roots[:-1, n_classes] == 0)
+    roots[every_row] = roots[-1]
+    return Growing(
+        settings,
+        plan.criterion,
+        columns,
+        np.array([feature_key(name) for name in schema.names], np.uint64),
+        Nodes.of_table(roots[:-1, :n_classes], roots[:-1, n_classes], roots[:-1, -1]),
+        every_row,
+        n_outputs=n_classes,
+        with_rows=plan.with_rows,
+        target_bits=target_bits,
+        word_bits=_word_bits(session),
+    )
+
+
+def _word_bits(session: SumSession) -> int:
+    """Bits of a number that all clients together fill at most: what they add must not reach the sign."""
+    return _WORD_BITS - (len(session.clients) - 1).bit_length()
+
+
+def _grow_level(
+    plan: LosslessPlan, session: SumSession, growing: Growing
+) -> Generator[Round, dict[str, Message], None]:
+    """Find the best splits of all open nodes, and split them."""
+    while (asked := growing.ask()) is not None:
+        for batch in asked.cells.batches(plan.words_at_once):
+            cells = asked.cells.take(batch)
+            sums = yield from sum_round(
+                session,
+                "grow",
+                asking(
+                    lossless_messages.CountCells,
+                    **growing.splits_to_tell(),
+                    nodes=asked.nodes[batch].astype(np.uint32),
+                    **growing.cells_to_tell(cells),
+                ),
+                length=cells.length,
+                bound=(1 << growing.word_bits) - 1,
+                progress=Progress(growing.n_finished, plan.n_estimators, f"level {growing.depth}"),
+            )
+            growing.take(asked.nodes[batch], cells, sums, whole=not session.left)
+    growing.split()

@@ -1,0 +1,99 @@
+"""Messages of the lossless horizontal forest: every answer is a vector of a secure sum.
+
+What clients are told of the growing trees is what the finished model tells everybody: its splits, and how much weight
+of which classes comes to a node.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from woodlot.protocols.core.message import F64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
+from woodlot.protocols.sums.sum_messages import SumOrder
+
+
+class CountValues(Message):
+    """Asks how many of a client's values have given leading bits, by their next eight; answered by a vector of a sum.
+
+    ``prefix`` has the leading ``known_bits`` bits of the ordered integer form of a float, column by column.
+    """
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "which ranges of values the quantiles of all clients' values lie in, narrower from round to round until they "
+        "are single values",
+        "clear",
+    )
+    order: SumOrder
+    known_bits: int
+    with_missing: bool
+    """Whether the missing values of every column are counted too, before all others."""
+    column: UInt
+    prefix: U32
+
+
+class DrawRows(Message):
+    """Brings the common bins and the rules of drawing; asks for what each tree draws. Answered by a vector of a sum."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
+        "which columns have missing values; the number of trees, the seed and the rules of drawing rows",
+        "clear",
+    )
+    order: SumOrder
+    n_edges: UInt
+    """Of each column; 0 for categories."""
+    edges: F64
+    has_missing: U8
+    n_trees: int
+    seed: int
+    thresholds: U64
+    """A row is drawn as many times as there are thresholds up to its random number; none: every row once."""
+    with_rows: bool
+    target_bits: int
+
+    def check(self) -> None:
+        """Columns are described one by one, and edges ascend."""
+        if len(self.n_edges) != len(self.has_missing) or int(self.n_edges.sum()) != len(self.edges):
+            raise ValueError("columns are not described one by one")
+        if self.n_trees < 1 or not 0 <= self.target_bits < 53 or len(self.thresholds) > 255:
+            raise ValueError("trees and draws are out of range")
+
+
+class CountCells(Message):
+    """Brings the splits of the last level, and asks for the histograms of the next; answered by a vector of a sum.
+
+    The first fields are the splits, for the nodes that were open before; a client that has carried out this level
+    already leaves them aside. The others say which numbers of the nodes that are open now are asked for
+    (``trees/cells.py``).
+    """
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the splits of the growing trees, as the model will have them; for every open node its candidate features, the "
+        "power of two above its weight, and which classes occur in it at any client",
+        "clear",
+    )
+    order: SumOrder
+    level: int
+    split: U8
+    feature: UInt
+    cut: UInt
+    missing_left: U8
+    set_length: UInt
+    sets: U8
+    is_open: U8
+    every_row: U32
+    """At the roots: trees that have drawn no row, and take every row once."""
+
+    nodes: U32
+    width: U8
+    n_classes: UInt
+    classes: UInt
+    n_pairs: UInt
+    pair_feature: UInt
+    first: UInt
+    codes: UInt
+    missing: U8
+    word_bits: int

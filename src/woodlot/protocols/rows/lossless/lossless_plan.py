@@ -1,0 +1,106 @@
+"""What a lossless forest is to be, and targets in fixed point."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import ConfigError
+from woodlot.protocols.rows.row_client import GrowthPlan, PositiveInt
+from woodlot.protocols.rows.schema import NO_MAGNITUDE
+from woodlot.protocols.sums.sum_messages import Mode
+from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
+
+MAX_BINS = 255
+"""Bins of a column by default; with the code of missing values they fit a byte."""
+MOST_BINS = 65_535
+WORDS_AT_ONCE = 1 << 23
+"""Numbers of eight bytes in one message of a client, unless a single node has more."""
+
+
+class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
+    """The forest of all clients' rows together; counts of rows are of all clients'.
+
+    Attributes
+    ----------
+    bins : tuple of (str, tuple of float)
+        Declared edges of columns, ascending. The bins of any other column are its quantiles, or its values where there
+        are at most ``max_bins``.
+    sums : {"secure", "plain"}
+        Whether the coordinator sees sums over the clients, or (for debugging) each client's numbers.
+    allow_two : bool
+        Allow secure sums over two clients, who then know each other's numbers.
+    spare_after : float or None
+        Go on without a client that refuses, or is away for so many seconds. What is counted from then on is counted
+        without its rows. None: the run stops, and can be resumed when the client is back.
+    words_at_once : int
+        The most numbers of one message.
+    """
+
+    bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    sums: Mode = "secure"
+    allow_two: bool = False
+    spare_after: float | None = None
+    words_at_once: PositiveInt = WORDS_AT_ONCE
+
+    @property
+    def shows_numbers(self) -> bool:
+        return self.sums == "plain"
+
+    @property
+    def allows_two(self) -> bool:
+        return self.allow_two
+
+    def declared(self) -> dict[str, NDArray[np.float64]]:
+        """The declared edges of each column that has any.
+
+        Raises
+        ------
+        ConfigError
+            If they do not ascend.
+        """
+        edges = {name: np.array(some, np.float64) for name, some in self.bins}
+        for name, some in edges.items():
+            if not (np.isfinite(some).all() and (np.diff(some) > 0).all()):
+                raise ConfigError(f"the declared bins of {name!r} must be finite edges in ascending order")
+        return edges
+
+    def thresholds(self, n_rows: int) -> NDArray[np.uint64]:
+        """How often rows are drawn, of so many."""
+        if not self.bootstrap:
+            return np.empty(0, np.uint64)
+        share = 1.0 if self.max_samples is None else self.max_samples
+        rate = share / n_rows if isinstance(share, int) else share
+        if rate > MAX_RATE:
+            raise ConfigError(
+                f"max_samples draws every row {rate:.0f} times on average, and at most {MAX_RATE:.0f} are possible; "
+                "lower it"
+            )
+        return poisson_thresholds(rate)
+
+    def is_drawn_by(self, thresholds: NDArray[np.uint64]) -> bool:
+        """Client: whether rows are drawn like this; of a number of rows it does not know the share."""
+        if isinstance(self.max_samples, int) and self.bootstrap:
+            return len(thresholds) > 0
+        return np.array_equal(thresholds, self.thresholds(1))
+
+    @property
+    def with_rows(self) -> bool:
+        """Whether rows must be counted beside their weights, to know which nodes are too small."""
+        limits = self.min_samples_leaf > 1 or self.min_samples_split > 2 or self.task == "targets"
+        return self.bootstrap and limits
+
+
+def fixed_targets(values: NDArray[np.float64], magnitude: int, target_bits: int) -> NDArray[np.int64]:
+    """Targets between -2^magnitude and 2^magnitude as whole numbers from 0 to 2^target_bits."""
+    if magnitude == NO_MAGNITUDE:
+        return np.zeros(len(values), np.int64)
+    scaled = np.ldexp(np.ldexp(values, -magnitude) + 1.0, target_bits - 1)
+    return np.rint(scaled).astype(np.int64)
+
+
+def true_targets(fixed: NDArray[np.float64], magnitude: int, target_bits: int) -> NDArray[np.float64]:
+    """Back from `fixed_targets`, of means of such numbers."""
+    if magnitude == NO_MAGNITUDE:
+        return np.zeros(len(fixed))
+    return np.ldexp(np.ldexp(fixed, 1 - target_bits) - 1.0, magnitude)

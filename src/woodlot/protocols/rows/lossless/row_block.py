@@ -1,0 +1,329 @@
+"""Rows of a client of the lossless forest: all of them, or a block of them on a machine of the client's cluster.
+
+It keeps the rows that each tree has drawn of it, partitioned by the open nodes, and counts them. All that it tells are
+vectors of numbers, and those of several blocks are added.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import CategoryColumn, NumericColumn
+from woodlot.data.sources import TableSource
+from woodlot.data.spool import Spool
+from woodlot.data.tables import Table
+from woodlot.data.values import natural_type
+from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
+from woodlot.protocols.core import bits
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.lossless_plan import fixed_targets
+from woodlot.protocols.rows.row_labels import target_of
+from woodlot.protocols.rows.row_messages import Task, UseSchema
+from woodlot.protocols.rows.schema import map_classes, map_table
+from woodlot.trees.cells import Cells
+from woodlot.trees.drawing import draw_trees, row_keys
+from woodlot.trees.kernels.cells import send_down
+from woodlot.trees.quantiles import Bins, count_digits, ordered_form
+from woodlot.trees.sampling import feature_key
+
+
+class Splits(NamedTuple):
+    """The splits of one level, of `CountCells`, without what else that asks for."""
+
+    level: int
+    split: NDArray[np.uint8]
+    feature: NDArray[Any]
+    cut: NDArray[Any]
+    missing_left: NDArray[np.uint8]
+    set_length: NDArray[Any]
+    sets: NDArray[np.uint8]
+    is_open: NDArray[np.uint8]
+    every_row: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, message: lossless_messages.CountCells) -> Splits:
+        """Copies, so that the rest of the message can go."""
+        arrays = (np.array(getattr(message, name)) for name in cls._fields[1:])
+        return cls(message.level, *arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The rows of all trees in flight, and the open nodes of one level.
+
+    Levels share their rows: what a split does is to order the rows within a node, which neither the node's numbers nor
+    those of the level before can tell.
+    """
+
+    codes: NDArray[Any]
+    n_codes: NDArray[np.int64]
+    targets: NDArray[np.int64] | None
+    with_rows: bool
+    target_bits: int
+    rows: NDArray[np.uint32]
+    weights: NDArray[Any]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    level: int = -1
+
+
+class RowBlock:
+    """Some rows of a client.
+
+    Parameters
+    ----------
+    table : Table
+        Their columns, without the labels.
+    target : Target
+        Their labels; classes may be more than occur here.
+    n_jobs : int
+        Threads.
+    digest : str
+        Of the table that they were read from, by which it is noticed if that has changed.
+
+    """
+
+    def __init__(self, table: Table, target: Target, n_jobs: int, digest: str = "") -> None:
+        self._table = table
+        self._target = target
+        self._n_jobs = n_jobs
+        self._digest = digest
+        self._schema: UseSchema | None = None
+        self._mapped = table
+        self._labels: NDArray[Any] = np.zeros(0, np.uint8)
+        self._task: Task = "classes"
+        self._ordered: dict[int, NDArray[np.uint32]] = {}
+        self._grown: dict[int, tuple[_Drawn, ...]] = {}  # by drawing, the last two levels
+
+    def use_schema(self, schema: UseSchema, task: Task) -> str:
+        """Take the common columns, categories and classes; returns the digest of the table."""
+        mapped = map_table(self._table, schema)
+        labels: NDArray[Any] = np.zeros(mapped.n_rows, np.uint8)
+        if task == "classes":
+            labels = bits.smallest_unsigned(map_classes(self._target, schema.classes))
+        self._mapped, self._labels, self._schema, self._task = mapped, labels, schema, task
+        return self._digest
+
+    # --- bins ---
+
+    def count_values(self, message: lossless_messages.CountValues) -> NDArray[np.int64]:
+        """How many values have each of the asked leading bits, by their next eight; before them what is missing."""
+        columns = message.column.astype(np.int64)
+        counts = [
+            count_digits(self._ordered_column(f), message.prefix[columns == f], message.known_bits)
+            for f in np.unique(columns).tolist()
+        ]
+        places = np.argsort(columns, kind="stable")
+        numbers = np.concatenate(counts) if counts else np.empty((0, 0), np.int64)
+        ordered = np.empty_like(numbers)
+        ordered[places] = numbers
+        missing = [_missing(column) for column in self._mapped.columns] if message.with_missing else []
+        return np.concatenate([np.array(missing, np.int64), ordered.ravel()])
+
+    def _ordered_column(self, f: int) -> NDArray[np.uint32]:
+        if f not in self._ordered:
+            column = self._mapped.columns[f]
+            values = column.values if isinstance(column, NumericColumn) else np.empty(0, np.float32)
+            self._ordered[f] = np.sort(ordered_form(values[~np.isnan(values)]))
+        return self._ordered[f]
+
+    # --- drawing ---
+
+    def draw(self, number: int, message: lossless_messages.DrawRows, seed: int) -> bytes:
+        """Draw the rows of all trees, as drawing `number` of the client; returns what each tree has drawn (int64).
+
+        The trees before are kept until the first level of these is counted.
+        """
+        codes, n_codes = self._encode(message)
+        targets = None
+        if self._task == "targets":
+            targets = fixed_targets(self._target.values, self._in_use.magnitude, message.target_bits)
+        columns = [c.values if isinstance(c, NumericColumn) else c.codes for c in self._mapped.columns]
+        labels = self._target.values if self._task == "targets" else self._labels
+        keys = row_keys(columns, [feature_key(name) for name in self._in_use.names], labels)
+        rows, weights, bounds = draw_trees(keys, message.thresholds.copy(), seed, message.n_trees, self._n_jobs)
+        drawn = _Drawn(
+            codes, n_codes, targets, message.with_rows, message.target_bits,
+            rows, weights, bounds[:-1].copy(), bounds[1:].copy(),
+        )  # fmt: skip
+        self._ordered.clear()
+        self._grown = dict(list(self._grown.items())[-1:]) | {number: (drawn,)}
+        return self._root_totals(drawn, message.n_trees).tobytes()
+
+    @property
+    def _in_use(self) -> UseSchema:
+        if self._schema is None:
+            raise LocalProtocolError("a block of rows draws none before it has a schema")
+        return self._schema
+
+    @property
+    def _n_classes(self) -> int:
+        return max(1, len(self._in_use.classes)) if self._task == "classes" else 1
+
+    def _encode(self, message: lossless_messages.DrawRows) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The codes of all columns, and how many codes of values each has."""
+        stops = np.cumsum(message.n_edges.astype(np.int64))
+        n_codes = np.empty(len(stops), np.int64)
+        coded: list[NDArray[Any]] = []
+        for f, column in enumerate(self._mapped.columns):
+            if isinstance(column, CategoryColumn):
+                n_codes[f] = len(column.categories)
+                coded.append(np.where(column.codes < 0, n_codes[f], column.codes))
+            else:
+                edges = message.edges[stops[f] - int(message.n_edges[f]) : stops[f]]
+                bins = Bins(edges, edges)
+                n_codes[f] = bins.n_codes
+                coded.append(bins.encode(column.values))
+        dtype = np.min_scalar_type(int(n_codes.max(initial=0)))
+        return np.array(coded, dtype).reshape(len(coded), self._mapped.n_rows), n_codes
+
+    def _root_totals(self, drawn: _Drawn, n_trees: int) -> NDArray[np.int64]:
+        """What each tree has drawn, and last what all rows are: weights of classes, rows, and the sum of targets."""
+        n_classes = self._n_classes
+        totals = np.zeros((n_trees + 1, n_classes + 2), np.int64)
+        everything = np.arange(len(self._labels), dtype=np.uint32)
+        parts = [(drawn.rows[a:b], drawn.weights[a:b]) for a, b in zip(drawn.start, drawn.end, strict=True)]
+        parts.append((everything, np.ones(len(everything), np.uint8)))
+        for tree, (rows, weights) in enumerate(parts):
+            counted = np.bincount(self._labels[rows], weights=weights, minlength=n_classes)
+            totals[tree, :n_classes] = counted.astype(np.int64)
+            totals[tree, n_classes] = len(rows)
+            if drawn.targets is not None:
+                totals[tree, -1] = int((drawn.targets[rows] * weights.astype(np.int64)).sum())
+        return totals.ravel()
+
+    # --- growing ---
+
+    def count(
+        self, number: int, level: int, message: lossless_messages.CountCells, past: Sequence[Splits] = ()
+    ) -> NDArray[np.int64]:
+        """Carry out the splits of a level, unless that has been done, and count the cells that are asked for.
+
+        Parameters
+        ----------
+        number : int
+            Of the drawing, as the client counts them.
+        level : int
+            The level that the client has answered last. What this block has done beyond it was in vain.
+        message : CountCells
+            The splits, and the cells.
+        past : sequence of Splits
+            The levels so far, for a block that has been built anew.
+        """
+        if number not in self._grown:
+            raise LocalProtocolError("a block of rows counts none before it has drawn them")
+        known = self._grown[number]
+        for splits in past:
+            known = (self._grow(splits, known[-1]),)
+        drawn = next((each for each in known if each.level == level), None)
+        if drawn is None:
+            raise LocalProtocolError(f"a block of rows is at level {known[-1].level}, and not at {level}")
+        grown = drawn if message.level == level else self._grow(Splits.of(message), drawn)
+        numbers = self._count(message, grown)
+        self._grown = {number: (drawn, grown)}
+        return numbers
+
+    def _grow(self, splits: Splits, drawn: _Drawn) -> _Drawn:
+        return self._every_row(splits, drawn) if splits.level == 0 else self._split(splits, drawn)
+
+    def _every_row(self, splits: Splits, drawn: _Drawn) -> _Drawn:
+        """The roots: those of trees that nobody has drawn a row for take every row once; then the open ones stay."""
+        trees, n_rows = splits.every_row.astype(np.int64), self._mapped.n_rows
+        if len(trees) and (int(trees.max()) >= len(drawn.start) or len(np.unique(trees)) < len(trees)):
+            raise RemoteProtocolError("there is no such tree")
+        rows, weights, start, end = drawn.rows, drawn.weights, drawn.start.copy(), drawn.end.copy()
+        if len(trees):
+            start[trees] = len(rows) + n_rows * np.arange(len(trees))
+            end[trees] = start[trees] + n_rows
+            rows = np.concatenate([rows, np.tile(np.arange(n_rows, dtype=np.uint32), len(trees))])
+            weights = np.concatenate([weights, np.ones(n_rows * len(trees), weights.dtype)])
+        kept = np.flatnonzero(bits.unpack(splits.is_open, len(start), "open roots"))
+        return replace(drawn, rows=rows, weights=weights, start=start[kept], end=end[kept], level=drawn.level + 1)
+
+    def _split(self, splits: Splits, drawn: _Drawn) -> _Drawn:
+        """Carry out the splits of the open nodes; the open ones of their children are the next open nodes."""
+        nodes = np.flatnonzero(bits.unpack(splits.split, len(drawn.start), "split nodes"))
+        feature = splits.feature.astype(np.int64)
+        lengths = splits.set_length.astype(np.int64)
+        missing_left = bits.unpack(splits.missing_left, len(nodes), "sides of missing values")
+        if not len(nodes) == len(feature) == len(splits.cut) == len(lengths) or int(lengths.sum()) != len(splits.sets):
+            raise RemoteProtocolError("the splits of a level do not go together")
+        if int(feature.max(initial=0)) >= len(drawn.n_codes):
+            raise RemoteProtocolError("a split is on no column")
+        categorical = np.array([isinstance(c, CategoryColumn) for c in self._mapped.columns])
+        if not np.array_equal(lengths, np.where(categorical[feature], drawn.n_codes[feature] // 8 + 1, 0)):
+            raise RemoteProtocolError("a split leaves out a category")
+        kept = np.flatnonzero(bits.unpack(splits.is_open, 2 * len(nodes), "open children"))
+        start, end = drawn.start[nodes], drawn.end[nodes]
+        room = int((end - start).max(initial=0))
+        middle = np.empty(len(nodes), np.int64)
+        send_down(
+            drawn.codes, drawn.n_codes, drawn.rows, drawn.weights, start, end, feature, splits.cut.astype(np.int64),
+            missing_left, np.concatenate([[0], np.cumsum(lengths)]), splits.sets, np.empty(room, np.uint32),
+            np.empty(room, drawn.weights.dtype), middle,
+        )  # fmt: skip
+        first, last = np.column_stack([start, middle]).ravel(), np.column_stack([middle, end]).ravel()
+        return replace(drawn, start=first[kept], end=last[kept], level=drawn.level + 1)
+
+    def _count(self, message: lossless_messages.CountCells, drawn: _Drawn) -> NDArray[np.int64]:
+        nodes = message.nodes.astype(np.int64)
+        cells = Cells(
+            message.width, message.n_classes, message.classes, message.n_pairs, message.pair_feature, message.first,
+            message.codes, bits.unpack(message.missing, len(message.pair_feature), "missing values"), drawn.with_rows,
+            drawn.target_bits, message.word_bits,
+        )  # fmt: skip
+        try:
+            cells.check(self._n_classes, drawn.n_codes)
+            if len(nodes) != len(cells.width) or int(nodes.max(initial=-1)) >= len(drawn.start):
+                raise ValueError("there are no such nodes")
+            if cells.length != message.order.length:
+                raise ValueError("a sum was ordered of another length than that of the numbers asked for")
+            return cells.count(
+                drawn.codes, drawn.n_codes, self._labels, drawn.targets, self._n_classes, drawn.rows, drawn.weights,
+                drawn.start[nodes], drawn.end[nodes], self._n_jobs,
+            )  # fmt: skip
+        except ValueError as error:
+            raise RemoteProtocolError(f"CountCells: {error}") from None
+
+
+def read_rows(
+    source: TableSource, columns: Sequence[str], label: str, task: Task, start: int, stop: int, n_jobs: int
+) -> RowBlock:
+    """A block of a party's rows, read on a machine of its cluster; the columns lie on that machine's disk.
+
+    Parameters
+    ----------
+    source : TableSource
+        The party's table, which this machine must be able to read.
+    columns : sequence of str
+        To learn from.
+    label : str
+        The column of labels.
+    task : {"classes", "targets"}
+        What they are.
+    start, stop : int
+        Which rows.
+    n_jobs : int
+        Threads.
+    """
+    spool = Spool(Path(tempfile.gettempdir()))
+    loaded = source.part([*columns, label]).read(spool)
+    if loaded.n_rows < stop:
+        raise DataError("the table has fewer rows than when the job began")
+    rows = np.arange(start, stop)
+    whole = target_of(natural_type(loaded.values(label)), task)
+    target = Target(whole.classes, whole.numbers[start:stop].copy(), whole.values[start:stop].copy())
+    return RowBlock(loaded.stored(columns, rows, spool), target, n_jobs, loaded.digest)
+
+
+def _missing(column: CategoryColumn | NumericColumn) -> int:
+    missing = np.isnan(column.values) if isinstance(column, NumericColumn) else column.codes < 0
+    return int(np.count_nonzero(missing))

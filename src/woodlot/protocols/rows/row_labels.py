@@ -1,0 +1,64 @@
+"""A client's labels, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.labels import check_classes, check_targets
+from woodlot.protocols.core.forest_parts import ClassName
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.rows.row_messages import Task
+
+UNLISTED = -1
+"""The number of a label that is not in the public list of classes, or is missing."""
+
+_TRUTH = {"true": True, "false": False}
+
+
+def target_of(y: NDArray[Any], task: Task, public: tuple[ClassName, ...] | None = None) -> Target:
+    """Labels, checked; of no rows too, which have no classes.
+
+    Parameters
+    ----------
+    y : array
+        The labels.
+    task : {"classes", "targets"}
+        What they are.
+    public : tuple, optional
+        The public list of classes, under differential privacy. Any label is then taken, since to refuse one would tell
+        of its row: what is not in the list is `UNLISTED`.
+    """
+    if len(y) == 0:
+        return Target((), np.empty(0, np.int64), np.empty(0))
+    if public is not None and task == "classes":
+        return Target(public, listed_numbers(y.tolist(), public), np.empty(0))
+    return Target.of_classes(check_classes(y)) if task == "classes" else Target.of_values(check_targets(y))
+
+
+def listed_numbers(labels: Sequence[Any], public: tuple[ClassName, ...]) -> NDArray[np.int64]:
+    """The place of each label in the public list, `UNLISTED` where it is not in it.
+
+    Numbers are the same as text or as numbers: one cell that is no number makes a column of a CSV file text, and must
+    not change what the other rows are counted as.
+    """
+    place = {_value(label): number for number, label in enumerate(public)}
+    if len(place) < len(public):  # a list with both 1 and "1" tells them apart
+        exact = {(isinstance(label, str), label): number for number, label in enumerate(public)}
+        return np.array([exact.get((isinstance(label, str), label), UNLISTED) for label in labels], np.int64)
+    return np.array([place.get(_value(label), UNLISTED) for label in labels], np.int64)
+
+
+def _value(label: Any) -> Any:
+    """A label as what it says: text that is a number, or a truth value, is that."""
+    if not isinstance(label, str):
+        return label
+    if label.lower() in _TRUTH:
+        return _TRUTH[label.lower()]
+    try:
+        return float(label)
+    except ValueError:
+        return label

@@ -1,0 +1,263 @@
+"""A client of secure sums: a part of the party of whatever protocol needs sums.
+
+The party hands it the messages of the set-up, and for every later request that has a `SumOrder` the numbers that the
+request asks for; what it returns is the reply.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.protocols.core.agreement import (
+    Agreement,
+    Entropy,
+    Signer,
+    check_configured,
+    check_trust,
+    derive,
+    secret_bytes,
+    transcript_of,
+)
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.sums import sum_messages as msg
+from woodlot.protocols.sums.masks import TAG, Masker, PlainMasker, Vector
+from woodlot.protocols.sums.vectors import pack
+
+PURPOSE = "secure-sum"
+"""What a client's identity signs introductions for."""
+
+
+class State(StrEnum):
+    """Where a client stands."""
+
+    idle = "idle"
+    opened = "opened"
+    started = "started"
+
+
+TAKES: dict[type[Message], State] = {msg.OpenSums: State.idle, msg.StartSums: State.opened}
+"""In which state a client takes each message of the set-up."""
+
+
+def minimum_clients(mode: msg.Mode, allow_two: bool) -> int:
+    """How many clients a sum has at least: of two, each would learn the other's numbers from the sum."""
+    if mode == "plain":
+        return 1
+    return 2 if allow_two else 3
+
+
+class SumClient:
+    """One client, for the sums of one job.
+
+    Parameters
+    ----------
+    name : str
+        The client.
+    job : str
+        The job's name, which all clients must have been told alike: it is signed.
+    entropy : callable
+        From a purpose to secret bytes, always the same for this client and job. A client that is restarted so repeats
+        its messages byte for byte.
+    signer : Signer, optional
+        The client's identity. Needed for secure sums unless there is a shared secret.
+    shared_secret : bytes, optional
+        From the configuration, the same at every client; at least 16 random bytes. It enters every mask.
+    mode : {"secure", "plain"}
+        What this client takes part in. Plain sums show the coordinator the numbers of each client.
+    allow_two : bool
+        Whether it takes part in sums over two clients.
+    recover : bool
+        Whether it repeats a sum without a client that has dropped out. See docs/protocol/secure-sum.md for what a
+        coordinator who is not honest about that would learn.
+    data_digest : bytes
+        Of the data that the numbers come from. It enters this client's key, so that no mask is used for two tables.
+
+    Raises
+    ------
+    ConfigError
+        If there is neither a shared secret nor an identity, or the secret is too short.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        job: str,
+        entropy: Entropy,
+        signer: Signer | None = None,
+        shared_secret: bytes | None = None,
+        mode: msg.Mode = "secure",
+        allow_two: bool = False,
+        recover: bool = True,
+        data_digest: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.state = State.idle
+        self._job = job
+        self._mode = mode
+        self._minimum = minimum_clients(mode, allow_two)
+        self._recover = recover
+        self._shared_secret = shared_secret
+        self._agreement: Agreement | None = None
+        if mode == "secure":
+            check_trust(name, shared_secret, signer, "read its numbers")
+            secret = secret_bytes(entropy, f"{PURPOSE} share")
+            private = derive(TAG, secret, "share", data_digest)
+            self._agreement = Agreement(name, tag=TAG, purpose=PURPOSE, job=job, private=private, signer=signer)
+        self._opening: msg.OpenSums | None = None
+        self._introduction = msg.SumIntroduction()
+        self._masker: PlainMasker | None = None
+        self._asked = b""  # digest of all that has been answered
+        self._before: dict[int, bytes] = {}  # what it was before each round
+
+    def handle(self, message: Message) -> Message:
+        """Answer one message of the set-up; one that is not due, or not in order, is refused and changes nothing."""
+        due = TAKES.get(type(message))
+        if due is None:
+            raise RemoteProtocolError(f"the set-up of sums does not take {type(message).__name__}")
+        if self.state != due:
+            raise RemoteProtocolError(f"{type(message).__name__} is not due while sums are {self.state} here")
+        if isinstance(message, msg.OpenSums):
+            return self._on_OpenSums(message)
+        if isinstance(message, msg.StartSums) and self._opening is not None:
+            return self._on_StartSums(message, self._opening)
+        raise RemoteProtocolError("no sums are open here")
+
+    def _on_OpenSums(self, message: msg.OpenSums) -> msg.SumsIntroduced:
+        if self.name not in message.clients:
+            raise RemoteProtocolError(f"this client, {self.name!r}, is not among those of the sums")
+        if message.mode != self._mode:
+            raise PolicyError(f"sums are to be {message.mode}, and this client takes part in {self._mode} ones only")
+        if len(message.clients) < self._minimum:
+            raise PolicyError(
+                f"sums over {len(message.clients)} clients would tell too much of each; this one takes part in sums "
+                f"over {self._minimum} or more"
+            )
+        if self._agreement is not None:
+            unsigned = msg.SumIntroduction(
+                configured=self._shared_secret is not None,
+                share=self._agreement.share,
+                certificate=self._agreement.certificate,
+            )
+            self._introduction = self._agreement.sign(message, unsigned)
+        self._opening = message
+        self.state = State.opened
+        return msg.SumsIntroduced(introduction=self._introduction)
+
+    def _on_StartSums(self, message: msg.StartSums, opening: msg.OpenSums) -> msg.SumsStarted:
+        introductions = message.introductions
+        if self._agreement is None:
+            if tuple(introductions) != opening.clients:
+                raise RemoteProtocolError("the introductions are not those of the clients named at the opening")
+            transcript = transcript_of(TAG, self._job, opening, introductions)
+            self._masker = PlainMasker(self.name, opening.clients, recover=self._recover)
+        else:
+            self._agreement.check_named(opening.clients, self._introduction, introductions)
+            check_configured({name: introduction.configured for name, introduction in introductions.items()})
+            agreed = self._agreement.accept(opening, introductions)
+            transcript, extra = agreed.transcript, self._shared_secret or b""
+            secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
+            self._masker = Masker(self.name, transcript, secrets, minimum=self._minimum, recover=self._recover)
+        self.state = State.started
+        return msg.SumsStarted(transcript=transcript)
+
+    def check(self, order: msg.SumOrder, *, fresh: bool = False) -> None:
+        """Refuse an order that could not be answered, before anything is counted, drawn or paid for.
+
+        Parameters
+        ----------
+        order : SumOrder
+            From the request.
+        fresh : bool
+            Whether the numbers would be others a second time, so that an order cannot be repeated.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            As for `answer`.
+
+        """
+        self._due("sum").check(order.round, order.clients, fresh=fresh)
+
+    def _due(self, what: str) -> PlainMasker:
+        if self._masker is None:
+            raise RemoteProtocolError(f"no {what} is due while sums are {self.state} here")
+        return self._masker
+
+    def answer(
+        self, order: msg.SumOrder, values: NDArray[Any], about: bytes = b""
+    ) -> msg.MaskedVector | msg.PlainVector:
+        """Return the reply to a request: the numbers, masked for this order; the same order and numbers repeat it.
+
+        Parameters
+        ----------
+        order : SumOrder
+            From the request.
+        values : array of integers
+            As many as were ordered. One beyond the bound is not refused, which would tell of it: see `pack`.
+        about : bytes
+            Digest of what is asked. It is in the masks, with the order and all that was asked before: were clients
+            asked different things, the coordinator would get no sum, and so not the numbers of one to whom the others
+            add zeros.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            If this order cannot be answered; see `Masker.mask`.
+
+        """
+        terms = _digest(order.length, order.bound, about)
+        vector = self._mask(order.round, pack(order, values), order.clients, terms)
+        if self._mode == "plain":
+            return msg.PlainVector(round=order.round, values=vector)
+        return msg.MaskedVector(round=order.round, values=vector)
+
+    def mask(self, round_id: int, numbers: NDArray[np.uint64], clients: tuple[str, ...], about: bytes = b"") -> Vector:
+        """Mask numbers that may be any of 64 bits, for protocols that can check their sums themselves.
+
+        The rules of rounds are those of `Masker.mask`, and `about` is as for `answer`; a session takes rounds of one
+        kind only.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            As for `answer`.
+
+        """
+        return self._mask(round_id, numbers, clients, about, "masked answer")
+
+    def _mask(
+        self, round_id: int, numbers: Vector, clients: tuple[str, ...], about: bytes, what: str = "sum"
+    ) -> Vector:
+        masker, before = self._due(what), self._before.get(round_id, self._asked)
+        asked = _digest(before, round_id, clients, about)
+        vector = masker.mask(round_id, numbers, clients, asked)
+        if round_id not in self._before:
+            self._before[round_id], self._asked = before, asked
+        return vector
+
+    def note(self, about: bytes) -> None:
+        """Take into all later masks what a message without a sum has told, where it tells all clients the same.
+
+        What changes the numbers of a later sum and does not travel with the request of a sum must be noted, once it is
+        done: were it told differently to one client, its numbers could be had as if it were asked differently.
+
+        Parameters
+        ----------
+        about : bytes
+            Digest of what was told.
+
+        """
+        self._asked = _digest(self._asked, about)
+
+
+def _digest(*terms: object) -> bytes:
+    return sha256(msgspec.msgpack.encode(terms)).digest()
