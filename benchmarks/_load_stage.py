@@ -25,9 +25,9 @@ import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.connected.scores import Scoring
 from woodlot.federation import Labels
+from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.service.local import LocalFederation, local_federation
-from woodlot.service.orders import TrainOrder
 
 PARTIES = tuple(f"p{k}" for k in range(8))
 COLUMNS = 4

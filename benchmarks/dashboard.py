@@ -18,12 +18,12 @@ import numpy as np
 from woodlot.dashboard.app import Pages
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
+from woodlot.identity.authority import Authority
+from woodlot.identity.identity import install, request
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
-from woodlot.service.authority import Authority
 from woodlot.service.config import CoordinatorConfig
-from woodlot.service.identity import install, request
 from woodlot.trees.forest import Leaves, Structure
 
 MODEL = "0" * 32

@@ -36,6 +36,8 @@ import pyarrow.parquet as pq
 from network import make_member
 from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
+from woodlot.identity.authority import Authority
+from woodlot.identity.identity import Identity, Trust
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.plan import ForestPlan
@@ -46,8 +48,6 @@ from woodlot.runtime.drivers.grpc_hub import Hub
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.run import run
 from woodlot.runtime.sessions import Sessions
-from woodlot.service.authority import Authority
-from woodlot.service.identity import Identity, Trust
 from woodlot.trees.room import Room
 
 PARTIES = ("bank", "shop")

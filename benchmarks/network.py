@@ -27,13 +27,13 @@ import pyarrow.parquet as pq
 from sklearn.datasets import make_classification
 
 import woodlot as wl
+from woodlot.identity.authority import Authority
+from woodlot.identity.identity import Identity, Trust, install, request
 from woodlot.protocols.vertical.forest_messages import OpenTraining, Ready
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.grpc_hub import Hub
 from woodlot.runtime.drivers.grpc_line import PartyLine
-from woodlot.service.authority import Authority
-from woodlot.service.identity import Identity, Trust, install, request
 
 MOST_TIME, MOST_BYTES, MOST_MILLISECONDS = 1.5, 1.3, 3.0
 PARTIES = ("bank", "shop")

@@ -299,21 +299,21 @@ PROTOCOLS = [
 POLICY = [
     Mutant(
         "orders: one that is too old",
-        "service/order_seal.py",
+        "jobs/order_seal.py",
         "if age > ORDER_DAYS * 86_400:",
         "if age > ORDER_DAYS * 86_400 * 1000:",
         ("tests/service/test_party_jobs.py", "-k", "order and not notice"),
     ),
     Mutant(
         "orders: dated ahead",
-        "service/order_seal.py",
+        "jobs/order_seal.py",
         "if age < -CLOCK_SECONDS:",
         "if age < -CLOCK_SECONDS * 1e9:",
         ("tests/service/test_party_jobs.py", "-k", "order and not notice"),
     ),
     Mutant(
         "orders: somebody named who takes no part",
-        "service/order_seal.py",
+        "jobs/order_seal.py",
         "is not None and party not in order.parties:",
         "is not None and party in ():",
         ("tests/service/test_orders.py",),

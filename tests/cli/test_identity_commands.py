@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
 from woodlot.cli import app
-from woodlot.service.identity import Identity
+from woodlot.identity.identity import Identity
 
 
 def run(*arguments: str | Path, answer: str | None = None) -> Result:

@@ -32,9 +32,9 @@ from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import ConfigError
 from woodlot.federation import Labels
+from woodlot.identity.identity import Identity, Trust
+from woodlot.identity.receipts import Receipt
 from woodlot.protocols.vertical.sight import subtree_end
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.receipts import Receipt
 
 EVIL = "<script>alert(1)</script>"
 EVIL_CLASS = "'\"><script>alert(2)</script>"

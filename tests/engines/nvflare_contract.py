@@ -17,13 +17,13 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.impl.controller import Controller
 
 from runtime.driver_contract import DriverContract, MakeDriver
+from woodlot.jobs.order_seal import new_job
 from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier, Numbered
 from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task
 from woodlot.runtime.sessions import Sessions
-from woodlot.service.order_seal import new_job
 
 
 class Relay:

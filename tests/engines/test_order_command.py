@@ -17,10 +17,10 @@ from woodlot.cli import app
 from woodlot.engines.flower import COORDINATOR_FILE, coordinator_config, take_part
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import ConfigError
+from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.order_seal import check_order
+from woodlot.jobs.orders import TrainOrder
 from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.order_seal import check_order
-from woodlot.service.orders import TrainOrder
 
 
 @pytest.fixture(scope="module")

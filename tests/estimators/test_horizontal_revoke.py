@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import woodlot as wl
 from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.identity.receipts import FreshKey, Receipt, make_request
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.service.receipts import FreshKey, Receipt, make_request
 
 CLIENTS = ("anna", "bern", "chur", "davos")
 KINDS: dict[str, tuple[Any, Any]] = {

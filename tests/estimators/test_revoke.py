@@ -16,9 +16,9 @@ import woodlot as wl
 from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.federation import GrownForest
+from woodlot.identity.receipts import FreshKey, make_request
 from woodlot.protocols.core.soundness import check_coordinator
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.service.receipts import FreshKey, make_request
 
 N = 160
 Model = wl.FederatedForestClassifier | wl.FederatedForestRegressor

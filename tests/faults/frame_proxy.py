@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from woodlot.identity.identity import Identity
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.grpc_wire import (
     PARTY_METHOD,
@@ -27,7 +28,6 @@ from woodlot.runtime.drivers.grpc_wire import (
     spawn,
 )
 from woodlot.runtime.frames import HEADER_SIZE, Assembler, Kind
-from woodlot.service.identity import Identity
 
 CONNECT_SECONDS = 10.0
 _READER = Assembler(DEFAULT_LIMIT)

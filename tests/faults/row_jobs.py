@@ -18,7 +18,7 @@ from sweep import DRAWN_ONCE, FaultStage, Protocol, behind_proxy
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.jobs.job_messages import ModelFacts
-from woodlot.service.orders import AnyOrder
+from woodlot.jobs.orders import AnyOrder
 
 Rows = FaultStage[ConnectedRowFederation]
 

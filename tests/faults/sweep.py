@@ -29,10 +29,10 @@ from world import World
 
 from woodlot.connected import ConnectedFederation
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.orders import AnyOrder
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.frames import Kind
 from woodlot.runtime.journal import Journal
-from woodlot.service.orders import AnyOrder
 
 FAULTS_IN_A_RUN = 4
 PATIENCE = 600.0

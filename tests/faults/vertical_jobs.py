@@ -23,9 +23,9 @@ import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.jobs.orders import AnyOrder
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.service.encrypted import encrypted_order, predict_encrypted
-from woodlot.service.orders import AnyOrder
 
 Columns = FaultStage[ConnectedFederation]
 

@@ -26,16 +26,16 @@ import woodlot as wl
 from model_parts import DEALING, FRAME, Y, classifier
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.federation import Labels
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import key_bytes
+from woodlot.identity.identity import Identity, install, request
+from woodlot.identity.receipts import MemberKey, Request, Statement, make_receipt, signature_of
+from woodlot.jobs.order_seal import common_fields, sign_order
+from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime import codec
 from woodlot.runtime.frames import Kind, Label, split
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import key_bytes
-from woodlot.service.identity import Identity, install, request
-from woodlot.service.order_seal import common_fields, sign_order
-from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
-from woodlot.service.receipts import MemberKey, Request, Statement, make_receipt, signature_of
 
 
 def save_models(root: Path) -> None:

@@ -19,12 +19,13 @@ from cryptography.x509 import load_pem_x509_certificate
 from workshop import federation
 
 from woodlot.exceptions import WoodlotError
-from woodlot.service import certificates, order_seal
-from woodlot.service.certificates import Request, Revocations
-from woodlot.service.identity import Trust
-from woodlot.service.orders import AlignOrder
-from woodlot.service.receipts import MemberKey, Receipt, Statement, check_request, make_receipt, signature_of
-from woodlot.service.receipts import Request as Asked
+from woodlot.identity import certificates
+from woodlot.identity.certificates import Request, Revocations
+from woodlot.identity.identity import Trust
+from woodlot.identity.receipts import MemberKey, Receipt, Statement, check_request, make_receipt, signature_of
+from woodlot.identity.receipts import Request as Asked
+from woodlot.jobs import order_seal
+from woodlot.jobs.orders import AlignOrder
 from woodlot.service.score_seal import KEY_BYTES, IdSeal
 
 _ECDSA = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256

@@ -30,15 +30,15 @@ from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import WoodlotError
+from woodlot.identity import certificates
+from woodlot.identity.certificates import Request, Revocations
+from woodlot.identity.identity import Trust
+from woodlot.identity.receipts import Receipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known
+from woodlot.jobs.order_seal import open_part, read_order
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.frames import Assembler
-from woodlot.service import certificates
-from woodlot.service.certificates import Request, Revocations
 from woodlot.service.config import CoordinatorConfig, JobConfig, MemberConfig, PartyConfig
-from woodlot.service.identity import Trust
-from woodlot.service.order_seal import open_part, read_order
-from woodlot.service.receipts import Receipt
 
 LIMIT = 1 << 20
 """The largest message that is taken here: what may be allocated for a message is known."""

@@ -18,8 +18,8 @@ from small_jobs import COORDINATOR
 
 from woodlot.connected import ConnectedFederation
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.orders import AnyOrder
 from woodlot.runtime.journal import Journal
-from woodlot.service.orders import AnyOrder
 
 U = TypeVar("U", bound=ConnectedFederation)
 

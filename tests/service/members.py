@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import Subject, key_bytes, write_file
-from woodlot.service.identity import Trust, install, request
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import Subject, key_bytes, write_file
+from woodlot.identity.identity import Trust, install, request
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)

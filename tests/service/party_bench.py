@@ -18,24 +18,11 @@ from small_jobs import PARTIES, PLAN
 from world import World
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.identity.certificates import REVOKED
+from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
-from woodlot.protocols.core.message import Message, Round
-from woodlot.protocols.linear.linear_model import LinearPlan
-from woodlot.protocols.revocable.revocable_plan import RevocablePlan
-from woodlot.protocols.rows.collaborative import CollaborativePlan
-from woodlot.protocols.rows.local_forests import LocalPlan
-from woodlot.protocols.vertical.score_messages import ScoreBatch
-from woodlot.runtime.audit import Ledger
-from woodlot.runtime.codec import decode, encode
-from woodlot.runtime.journal import Journal
-from woodlot.runtime.till import Till
-from woodlot.service import policy
-from woodlot.service.certificates import REVOKED
-from woodlot.service.coordinator_jobs import KINDS, Kept
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.job_store import JobStore
-from woodlot.service.order_seal import common_fields, pass_on, sign_order
-from woodlot.service.orders import (
+from woodlot.jobs.order_seal import common_fields, pass_on, sign_order
+from woodlot.jobs.orders import (
     AlignOrder,
     AnyOrder,
     Part,
@@ -51,6 +38,19 @@ from woodlot.service.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.linear.linear_model import LinearPlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.vertical.score_messages import ScoreBatch
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.journal import Journal
+from woodlot.runtime.till import Till
+from woodlot.service import policy
+from woodlot.service.coordinator_jobs import KINDS, Kept
+from woodlot.service.job_store import JobStore
 from woodlot.service.party_home import PartyHome
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_store import PartyStore

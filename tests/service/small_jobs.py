@@ -13,8 +13,8 @@ import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.service.orders import TrainOrder
 
 COORDINATOR = "coordinator"
 PARTIES = ("bank", "shop")

@@ -15,9 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from members import NOW, Federation, build_request, files_in, pem_of, self_signed, uri
 
 from woodlot.exceptions import IdentityError
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import COORDINATOR_HOST, Request, Subject
-from woodlot.service.identity import request
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import COORDINATOR_HOST, Request, Subject
+from woodlot.identity.identity import request
 
 
 @pytest.fixture

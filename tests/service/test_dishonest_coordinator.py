@@ -19,6 +19,16 @@ from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import common_fields
+from woodlot.jobs.orders import (
+    AlignOrder,
+    Part,
+    PredictOrder,
+    PredictRowsOrder,
+    RevokeOrder,
+    TrainOrder,
+    TrainRowsOrder,
+)
 from woodlot.jobs.row_job_messages import PredictRows
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
@@ -33,16 +43,6 @@ from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.order_seal import common_fields
-from woodlot.service.orders import (
-    AlignOrder,
-    Part,
-    PredictOrder,
-    PredictRowsOrder,
-    RevokeOrder,
-    TrainOrder,
-    TrainRowsOrder,
-)
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.party_plan import OrderedConstruction, OrderedDescent
 from woodlot.service.party_store import DROPPED, read_alignment

@@ -15,12 +15,12 @@ from small_jobs import PARTIES, PLAN
 from woodlot.crypto.paillier import PrivateKey, to_bytes
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.jobs.order_seal import read_order, sign_order
+from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.vertical.blind_messages import TakeLabels
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.order_seal import read_order, sign_order
-from woodlot.service.orders import TrainOrder
 
 SHARED = replace(PLAN, max_bins=32)
 ENCRYPTED = replace(SHARED, labels="encrypted", key_bits=2048)

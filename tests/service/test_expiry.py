@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from party_bench import Bench, Play, play
 
+from woodlot.identity import certificates
+from woodlot.identity.certificates import Request
+from woodlot.identity.identity import install
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import AlignOrder, KeysOrder
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Refusal, Unanswered
 from woodlot.runtime.codec import decode, encode
-from woodlot.service import certificates
-from woodlot.service.certificates import Request
 from woodlot.service.config import MemberConfig
-from woodlot.service.identity import install
 from woodlot.service.member import MemberService
-from woodlot.service.orders import AlignOrder, KeysOrder
 from woodlot.service.party import Party
 
 LATER = 12

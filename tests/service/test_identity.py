@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from members import NOW, Federation, build_request, files_in, pem_of, self_signed, uri
 
 from woodlot.exceptions import IdentityError
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import Request, Subject, key_bytes, write_file
+from woodlot.identity.identity import Identity, install, request
 from woodlot.runtime.peers import Credentials
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import Request, Subject, key_bytes, write_file
-from woodlot.service.identity import Identity, install, request
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_a_purpose_is_plain_text(pair: tuple[Federation, Identity, Identity], pu
 
 def test_it_loads_nothing_heavy() -> None:
     script = (
-        "import sys, woodlot.service.authority, woodlot.service.identity\n"
+        "import sys, woodlot.identity.authority, woodlot.identity.identity\n"
         "print([m for m in ('numpy', 'numba', 'sklearn', 'pyarrow', 'grpc') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)

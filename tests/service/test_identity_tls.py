@@ -18,11 +18,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from members import NOW, Federation, pem_of, self_signed
 
 from woodlot.exceptions import IdentityError
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import COORDINATOR_HOST, Subject
+from woodlot.identity.identity import Identity, Trust
 from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.peers import Credentials
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import COORDINATOR_HOST, Subject
-from woodlot.service.identity import Identity, Trust
 
 
 @pytest.fixture

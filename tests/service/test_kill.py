@@ -22,8 +22,8 @@ from world import World
 
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
+from woodlot.jobs.orders import AnyOrder
 from woodlot.protocols.linear.linear_model import LinearPlan
-from woodlot.service.orders import AnyOrder
 
 Columns = Stage[ConnectedFederation]
 

@@ -18,14 +18,14 @@ import woodlot as wl
 from woodlot.cli import app
 from woodlot.crypto import paillier
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.jobs.order_seal import read_order, sign_order
+from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder, TrainOrder
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.linear.residual_messages import StartEncrypted
 from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import JobFailed
-from woodlot.service.order_seal import read_order, sign_order
-from woodlot.service.orders import PredictLinearOrder, TrainLinearOrder, TrainOrder
 
 EVERYTHING = ("align", "train", "predict", "train-linear", "predict-linear")
 PLAN = LinearPlan(

@@ -22,9 +22,9 @@ from woodlot.connected import ConnectedFederation
 from woodlot.data.sources import TableSource
 from woodlot.federation import Labels
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.orders import TrainOrder
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import TrainOrder
 from woodlot.service.party_home import HeldTables
 
 PARTIES = tuple(f"p{k}" for k in range(8))

@@ -18,10 +18,10 @@ from small_jobs import PARTIES, PLAN
 from woodlot.data.spool import Spool
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError
+from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.vertical.forest_messages import OpenTraining, TableSummary
 from woodlot.protocols.vertical.party import State, VerticalParty
 from woodlot.runtime.codec import decode
-from woodlot.service.orders import TrainOrder
 from woodlot.trees.encoding import ENCODING_BYTES
 from woodlot.trees.room import LABEL_BYTES, PROCESS_BYTES, SEARCH_BYTES, TREE_BYTES, Room
 

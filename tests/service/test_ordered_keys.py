@@ -18,6 +18,8 @@ from woodlot.crypto.primes import safe_prime
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
+from woodlot.jobs.order_seal import common_fields
+from woodlot.jobs.orders import KeysOrder, Part, TrainRevocableOrder
 from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
@@ -38,8 +40,6 @@ from woodlot.runtime.sessions import Sessions
 from woodlot.service import key_store
 from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
 from woodlot.service.member import MemberJob
-from woodlot.service.order_seal import common_fields
-from woodlot.service.orders import KeysOrder, Part, TrainRevocableOrder
 
 
 def prepare(jobs: dict[str, Any], **changes: Any) -> CoordinatorKeys:

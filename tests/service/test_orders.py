@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from members import Federation, pem_of, self_signed
 
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import Request, Subject
+from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
+from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import Request, Subject
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
-from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
 
 PLAN = ForestPlan(
     task="targets", n_estimators=3, entropy=False, max_depth=None, min_samples_split=0.1, min_samples_leaf=2,

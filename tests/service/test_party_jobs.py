@@ -18,19 +18,19 @@ from party_bench import PRIVATE, REFUSALS, Bench, Recorded, play, recorded_jobs
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs import order_seal
+from woodlot.jobs.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
+from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.sums.sum_messages import OpenSums, SumsIntroduced
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode
-from woodlot.service import order_seal
-from woodlot.service.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
-from woodlot.service.orders import AlignOrder, AnyOrder, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.service.party import Party
 from woodlot.service.party_jobs import PartyJob, housekeeping_job
-from woodlot.service.receipts import CLOCK_SECONDS
 
 
 @pytest.fixture(scope="module")

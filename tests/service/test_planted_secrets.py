@@ -30,6 +30,7 @@ from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.tables import read_table
 from woodlot.exceptions import WoodlotError
+from woodlot.identity.identity import Identity
 from woodlot.privacy.derivation import SECRET_BYTES
 from woodlot.protocols.align.align_keys import JobKeys
 from woodlot.protocols.core.agreement import Agreed
@@ -39,7 +40,6 @@ from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.key_messages import PublicGroup
 from woodlot.protocols.rows.row_client import Holdings
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.service.identity import Identity
 from woodlot.service.party import Party
 
 

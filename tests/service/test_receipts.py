@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from woodlot.cli import app
 from woodlot.exceptions import PolicyError, ReceiptError
-from woodlot.service.authority import Authority
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import (
+from woodlot.identity.authority import Authority
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import (
     CostOf,
     FreshKey,
     MemberKey,

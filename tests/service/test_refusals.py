@@ -18,20 +18,20 @@ from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
-from woodlot.protocols.revocable import growth_messages
-from woodlot.protocols.revocable.key_messages import Ticket
-from woodlot.protocols.revocable.revocable_plan import RevocablePlan
-from woodlot.protocols.rows.local_forests import LocalPlan
-from woodlot.runtime.codec import decode
-from woodlot.service.order_seal import common_fields
-from woodlot.service.orders import (
+from woodlot.jobs.order_seal import common_fields
+from woodlot.jobs.orders import (
     Part,
     PredictEncryptedOrder,
     PredictRowsOrder,
     RevokeRevocableOrder,
     TrainRevocableOrder,
 )
+from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
+from woodlot.protocols.revocable import growth_messages
+from woodlot.protocols.revocable.key_messages import Ticket
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.runtime.codec import decode
 from woodlot.service.party_keys import _OrderGate
 
 

@@ -25,22 +25,21 @@ from world import World, running
 
 from woodlot.cli import app
 from woodlot.exceptions import ConfigError, IdentityError
+from woodlot.identity import certificates
+from woodlot.identity.authority import LIST_DAYS, Authority
+from woodlot.identity.certificates import key_bytes
+from woodlot.identity.identity import Trust
+from woodlot.identity.revocation_source import ListSource, RevocationSource
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import sign_order
+from woodlot.jobs.orders import AlignOrder, KeysOrder
 from woodlot.protocols.core.message import Refusal
 from woodlot.runtime.codec import decode, encode
-from woodlot.service import certificates
 from woodlot.service.agent import Agent
-from woodlot.service.authority import LIST_DAYS, Authority
-from woodlot.service.certificates import key_bytes
 from woodlot.service.config import MemberConfig, PartyConfig
 from woodlot.service.coordinator import Coordinator
-from woodlot.service.identity import Trust
 from woodlot.service.member import MemberService
-from woodlot.service.order_seal import sign_order
-from woodlot.service.orders import AlignOrder, KeysOrder
 from woodlot.service.party import Party
-from woodlot.service.revocation_source import RevocationSource
-from woodlot.service.settings import ListSource
 
 ENDED = (
     r"list of revoked certificates here \(number 1\) was good until .*woodlot identity revocations AUTHORITY --renew"

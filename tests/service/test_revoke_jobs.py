@@ -25,10 +25,10 @@ from woodlot.cli import app
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Labels
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import REQUEST_SECONDS, Receipt
 from woodlot.jobs import job_messages as msg
-from woodlot.service.identity import Identity
-from woodlot.service.order_seal import sign_order
-from woodlot.service.receipts import REQUEST_SECONDS, Receipt
+from woodlot.jobs.order_seal import sign_order
 
 TRIO = ("bank", "shop", "club")
 LABELS = Labels("bank", "late", None)

@@ -31,10 +31,10 @@ import woodlot as wl
 from wire_search import captured, disguised, floats, integers, opened, search, texts
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import DataError
+from woodlot.jobs.orders import Part, PredictOrder
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.protocols.rows.methods import METHODS
 from woodlot.service.client import JobFailed
-from woodlot.service.orders import Part, PredictOrder
 from woodlot.service.policy import Policy
 
 KIND: dict[str, Any] = {

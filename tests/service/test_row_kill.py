@@ -19,8 +19,8 @@ from small_jobs import COORDINATOR
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.jobs.orders import AnyOrder
 from woodlot.privacy.accounting import Spend
-from woodlot.service.orders import AnyOrder
 
 Rows = Stage[ConnectedRowFederation]
 

@@ -19,8 +19,8 @@ from world import World, running
 import woodlot as wl
 from woodlot.cli import app
 from woodlot.exceptions import DataError, PolicyError
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import REQUEST_SECONDS, Receipt
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import REQUEST_SECONDS, Receipt
 
 
 @pytest.fixture(scope="module")

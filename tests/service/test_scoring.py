@@ -20,6 +20,8 @@ from world import POLICY, World, running
 from woodlot.connected import ConnectedFederation
 from woodlot.connected.scores import Scoring
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.identity.certificates import REVOKED
+from woodlot.jobs.orders import Part, ScoreOrder, TrainOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.files import forest_id_of
@@ -27,10 +29,8 @@ from woodlot.protocols.vertical.forest_messages import Decisions
 from woodlot.runtime.codec import encode
 from woodlot.runtime.journal import JobJournal
 from woodlot.service import coordinator_scores
-from woodlot.service.certificates import REVOKED
 from woodlot.service.client import JobFailed
 from woodlot.service.job_store import ENDED
-from woodlot.service.orders import Part, ScoreOrder, TrainOrder
 from woodlot.service.party_jobs import PartyJob
 from woodlot.service.policy import PredictionBudget
 from woodlot.service.score_seal import IdSeal, new_key

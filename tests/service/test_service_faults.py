@@ -17,14 +17,14 @@ from shared import Shared
 from small_jobs import COORDINATOR, PARTIES, PLAN, model_of, train_order, user_of
 
 from woodlot.exceptions import DataError, IdentityError, LocalProtocolError, PolicyError
+from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import sign_order
 from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
 from woodlot.service.coordinator import Coordinator
-from woodlot.service.identity import Identity
-from woodlot.service.order_seal import sign_order
 from woodlot.service.party import Party
 
 

@@ -33,7 +33,12 @@ from woodlot.exceptions import (
     RemoteProtocolError,
     WoodlotError,
 )
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import COORDINATOR_HOST, Subject
+from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import common_fields, sign_order
+from woodlot.jobs.orders import AlignOrder, Part
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.key_messages import AskKeys
 from woodlot.protocols.vertical import forest_messages
@@ -42,12 +47,7 @@ from woodlot.runtime.drivers.grpc_wire import grpc
 from woodlot.runtime.frames import Kind, Label, split
 from woodlot.runtime.peers import Peer
 from woodlot.service import coordinator
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import COORDINATOR_HOST, Subject
 from woodlot.service.client import Client
-from woodlot.service.identity import Identity
-from woodlot.service.order_seal import common_fields, sign_order
-from woodlot.service.orders import AlignOrder, Part
 from woodlot.service.user_desk import UserDesk
 
 PATIENCE = 300.0

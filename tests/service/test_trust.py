@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from members import DAY, NOW, Federation, build_certificate, files_in, pem_of, self_signed
 
 from woodlot.exceptions import IdentityError
-from woodlot.service.authority import Authority
-from woodlot.service.certificates import COORDINATOR_HOST, Subject
-from woodlot.service.identity import Trust, request
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import COORDINATOR_HOST, Subject
+from woodlot.identity.identity import Trust, request
 
 
 @pytest.fixture

@@ -22,12 +22,12 @@ from world import World, running
 import woodlot as wl
 from wire_search import captured, disguised, floats, integers, opened, search, texts
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import PredictOrder
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime import codec
 from woodlot.service.client import JobFailed
-from woodlot.service.orders import PredictOrder
 
 N = 80
 CLASSES = ["defaulted-badly", "paid-in-full", "still-running"]

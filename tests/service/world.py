@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from woodlot.service.authority import Authority
+from woodlot.identity.authority import Authority
+from woodlot.identity.identity import install, request
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.coordinator import Coordinator
-from woodlot.service.identity import install, request
 from woodlot.service.party import Party
 
 PROTECTS: dict[str, Any] = {

@@ -21,6 +21,8 @@ from woodlot.data.labels import check_classes
 from woodlot.data.tables import read_table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import WoodlotError
+from woodlot.jobs.order_seal import read_order
+from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import forest_id_of
@@ -35,8 +37,6 @@ from woodlot.runtime.run import run
 from woodlot.service.agent import JOURNAL
 from woodlot.service.job_store import JobStore
 from woodlot.service.local import LocalFederation
-from woodlot.service.order_seal import read_order
-from woodlot.service.orders import TrainOrder
 from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import feature_key

@@ -85,8 +85,8 @@ def audit(
 
 
 def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[str]:
-    from woodlot.service.certificates import read_file
-    from woodlot.service.receipts import Receipt
+    from woodlot.identity.certificates import read_file
+    from woodlot.identity.receipts import Receipt
 
     if path is None:
         raise ConfigError(f"which receipt? woodlot audit {VERIFY} RECEIPT")

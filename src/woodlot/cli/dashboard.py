@@ -76,8 +76,8 @@ def open_dashboard(
         raise MissingExtraError(
             f"the dashboard needs more packages ({error.name}): pip install 'woodlot[dashboard]'", name=error.name
         ) from None
+    from woodlot.identity.identity import Identity, Trust
     from woodlot.service.config import CoordinatorConfig
-    from woodlot.service.identity import Identity, Trust
 
     read = [_read(path) for path in configs]
     coordinators = [config for config in read if isinstance(config, CoordinatorConfig)]

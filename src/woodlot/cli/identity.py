@@ -16,8 +16,8 @@ from woodlot.cli._service import LogLevel, LogLevelOption, serve_member
 if TYPE_CHECKING:
     from cryptography import x509
 
-    from woodlot.service.authority import Authority, Issued
-    from woodlot.service.certificates import Request
+    from woodlot.identity.authority import Authority, Issued
+    from woodlot.identity.certificates import Request
 
 identity = typer.Typer(
     name="identity",
@@ -48,7 +48,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make the authority of a new federation (operator)."""
-    from woodlot.service.authority import AUTHORITY_KEY, Authority
+    from woodlot.identity.authority import AUTHORITY_KEY, Authority
 
     made = Authority.create(authority, federation, days=days, list_days=list_days)
     _result(
@@ -70,8 +70,8 @@ def request(
     as_json: AsJson = False,
 ) -> None:
     """Make a key, and a request for the operator to sign (member)."""
-    from woodlot.service import certificates
-    from woodlot.service.identity import request as make_request
+    from woodlot.identity import certificates
+    from woodlot.identity.identity import request as make_request
 
     made = make_request(folder, role.value, name)
     path = folder / certificates.REQUEST
@@ -97,8 +97,8 @@ def sign(
     as_json: AsJson = False,
 ) -> None:
     """Sign a member's request, after comparing its fingerprint with the member (operator)."""
-    from woodlot.service import certificates
-    from woodlot.service.authority import Authority
+    from woodlot.identity import certificates
+    from woodlot.identity.authority import Authority
 
     pem = certificates.read_file(request, "name the file that the member sent")
     asked = certificates.Request.parse(pem, str(request))
@@ -137,8 +137,8 @@ def install(
     as_json: AsJson = False,
 ) -> None:
     """Put the signed certificate beside its key, after checking that they belong together (member)."""
-    from woodlot.service import certificates
-    from woodlot.service.identity import install as put
+    from woodlot.identity import certificates
+    from woodlot.identity.identity import install as put
 
     made = put(folder, certificate, authority)
     issuer = certificates.parse_authority(made.authority, str(folder / certificates.AUTHORITY))
@@ -162,8 +162,8 @@ def show(
 ) -> None:
     """Show whose it is and until when it is valid; exits with 1 if it cannot be used."""
     from woodlot.exceptions import IdentityError
-    from woodlot.service import certificates
-    from woodlot.service.authority import AUTHORITY_KEY, Authority
+    from woodlot.identity import certificates
+    from woodlot.identity.authority import AUTHORITY_KEY, Authority
 
     if not path.exists():
         raise IdentityError(f"{path} does not exist; name a folder or a file of woodlot identity")
@@ -187,7 +187,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke all certificates of a name, or one by its serial number (operator); there is no way back."""
-    from woodlot.service.authority import Authority
+    from woodlot.identity.authority import Authority
 
     signer = Authority.open(authority)
     revoked = signer.revoke(name_or_serial)
@@ -221,9 +221,9 @@ def revocations(
     Example: woodlot identity revocations identity --import revoked.pem
     """
     from woodlot.exceptions import IdentityError
-    from woodlot.service import certificates
-    from woodlot.service.authority import AUTHORITY_KEY, Authority
-    from woodlot.service.identity import Identity, Trust
+    from woodlot.identity import certificates
+    from woodlot.identity.authority import AUTHORITY_KEY, Authority
+    from woodlot.identity.identity import Identity, Trust
 
     problem: str | None = None
     if (folder / AUTHORITY_KEY).exists():
@@ -317,7 +317,7 @@ def _grouped(fingerprint: str) -> str:
 
 
 def _tell_coordinator(authority: Path) -> str:
-    from woodlot.service import certificates
+    from woodlot.identity import certificates
 
     return f"Give {authority / certificates.REVOKED} to the coordinator, which tells the parties."
 
@@ -326,7 +326,7 @@ def _tell_coordinator(authority: Path) -> str:
 
 
 def _facts(certificate: x509.Certificate) -> dict[str, Any]:
-    from woodlot.service import certificates
+    from woodlot.identity import certificates
 
     return {
         "fingerprint": certificates.fingerprint(certificates.public_key(certificate)),
@@ -338,7 +338,7 @@ def _facts(certificate: x509.Certificate) -> dict[str, Any]:
 
 
 def _member(certificate: x509.Certificate) -> dict[str, Any]:
-    from woodlot.service import certificates
+    from woodlot.identity import certificates
 
     subject = certificates.subject_of(certificate, "the certificate")
     return {"role": subject.role, "name": subject.name, **_facts(certificate)}
@@ -367,7 +367,7 @@ def _issued_facts(one: Issued) -> dict[str, Any]:
 
 def _authority_facts(authority: Authority) -> dict[str, Any]:
     from woodlot.exceptions import IdentityError
-    from woodlot.service import certificates
+    from woodlot.identity import certificates
 
     problem = None
     try:
@@ -389,8 +389,8 @@ def _authority_facts(authority: Authority) -> dict[str, Any]:
 def _folder_facts(folder: Path) -> dict[str, Any]:
     """A member's folder: facts of its certificate, and whatever a service would refuse about it."""
     from woodlot.exceptions import IdentityError
-    from woodlot.service import certificates
-    from woodlot.service.identity import Identity, Trust
+    from woodlot.identity import certificates
+    from woodlot.identity.identity import Identity, Trust
 
     path, revoked = folder / certificates.CERTIFICATE, folder / certificates.REVOKED
     certificate = certificates.parse_certificate(certificates.read_file(path, ""), str(path))
@@ -410,7 +410,7 @@ def _folder_facts(folder: Path) -> dict[str, Any]:
 
 def _file_facts(path: Path) -> dict[str, Any]:
     from woodlot.exceptions import IdentityError
-    from woodlot.service import certificates
+    from woodlot.identity import certificates
 
     pem = certificates.read_file(path, "name a folder or a file of woodlot identity")
     if b"CERTIFICATE REQUEST" in pem:
@@ -436,7 +436,7 @@ def _days_left(end: datetime) -> int:
 def _check_target(path: Path, request: Request) -> None:
     """Whatever is overwritten must be an earlier certificate of the same key."""
     from woodlot.exceptions import IdentityError
-    from woodlot.service import certificates
+    from woodlot.identity import certificates
 
     if not path.parent.is_dir():
         raise IdentityError(f"{path.parent} is not a folder; name another with --out")

@@ -35,8 +35,8 @@ from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
     from woodlot.jobs.job_messages import JobFacts, ModelFacts, Predictions
+    from woodlot.jobs.orders import PredictLinearOrder, PredictOrder
     from woodlot.service.client import Client
-    from woodlot.service.orders import PredictLinearOrder, PredictOrder
 
 ENDINGS = (".csv", ".parquet")
 _SHOWN = 10

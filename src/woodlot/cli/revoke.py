@@ -118,7 +118,7 @@ def _run(
 
 def say_revoked(client: Client, done: JobFacts, access: Access, out: Path | None, *, as_json: bool) -> None:
     """The outcome of a revocation: the receipt, in a file where one is named."""
-    from woodlot.service.certificates import AUTHORITY
+    from woodlot.identity.certificates import AUTHORITY
 
     if done.state != "done":
         finish(done, access, as_json=as_json)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
     from woodlot.connected.rows import ConnectedRowFederation
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
+    from woodlot.jobs.orders import AnyOrder
     from woodlot.service.client import Client
     from woodlot.service.config import JobConfig
-    from woodlot.service.orders import AnyOrder
 
 
 class Task(StrEnum):

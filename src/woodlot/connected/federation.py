@@ -27,9 +27,9 @@ from woodlot.trees.predict import Vote
 if TYPE_CHECKING:
     from woodlot.connected.scores import Scoring
     from woodlot.crypto.dtpkc import Setting
+    from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
-    from woodlot.service.client import Client
-    from woodlot.service.orders import (
+    from woodlot.jobs.orders import (
         AlignOrder,
         AnyOrder,
         PredictLinearOrder,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         TrainOrder,
         TrainRevocableOrder,
     )
-    from woodlot.service.receipts import Receipt
+    from woodlot.service.client import Client
 
 
 def connect(
@@ -230,7 +230,7 @@ class ConnectedFederation:
         tables: Mapping[str, str] | None = None,
         members: Sequence[str] = (),
     ) -> dict[str, Any]:
-        from woodlot.service.orders import Part
+        from woodlot.jobs.orders import Part
 
         parts = {
             party: Part(
@@ -245,13 +245,13 @@ class ConnectedFederation:
 
     def align_order(self) -> AlignOrder:
         """An order to find the common rows and keep them."""
-        from woodlot.service.orders import AlignOrder
+        from woodlot.jobs.orders import AlignOrder
 
         return AlignOrder(**(self._common() | {"alignment": None}))
 
     def train_order(self, plan: ForestPlan, labels: Labels, settings: Mapping[str, Any], name: str = "") -> TrainOrder:
         """An order to grow a forest."""
-        from woodlot.service.orders import TrainOrder
+        from woodlot.jobs.orders import TrainOrder
 
         self._require_inner()
         return TrainOrder(
@@ -266,8 +266,8 @@ class ConnectedFederation:
         self, model: ModelFacts, leaver: str, level: int, labels: Labels
     ) -> RevokeOrder | RevokeRevocableOrder:
         """An order to take a party out of a model; the others regrow it on the training's rows."""
+        from woodlot.jobs.orders import RevokeOrder, RevokeRevocableOrder
         from woodlot.service.encrypted import key_fields
-        from woodlot.service.orders import RevokeOrder, RevokeRevocableOrder
 
         check_leaver(model.parties, model.holder, leaver)
         staying = {p: table for p, table in self._tables.items() if p in model.parties and p != leaver}
@@ -296,7 +296,7 @@ class ConnectedFederation:
         name: str = "",
     ) -> TrainRevocableOrder:
         """An order to grow a revocable forest; ``encryption``: bits and setting of its keys, None for none."""
-        from woodlot.service.orders import TrainRevocableOrder
+        from woodlot.jobs.orders import TrainRevocableOrder
 
         self._require_inner()
         if labels.weight is not None:
@@ -316,7 +316,7 @@ class ConnectedFederation:
 
     def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
         """An order to predict; ``label``, ``"party.column"``: its party scores the answers."""
-        from woodlot.service.orders import PredictOrder
+        from woodlot.jobs.orders import PredictOrder
 
         labels = None if label is None else self.find_labels(label, None)
         return PredictOrder(
@@ -345,7 +345,7 @@ class ConnectedFederation:
             To be closed, or used in a ``with`` statement.
         """
         from woodlot.connected.scores import Scoring, vote_of
-        from woodlot.service.orders import Part, ScoreOrder
+        from woodlot.jobs.orders import Part, ScoreOrder
         from woodlot.service.score_seal import IdSeal, new_key
 
         facts = self.client.find_model(model)
@@ -451,7 +451,7 @@ class ConnectedFederation:
         self, plan: LinearPlan, labels: Labels, settings: Mapping[str, Any], name: str = ""
     ) -> TrainLinearOrder:
         """An order to fit a linear model."""
-        from woodlot.service.orders import TrainLinearOrder
+        from woodlot.jobs.orders import TrainLinearOrder
 
         self._require_inner()
         return TrainLinearOrder(
@@ -460,7 +460,7 @@ class ConnectedFederation:
 
     def predict_linear_order(self, model: str, label: str | None = None, **options: Any) -> PredictLinearOrder:
         """An order to predict with a linear model; ``label``, ``"party.column"``: its party scores the answers."""
-        from woodlot.service.orders import PredictLinearOrder
+        from woodlot.jobs.orders import PredictLinearOrder
 
         labels = None if label is None else self.find_labels(label, None)
         score_at = None if labels is None else labels.holder

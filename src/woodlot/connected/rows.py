@@ -17,10 +17,10 @@ from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
+    from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
+    from woodlot.jobs.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
     from woodlot.service.client import Client
-    from woodlot.service.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
-    from woodlot.service.receipts import Receipt
 
 
 class ConnectedRowFederation(ConnectedFederation):
@@ -60,7 +60,7 @@ class ConnectedRowFederation(ConnectedFederation):
     # --- orders ---
 
     def _parts(self, parties: Sequence[str], label: str | None) -> dict[str, Any]:
-        from woodlot.service.orders import Part
+        from woodlot.jobs.orders import Part
 
         return self.client.order_fields({p: Part(table=self._tables[p], label=label) for p in parties})
 
@@ -68,7 +68,7 @@ class ConnectedRowFederation(ConnectedFederation):
         self, plan: HorizontalPlan, label: str, settings: Mapping[str, Any], name: str = ""
     ) -> TrainRowsOrder:
         """An order to grow a whole forest; every party has a column of the label's name."""
-        from woodlot.service.orders import TrainRowsOrder
+        from woodlot.jobs.orders import TrainRowsOrder
 
         return TrainRowsOrder(**self._parts(self.parties, label), plan=plan, settings=json.dumps(settings), name=name)
 
@@ -80,7 +80,7 @@ class ConnectedRowFederation(ConnectedFederation):
         self, model: ModelFacts, plan: HorizontalPlan, label: str, leaver: str, level: int
     ) -> RevokeRowsOrder:
         """An order to take a party out of a whole forest: the others grow it anew."""
-        from woodlot.service.orders import RevokeRowsOrder
+        from woodlot.jobs.orders import RevokeRowsOrder
 
         if level != 3:
             raise DataError("between organisations a party leaves a forest over rows at level 3: it is grown anew")
@@ -98,7 +98,7 @@ class ConnectedRowFederation(ConnectedFederation):
         self, model: str, label: str | None = None, score_epsilon: float | None = None
     ) -> PredictRowsOrder:
         """An order to have every party predict its rows and keep the answers; with a label it scores them, too."""
-        from woodlot.service.orders import PredictRowsOrder
+        from woodlot.jobs.orders import PredictRowsOrder
 
         if score_epsilon is not None:
             if label is None:

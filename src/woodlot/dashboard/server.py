@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from woodlot.dashboard.guard import USER_KEY, App, Guard, Receive, Scope, Send
 from woodlot.exceptions import ConfigError, IdentityError
-from woodlot.service.identity import Identity, Trust
+from woodlot.identity.identity import Identity, Trust
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADER_SECONDS = 10.0

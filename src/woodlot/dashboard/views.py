@@ -18,8 +18,11 @@ import msgspec
 from cryptography import x509
 
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import Receipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
+from woodlot.jobs.order_seal import read_order
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.files import StoredTrees
 from woodlot.protocols.vertical.sight import feature_names
@@ -27,10 +30,7 @@ from woodlot.runtime.audit import DisclosureRow, Disclosures
 from woodlot.runtime.journal import Journal, Record
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
-from woodlot.service.identity import Identity
 from woodlot.service.job_store import Alarm, JobStore
-from woodlot.service.order_seal import read_order
-from woodlot.service.receipts import Receipt
 
 COORDINATOR = "coordinator"
 JOURNAL = "journal.sqlite"

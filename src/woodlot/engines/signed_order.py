@@ -10,10 +10,10 @@ import msgspec
 
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, IdentityError
-from woodlot.service.certificates import REVOKED
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.order_seal import common_fields, read_order, sign_order
-from woodlot.service.orders import AnyOrder, Part
+from woodlot.identity.certificates import REVOKED
+from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.order_seal import common_fields, read_order, sign_order
+from woodlot.jobs.orders import AnyOrder, Part
 
 
 class SignedOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

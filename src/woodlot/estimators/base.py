@@ -25,6 +25,8 @@ from woodlot.estimators.settings import settings_of
 from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import Receipt, Request
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
@@ -33,8 +35,6 @@ from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.protocols.vertical.plan import Task
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.runtime.audit import Account, Cost, Disclosures
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import Receipt, Request
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.predict import Vote
 

@@ -25,12 +25,12 @@ from woodlot.estimators.whole import (
 )
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
+from woodlot.identity.receipts import Receipt
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
-from woodlot.service.receipts import Receipt
 
 
 class _LocalMethod(WholeForest):

@@ -20,16 +20,8 @@ from woodlot.estimators.revoking import become, signer_of
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.federation.rows import RowFederation
-from woodlot.protocols.core.target import Target
-from woodlot.protocols.rows.collaborative import CollaborativePlan
-from woodlot.protocols.rows.local_forests import LocalPlan
-from woodlot.protocols.rows.methods import HorizontalPlan
-from woodlot.protocols.rows.row_leaving import Left, drop_trees
-from woodlot.protocols.rows.whole_forest import HOLDER
-from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.regrow import check_leaver
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import (
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import (
     CostOf,
     Receipt,
     Request,
@@ -42,6 +34,14 @@ from woodlot.service.receipts import (
     now,
     tree_changes,
 )
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.rows.collaborative import CollaborativePlan
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.rows.methods import HorizontalPlan
+from woodlot.protocols.rows.row_leaving import Left, drop_trees
+from woodlot.protocols.rows.whole_forest import HOLDER
+from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from woodlot.estimators.settings import from_json, settings_of
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
+from woodlot.identity.receipts import Receipt
 from woodlot.jobs.job_messages import ModelPart
 from woodlot.protocols.core.part_files import STUMBLES, coordinators_folder, format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
@@ -34,7 +35,6 @@ from woodlot.protocols.vertical.files import StoredForest, load_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
-from woodlot.service.receipts import Receipt
 
 AnyForest = FederatedForestClassifier | FederatedForestRegressor | WholeForest
 F = TypeVar("F", bound=AnyForest)

@@ -13,7 +13,7 @@ from woodlot.exceptions import ConfigError
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
     from woodlot.jobs.job_messages import ModelFacts
-    from woodlot.service.orders import AnyOrder
+    from woodlot.jobs.orders import AnyOrder
 
 
 def revocation_order(

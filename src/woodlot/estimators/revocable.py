@@ -35,14 +35,14 @@ from woodlot.federation.revocable import (
     revoke_revocable,
     table_as_numbers,
 )
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import Receipt
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.revocable_plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.service.encrypted import request_columns
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import Receipt
 from woodlot.trees.parallel import effective_jobs
 
 REQUESTER = "user"

@@ -20,11 +20,8 @@ from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
-from woodlot.protocols.core.forest_parts import CoordinatorForest
-from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.regrow import check_leavers
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import (
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import (
     FreshKey,
     MemberKey,
     Receipt,
@@ -38,6 +35,9 @@ from woodlot.service.receipts import (
     now,
     tree_changes,
 )
+from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

@@ -31,6 +31,8 @@ from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, party_name
 from woodlot.federation.rows import RowFederation
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import Receipt, Request
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
@@ -41,8 +43,6 @@ from woodlot.protocols.rows.row_labels import target_of
 from woodlot.protocols.rows.row_messages import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.runtime.audit import Account, Cost, Disclosures
-from woodlot.service.identity import Identity
-from woodlot.service.receipts import Receipt, Request
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import derive_seed
 

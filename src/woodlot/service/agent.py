@@ -11,15 +11,15 @@ from typing import Self
 
 from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import IdentityError
+from woodlot.identity.certificates import REVOKED
+from woodlot.identity.identity import Identity, Trust
+from woodlot.identity.revocation_source import RevocationSource
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
 from woodlot.runtime.sessions import Sessions
-from woodlot.service.certificates import REVOKED
 from woodlot.service.config import MemberConfig, PartyConfig
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.revocation_source import RevocationSource
 
 logger = logging.getLogger(__name__)
 

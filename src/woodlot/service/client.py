@@ -20,15 +20,15 @@ from woodlot.exceptions import (
     RemoteProtocolError,
     WoodlotError,
 )
+from woodlot.identity.certificates import REVOKED
+from woodlot.identity.identity import Identity, Trust
+from woodlot.identity.receipts import Receipt
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import common_fields, sign_order
+from woodlot.jobs.orders import AnyOrder, Part
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers.grpc_line import UserLine
-from woodlot.service.certificates import REVOKED
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.order_seal import common_fields, sign_order
-from woodlot.service.orders import AnyOrder, Part
-from woodlot.service.receipts import Receipt
 from woodlot.service.settings import Address
 
 M = TypeVar("M", bound=Message)

@@ -13,7 +13,8 @@ import msgspec
 
 from woodlot.data.sources import ROLES, TableSource, read_private
 from woodlot.exceptions import ConfigError
-from woodlot.service.model_names import check_model_name
+from woodlot.identity.revocation_source import ListSource
+from woodlot.jobs.model_names import check_model_name
 from woodlot.service.policy import Order, Policy, refuse_unwritten
 from woodlot.service.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
@@ -21,7 +22,6 @@ from woodlot.service.settings import (
     Address,
     ClusterAddress,
     Duration,
-    ListSource,
     Section,
     Size,
     anchored,
@@ -116,7 +116,7 @@ class CoordinatorConfig(_File, frozen=True, kw_only=True):
     @property
     def revocation_file(self) -> Path:
         """Where the list of revoked certificates is; unless it was configured, it may not be there (yet)."""
-        from woodlot.service.certificates import REVOKED
+        from woodlot.identity.certificates import REVOKED
 
         return self.revocations or self.identity / REVOKED
 

@@ -22,7 +22,10 @@ from woodlot.exceptions import (
     PolicyError,
     WoodlotError,
 )
+from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import check_order, pass_on, read_order
+from woodlot.jobs.orders import AnyOrder, KeysOrder, ScoreOrder
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -36,12 +39,9 @@ from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.coordinator_news import Messenger
 from woodlot.service.coordinator_revoke import Revocation, check_no_other
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
-from woodlot.service.identity import Identity, Trust
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
-from woodlot.service.order_seal import check_order, pass_on, read_order
-from woodlot.service.orders import AnyOrder, KeysOrder, ScoreOrder
 from woodlot.service.user_desk import UserDesk
 
 logger = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainOrder, TrainRevocableOrder
 from woodlot.protocols.align import align
 from woodlot.protocols.core.forest_parts import ClassName, CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
-from woodlot.service.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainOrder, TrainRevocableOrder
 
 
 @dataclass(frozen=True)

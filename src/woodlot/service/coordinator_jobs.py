@@ -9,7 +9,25 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from woodlot.exceptions import DataError
+from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import (
+    AlignOrder,
+    AnyOrder,
+    KeysOrder,
+    PredictEncryptedOrder,
+    PredictLinearOrder,
+    PredictOrder,
+    PredictRowsOrder,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    ScoreOrder,
+    TrainLinearOrder,
+    TrainOrder,
+    TrainRevocableOrder,
+    TrainRowsOrder,
+)
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
@@ -41,25 +59,7 @@ from woodlot.service.coordinator_revoke import (
     revoke_job,
     revoke_rows_job,
 )
-from woodlot.service.identity import Identity
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import (
-    AlignOrder,
-    AnyOrder,
-    KeysOrder,
-    PredictEncryptedOrder,
-    PredictLinearOrder,
-    PredictOrder,
-    PredictRowsOrder,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-    ScoreOrder,
-    TrainLinearOrder,
-    TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
-)
 from woodlot.trees.parallel import effective_jobs
 
 Rounds: TypeAlias = Generator[Round, dict[str, Message], object]

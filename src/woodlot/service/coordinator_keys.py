@@ -15,6 +15,7 @@ from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
@@ -40,7 +41,6 @@ from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import KeysOrder, MemberOrder, PredictEncryptedOrder
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

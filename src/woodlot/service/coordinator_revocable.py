@@ -16,6 +16,7 @@ import numpy as np
 from woodlot.crypto.dtpkc import check_bits
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
@@ -31,7 +32,6 @@ from woodlot.service.coordinator_common import Trained, model_facts, open_rows, 
 from woodlot.service.coordinator_keys import Epoch, keep_epoch, load_epoch, told_keys
 from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, is_patched, training_of
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept

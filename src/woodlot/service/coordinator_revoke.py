@@ -16,32 +16,8 @@ import msgspec
 import numpy as np
 
 from woodlot.exceptions import DataError, PolicyError
-from woodlot.jobs import job_messages as msg
-from woodlot.protocols.core.forest_parts import CoordinatorForest
-from woodlot.protocols.core.message import Message, Round
-from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.revocable.construct import Constructed
-from woodlot.protocols.revocable.revocable_model import Rebuilding
-from woodlot.protocols.rows.whole_forest import HOLDER
-from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
-from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
-from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
-from woodlot.runtime.audit import Account
-from woodlot.service.coordinator_keys import Epoch, keep_epoch
-from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job
-from woodlot.service.identity import Identity
-from woodlot.service.job_store import JobStore
-from woodlot.service.order_seal import PURPOSE, read_order
-from woodlot.service.orders import (
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-    TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
-)
-from woodlot.service.receipts import (
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import (
     CLOCK_SECONDS,
     REQUEST_SECONDS,
     MemberKey,
@@ -55,6 +31,30 @@ from woodlot.service.receipts import (
     signature_of,
     tree_changes,
 )
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import PURPOSE, read_order
+from woodlot.jobs.orders import (
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    TrainOrder,
+    TrainRevocableOrder,
+    TrainRowsOrder,
+)
+from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.revocable.construct import Constructed
+from woodlot.protocols.revocable.revocable_model import Rebuilding
+from woodlot.protocols.rows.whole_forest import HOLDER
+from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
+from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
+from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
+from woodlot.runtime.audit import Account
+from woodlot.service.coordinator_keys import Epoch, keep_epoch
+from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job
+from woodlot.service.job_store import JobStore
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept

@@ -11,6 +11,7 @@ import numpy as np
 
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import Order, PredictRowsOrder, TrainRowsOrder
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round
@@ -20,7 +21,6 @@ from woodlot.protocols.rows.row_claims import claim_of
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import Order, PredictRowsOrder, TrainRowsOrder
 
 if TYPE_CHECKING:
     from woodlot.service.coordinator_jobs import Kept

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import OpenJob
+from woodlot.jobs.orders import ScoreOrder
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical import score_messages as msg
@@ -21,7 +22,6 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers import Driver
 from woodlot.runtime.run import run
 from woodlot.service.job_store import JobStore
-from woodlot.service.orders import ScoreOrder
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, IdentityError, PolicyError
+from woodlot.jobs.orders import KeysOrder, Part, PredictEncryptedOrder
 from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, proof_bytes, read_group
 from woodlot.protocols.revocable.key_messages import AskKeys, KeysOfModel
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.revocable_predict import encrypt_request
 from woodlot.service.client import Client
-from woodlot.service.orders import KeysOrder, Part, PredictEncryptedOrder
 from woodlot.trees.predict import Vote
 
 

@@ -23,14 +23,14 @@ from woodlot.data.whole_files import replace_folder, state_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import ERASABLE, Database, Schema
 from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
+from woodlot.jobs.model_names import meant
+from woodlot.jobs.orders import JOB_ID
 from woodlot.protocols.core.part_files import format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.linear_files import StoredLinear, load_linear, save_linear
 from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.vertical.files import StoredForest, StoredTrees, load_parts, save_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
-from woodlot.service.model_names import meant
-from woodlot.service.orders import JOB_ID
 
 T = TypeVar("T")
 

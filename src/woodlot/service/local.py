@@ -18,10 +18,10 @@ from types import FrameType
 from typing import TypeAlias, TypeVar
 
 from woodlot.exceptions import WoodlotError
-from woodlot.service.authority import Authority
+from woodlot.identity.authority import Authority
+from woodlot.identity.identity import install, request
 from woodlot.service.client import Client
 from woodlot.service.config import CoordinatorConfig, PartyConfig
-from woodlot.service.identity import install, request
 
 USER = "alice"
 START_SECONDS = 60.0

@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
+from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.order_seal import check_age, check_passed_on
+from woodlot.jobs.orders import (
+    KeysOrder,
+    MemberOrder,
+    PredictEncryptedOrder,
+    RevocableOrder,
+    RevokeRevocableOrder,
+)
 from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
@@ -19,16 +28,7 @@ from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.revocable_keys import Member as KeyMember
 from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
-from woodlot.service.identity import Identity, Trust
 from woodlot.service.key_store import KeyStore
-from woodlot.service.order_seal import check_age, check_passed_on
-from woodlot.service.orders import (
-    KeysOrder,
-    MemberOrder,
-    PredictEncryptedOrder,
-    RevocableOrder,
-    RevokeRevocableOrder,
-)
 from woodlot.service.party_home import JobSigner
 from woodlot.service.party_jobs import housekeeping_job
 from woodlot.service.party_keys import KEYS_FOLDER, check_epoch, check_ticket

@@ -20,11 +20,11 @@ import msgspec
 from woodlot.data.sources import TableSource
 from woodlot.data.wording import quoted
 from woodlot.exceptions import ConfigError, IdentityError, WoodlotError
+from woodlot.identity import certificates as files
+from woodlot.identity.identity import Identity, Trust
 from woodlot.runtime.drivers.grpc_wire import SERVER_NAME
-from woodlot.service import certificates as files
 from woodlot.service.agent import load_identity
 from woodlot.service.config import PartyConfig
-from woodlot.service.identity import Identity, Trust
 from woodlot.service.policy import EVERYBODY, UNLIMITED, Policy
 
 logger = logging.getLogger(__name__)

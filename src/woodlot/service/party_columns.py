@@ -18,6 +18,16 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import (
+    AlignedOrder,
+    AlignOrder,
+    EveryRow,
+    PredictLinearOrder,
+    PredictOrder,
+    RevokeOrder,
+    TrainLinearOrder,
+    TrainOrder,
+)
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.align_party import State as AlignState
@@ -37,16 +47,6 @@ from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.runtime.cluster import ClusterBlocks
-from woodlot.service.orders import (
-    AlignedOrder,
-    AlignOrder,
-    EveryRow,
-    PredictLinearOrder,
-    PredictOrder,
-    RevokeOrder,
-    TrainLinearOrder,
-    TrainOrder,
-)
 from woodlot.service.party_home import TakenOrder, private_errors, score_of
 from woodlot.service.party_plan import Once, OrderedPrediction, OrderedScore, OrderedTraining, Watch
 from woodlot.trees.sampling import feature_key

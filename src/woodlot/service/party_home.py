@@ -19,14 +19,14 @@ from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.sources import LoadedTable, Stamp, TableSource
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError, WoodlotError
+from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.orders import Order, Part
 from woodlot.privacy.accounting import Unit
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.till import Till
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.orders import Order, Part
 from woodlot.service.party_store import PartyStore
 from woodlot.service.policy import Policy
 from woodlot.service.privacy_rules import PrivacyConfig

@@ -3,7 +3,7 @@
 What the party's policy forbids is refused here. Errors that name columns, files or settings stay in the party's own
 log; the coordinator is told where to look.
 
-To add a kind of job: an order (`woodlot.service.orders`), a class of `Work` in a module of its own, and its line in
+To add a kind of job: an order (`woodlot.jobs.orders`), a class of `Work` in a module of its own, and its line in
 `WORK` here; what the coordinator does for it is listed in `woodlot.service.coordinator_jobs`, and who may order it in
 `woodlot.service.policy`.
 """
@@ -19,10 +19,8 @@ from typing import Any
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.protocols.core.message import Message
-from woodlot.service.key_store import KeyStore
-from woodlot.service.order_seal import check_age, check_passed_on, open_part
-from woodlot.service.orders import (
+from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
+from woodlot.jobs.orders import (
     AlignOrder,
     AnyOrder,
     MemberOrder,
@@ -39,6 +37,8 @@ from woodlot.service.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.protocols.core.message import Message
+from woodlot.service.key_store import KeyStore
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
 from woodlot.service.party_keys import KEYS_FOLDER, ProviderWork

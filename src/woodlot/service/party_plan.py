@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.jobs.orders import PredictOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.linear_model import LinearPlan
@@ -27,7 +28,6 @@ from woodlot.protocols.vertical.out_of_bag import curve_sizes
 from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import encode
-from woodlot.service.orders import PredictOrder
 
 ASKED: dict[str, tuple[type[Message], ...]] = {
     "one-round": (forest_messages.AskDecisions,),

@@ -11,6 +11,7 @@ from typing import Any
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
@@ -21,7 +22,6 @@ from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.service.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.service.party_columns import ColumnsWork
 from woodlot.service.party_home import TakenOrder, private_errors
 from woodlot.service.party_keys import check_epoch, make_provider

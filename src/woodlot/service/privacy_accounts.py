@@ -12,12 +12,12 @@ from sqlite3 import Connection
 from typing import Any
 
 from woodlot.exceptions import ConfigError
+from woodlot.identity.identity import Identity
 from woodlot.privacy.accounting import UNITS, Unit, in_plain_words
 from woodlot.privacy.budget import Ledger, Use
 from woodlot.runtime.journal import Journal
 from woodlot.service.agent import JOURNAL
 from woodlot.service.config import PartyConfig
-from woodlot.service.identity import Identity
 
 _ABOUT: dict[Unit, str] = {"labels": "the label of one row", "rows": "one row"}
 

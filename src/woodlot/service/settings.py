@@ -15,6 +15,7 @@ import msgspec
 
 from woodlot.data.decoding import converted
 from woodlot.exceptions import ConfigError
+from woodlot.identity.revocation_source import ListSource
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -111,28 +112,6 @@ class ClusterAddress(str):
         except ValueError:
             raise ValueError(f"{value!r} is not the address of a scheduler, such as 'tcp://scheduler:8786'") from None
         return cls(value)
-
-
-class ListSource(str):
-    """Where a list of revocations is: a path, or an address ``"https://host/revoked.pem"``."""
-
-    @classmethod
-    def parse(cls, value: object) -> Self:
-        """Read a path or an address, or raise ValueError."""
-        if not isinstance(value, str) or not value:
-            raise ValueError("expected a path, or an address such as 'https://authority.example/revoked.pem'")
-        if "://" in value and not value.startswith("https://"):
-            raise ValueError(f"{value!r} is neither a path nor an address that begins with https://")
-        return cls(value)
-
-    @property
-    def is_web(self) -> bool:
-        """Whether it is an address."""
-        return self.startswith("https://")
-
-    def below(self, folder: Path) -> Self:
-        """The same, a relative path being relative to a folder."""
-        return self if self.is_web else type(self)(folder / Path(self).expanduser())
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

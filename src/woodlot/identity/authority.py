@@ -30,8 +30,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from woodlot.exceptions import IdentityError
-from woodlot.service import certificates as files
-from woodlot.service.certificates import Request, Revocations, Subject, fingerprint, public_key
+from woodlot.identity import certificates as files
+from woodlot.identity.certificates import Request, Revocations, Subject, fingerprint, public_key
 
 AUTHORITY_KEY = "ca-key.pem"
 ISSUED = "issued.jsonl"
@@ -218,7 +218,7 @@ class Authority:
         Returns
         -------
         bytes
-            A bundle for `woodlot.service.identity.install`: the certificate, the authority's, and the list of
+            A bundle for `woodlot.identity.identity.install`: the certificate, the authority's, and the list of
             revocations, PEM.
 
         """

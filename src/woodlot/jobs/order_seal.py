@@ -17,9 +17,10 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.identity.identity import Identity, Trust
+from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
-from woodlot.service.identity import Identity, Trust
-from woodlot.service.orders import (
+from woodlot.jobs.orders import (
     AnyOrder,
     EveryRow,
     Part,
@@ -28,7 +29,6 @@ from woodlot.service.orders import (
     RevokeRevocableOrder,
     RevokeRowsOrder,
 )
-from woodlot.service.receipts import CLOCK_SECONDS
 
 PURPOSE = "job order"
 """What a user's signature under an order is for."""

@@ -27,9 +27,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import IdentityError, PolicyError, ReceiptError
+from woodlot.identity import certificates
+from woodlot.identity.identity import Identity, to_sign
 from woodlot.runtime.audit import Cost
-from woodlot.service import certificates
-from woodlot.service.identity import Identity, to_sign
 
 RECEIPT = "revocation receipt"
 REQUEST = "revocation request"

@@ -30,10 +30,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import NameOID
 
 from woodlot.exceptions import IdentityError
+from woodlot.identity import certificates as files
+from woodlot.identity.certificates import Request, Revocations, Subject, fingerprint, public_key
+from woodlot.identity.revocation_source import RevocationSource
 from woodlot.runtime.peers import Credentials, Peer
-from woodlot.service import certificates as files
-from woodlot.service.certificates import Request, Revocations, Subject, fingerprint, public_key
-from woodlot.service.revocation_source import RevocationSource
 
 _log = logging.getLogger(__name__)
 
