@@ -26,7 +26,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.connected.scores import Scoring
 from woodlot.federation import Labels
 from woodlot.jobs.orders import TrainOrder
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.service.local import LocalFederation, local_federation
 
 PARTIES = tuple(f"p{k}" for k in range(8))

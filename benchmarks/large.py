@@ -38,9 +38,9 @@ from woodlot.data.sources import TableSource
 from woodlot.data.spool import Spool
 from woodlot.identity.authority import Authority
 from woodlot.identity.identity import Identity, Trust
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Cost, Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver

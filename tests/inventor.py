@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical import train
-from woodlot.protocols.vertical.plan import ForestPlan
 
 
 class Inventor(train.Batch):

@@ -184,7 +184,7 @@ PROTOCOLS = [
     ),
     Mutant(
         "plan: a fraction of rows rounded down",
-        "protocols/vertical/plan.py",
+        "protocols/core/forest_plan.py",
         "leaf if isinstance(leaf, int) else ceil(leaf * n_rows)",
         "leaf if isinstance(leaf, int) else int(leaf * n_rows)",
         ("tests/estimators/test_estimator_use.py", "-k", "fractions_of_rows"),

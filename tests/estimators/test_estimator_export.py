@@ -16,8 +16,7 @@ import woodlot as wl
 from woodlot.estimators.complete import CompleteForest
 from woodlot.exceptions import DataError, ModelFileError
 from woodlot.federation import GrownForest
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
-from woodlot.protocols.vertical.reveal import codings_of
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, codings_of
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 

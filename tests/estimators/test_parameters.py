@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 import woodlot as wl
 from woodlot.estimators.parameters import MOST_TREES, TABLE
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.plan import n_draws
+from woodlot.protocols.core.forest_plan import n_draws
 
 ESTIMATORS: list[Any] = [
     value

@@ -11,13 +11,13 @@ from deviating import changed, run
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
 from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.construct import construct, regrow
 from woodlot.protocols.revocable.participant import Participant, write_samples
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
-from woodlot.protocols.vertical.plan import ForestPlan
 
 N, NAMES = 120, ("bank", "club", "shop")
 PLAN = RevocablePlan(

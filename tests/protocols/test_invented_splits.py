@@ -15,6 +15,7 @@ from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical import forest_messages as msg
@@ -24,10 +25,10 @@ from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan, gain_unit
 from woodlot.protocols.vertical.predict import predict_node_by_node
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, regrow
 from woodlot.protocols.vertical.regrowing import RegrowingParty
+from woodlot.protocols.vertical.start import gain_unit
 
 N, LEAF = 300, 50
 PLAN = ForestPlan(

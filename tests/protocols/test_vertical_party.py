@@ -17,13 +17,13 @@ import pytest
 from woodlot.data.columns import NumericColumn, category_column
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message, Refusal, registered
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
 from woodlot.protocols.vertical.sealed_messages import AskSealed

@@ -14,7 +14,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import TrainOrder
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.core.forest_plan import ForestPlan
 
 COORDINATOR = "coordinator"
 PARTIES = ("bank", "shop")

@@ -20,6 +20,7 @@ from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.vertical.blind_messages import TakeLabels
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import forest_id_of
+from woodlot.protocols.vertical.start import share_message
 from woodlot.runtime.codec import decode, encode
 
 SHARED = replace(PLAN, max_bins=32)
@@ -111,7 +112,7 @@ def test_a_coordinator_cannot_have_labels_that_were_ordered_encrypted(bench: Ben
             break
         job.handle(decode(asked))
     with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
-        job.handle(ENCRYPTED.share_message())
+        job.handle(share_message(ENCRYPTED))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from woodlot.identity.certificates import Request, Subject
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
 from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.core.forest_plan import ForestPlan
 
 PLAN = ForestPlan(
     task="targets", n_estimators=3, entropy=False, max_depth=None, min_samples_split=0.1, min_samples_leaf=2,

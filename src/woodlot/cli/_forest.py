@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.whole import WholeForest
     from woodlot.jobs.job_messages import ModelFacts
+    from woodlot.protocols.core.forest_plan import ForestPlan
     from woodlot.protocols.linear.linear_model import LinearPlan
     from woodlot.protocols.revocable.revocable_plan import RevocablePlan
     from woodlot.protocols.rows.methods import HorizontalPlan
-    from woodlot.protocols.vertical.plan import ForestPlan
 
     Linear = FederatedLogisticRegression | FederatedLinearRegression
     Revocable = RevocableForestClassifier | RevocableForestRegressor

@@ -18,6 +18,8 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import AlignParty
+from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
+from woodlot.protocols.core.forest_parts import forget_values
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.part_files import PARTY
 from woodlot.protocols.core.target import Target
@@ -26,7 +28,6 @@ from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import save_own_part
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.runtime.drivers.mpi import serve
 from woodlot.runtime.sessions import Sessions
 from woodlot.service.config import AlignmentConfig
@@ -156,7 +157,7 @@ class RankParty:
                 self._forest = self._open_forest()
             case msg.KeepModel():
                 return self._keep(message.forest)
-        if type(message).__module__.endswith(".align") and self._align is not None:
+        if type(message) in ALIGN_TAKES and self._align is not None:
             return self._align.handle(message)
         return self._training().handle(message)
 

@@ -23,12 +23,11 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import WoodlotError
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import TrainOrder
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, forget_values
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Disclosures, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver

@@ -15,12 +15,12 @@ from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.protocols.core.bits import unpack
+from woodlot.protocols.core.forest_plan import ForestPlan, Task
+from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.forest_messages import Wire
-from woodlot.protocols.vertical.plan import ForestPlan, Task
-from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
 

@@ -11,9 +11,9 @@ from woodlot.connected.models import model_of, whole_grown_forest
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
 from woodlot.privacy.accounting import check_epsilon
+from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.rows.methods import HorizontalPlan
-from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:

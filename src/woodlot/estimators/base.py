@@ -27,13 +27,13 @@ from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, Request
+from woodlot.protocols.core.forest_parts import splitting_parties
+from woodlot.protocols.core.forest_plan import Task
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
-from woodlot.protocols.vertical.plan import Task
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.runtime.audit import Account, Cost, Disclosures
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.predict import Vote

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table, read_table
 from woodlot.exceptions import DataError, ModelFileError
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, splitting_parties
 from woodlot.protocols.core.soundness import check_splits
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.trees.encoding import CategoryCoding, Coding
 from woodlot.trees.forest import Splits, join_splits
 from woodlot.trees.predict import Predictor, Vote

@@ -29,7 +29,7 @@ from woodlot.estimators.forecast_parts import (
 )
 from woodlot.estimators.forecast_protected import PROTECTED, forecast_protected
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.plan import DEFAULT_MEMORY
+from woodlot.protocols.core.forest_plan import DEFAULT_MEMORY
 
 __all__ = ["Forecast", "Network", "Shape", "fit_made_up", "forecast", "made_up_rows"]
 

@@ -30,7 +30,7 @@ from woodlot.estimators.forecast_parts import (
 from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.revocable import SIMULATED, RevocableForest
 from woodlot.exceptions import DataError
-from woodlot.protocols.vertical.plan import BLIND_BINS
+from woodlot.protocols.core.forest_plan import BLIND_BINS
 from woodlot.runtime.audit import Cost
 
 LOSSLESS = (HorizontalForestClassifier, HorizontalForestRegressor)

@@ -34,6 +34,7 @@ from woodlot.identity.receipts import (
     now,
     tree_changes,
 )
+from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
@@ -41,7 +42,6 @@ from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.protocols.rows.row_leaving import Left, drop_trees
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.regrow import check_leaver
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

@@ -27,13 +27,13 @@ from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs.job_messages import ModelPart
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.part_files import STUMBLES, coordinators_folder, format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
 from woodlot.protocols.linear.linear_files import load_linear
 from woodlot.protocols.linear.linear_model import FittedLinear
 from woodlot.protocols.vertical.files import StoredForest, load_parts
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
-from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Cost, DisclosureRow, Disclosures
 
 AnyForest = FederatedForestClassifier | FederatedForestRegressor | WholeForest

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.estimators.labels import ClassWeights
-from woodlot.protocols.vertical.plan import BLIND_BINS, DEFAULT_MEMORY, ForestPlan, Task
+from woodlot.protocols.core.forest_plan import BLIND_BINS, DEFAULT_MEMORY, ForestPlan, Task
 
 
 def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, task: Task) -> ForestPlan:

@@ -37,10 +37,10 @@ from woodlot.federation.revocable import (
 )
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.revocable_plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
-from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.service.encrypted import request_columns
 from woodlot.trees.parallel import effective_jobs

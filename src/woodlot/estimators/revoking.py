@@ -36,8 +36,8 @@ from woodlot.identity.receipts import (
     tree_changes,
 )
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.leavers import check_leavers
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

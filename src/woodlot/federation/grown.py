@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, splitting_parties
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
-from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.runtime.audit import Cost, Disclosures
 
 Route = Literal["one-round", "classical", "sealed"]

@@ -18,7 +18,9 @@ from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
 from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, forget_values, splitting_parties
+from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.leavers import Level, check_leaver
 from woodlot.protocols.core.message import Message, Progress
 from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
@@ -26,11 +28,10 @@ from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
-from woodlot.protocols.vertical.regrow import Level, Regrown, check_leaver, regrow
+from woodlot.protocols.vertical.regrow import Regrown, regrow
 from woodlot.protocols.vertical.regrowing import RegrowingParty
-from woodlot.protocols.vertical.reveal import forget_values, reveal_splits, splitting_parties
+from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.protocols.vertical.sealed import Sealer, predict_sealed
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Account, Ledger

@@ -19,6 +19,7 @@ from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.local import Federation
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.core.forest_parts import PartyForest
+from woodlot.protocols.core.leavers import check_leavers
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
 from woodlot.protocols.revocable.participant import Participant, check_values
@@ -27,7 +28,6 @@ from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Rebuild
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.regrow import check_leavers
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run

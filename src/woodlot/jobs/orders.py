@@ -11,11 +11,11 @@ from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.knowledge import MAX_PROOF_BYTES
 from woodlot.exceptions import DataError
 from woodlot.jobs.model_names import check_model_name
+from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.protocols.vertical.forest_messages import Wire
-from woodlot.protocols.vertical.plan import ForestPlan, Task
 from woodlot.trees.predict import Vote
 
 MAX_REQUEST_BYTES = 3_000_000

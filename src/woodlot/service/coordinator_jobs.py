@@ -28,13 +28,13 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
-from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
+from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
 from woodlot.service import coordinator_keys as keys

@@ -16,7 +16,7 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
@@ -39,7 +39,6 @@ from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Revocab
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.service.job_store import JobStore
 from woodlot.trees.parallel import effective_jobs
 

@@ -17,7 +17,7 @@ from woodlot.crypto.dtpkc import check_bits
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
@@ -27,7 +27,6 @@ from woodlot.protocols.revocable.revocable_keys import commit_epoch, prepare_epo
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import judge_out_of_bag
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.service.coordinator_common import Trained, model_facts, open_rows, row_facts
 from woodlot.service.coordinator_keys import Epoch, keep_epoch, load_epoch, told_keys
 from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, is_patched, training_of

@@ -41,7 +41,8 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
+from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.construct import Constructed
@@ -49,8 +50,8 @@ from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
-from woodlot.protocols.vertical.regrow import Regrown, check_leaver, regrow
-from woodlot.protocols.vertical.reveal import reveal_splits, splitting_parties
+from woodlot.protocols.vertical.regrow import Regrown, regrow
+from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.runtime.audit import Account
 from woodlot.service.coordinator_keys import Epoch, keep_epoch
 from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job

@@ -30,7 +30,10 @@ from woodlot.jobs.orders import (
 )
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
+from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.align.align_party import State as AlignState
+from woodlot.protocols.core.forest_parts import forget_values
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
@@ -42,8 +45,6 @@ from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.column_block import ColumnBlock
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.plan import ForestPlan
-from woodlot.protocols.vertical.reveal import forget_values
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.runtime.cluster import ClusterBlocks
@@ -98,7 +99,7 @@ class ColumnsWork:
             return handler(message)
         if kind in FOREST_TAKES or kind in BLIND_TAKES:
             return self._ask(self._working_forest(message), message)
-        if kind.__module__.endswith(".align"):
+        if kind in ALIGN_TAKES:
             return self._alignment().handle(message)
         raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
 

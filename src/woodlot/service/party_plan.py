@@ -15,6 +15,7 @@ import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs.orders import PredictOrder
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.linear_model import LinearPlan
@@ -25,8 +26,8 @@ from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind, PlantBlind
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
-from woodlot.protocols.vertical.plan import ForestPlan
 from woodlot.protocols.vertical.sealed_messages import AskSealed
+from woodlot.protocols.vertical.start import encrypt_message, is_start_of, share_message
 from woodlot.runtime.codec import encode
 
 ASKED: dict[str, tuple[type[Message], ...]] = {
@@ -91,11 +92,11 @@ class OrderedTraining:
             case forest_messages.OpenTraining():
                 return message.max_bins == plan.max_bins and self._planted == 0
             case forest_messages.ShareLabels():
-                return _same(message, plan.share_message())
+                return _same(message, share_message(plan))
             case EncryptLabels():
-                return _same(message, plan.encrypt_message(others=message.others))
+                return _same(message, encrypt_message(plan, others=message.others))
             case forest_messages.GrowthStart():
-                return plan.is_started_by(message, self._n_rows)
+                return is_start_of(plan, message, self._n_rows)
             case forest_messages.PlantTrees() | PlantBlind():
                 due = message.first_tree == self._planted and message.n_trees <= left
                 return due and plan.may_try(message.candidates)
@@ -135,9 +136,9 @@ class OrderedRegrowing:
             case forest_messages.OpenTraining():
                 return message.max_bins == self._plan.max_bins and not self._planted
             case forest_messages.ShareLabels():
-                return _same(message, self._plan.share_message())
+                return _same(message, share_message(self._plan))
             case forest_messages.GrowthStart():
-                return self._plan.is_started_by(message, self._n_rows)
+                return is_start_of(self._plan, message, self._n_rows)
             case forest_messages.ReplantTrees():
                 new = self._planted.isdisjoint(message.trees.tolist())
                 return new and self._plan.may_try(message.candidates)

@@ -23,9 +23,9 @@ from woodlot.experiments.leaks.revocable import participant_view, splits_in_bins
 from woodlot.experiments.leaks.theft import Guard, theft_attacks, undeclared
 from woodlot.experiments.leaks.values import Recovered
 from woodlot.experiments.leaks.views import View, coordinator_view, party_view
+from woodlot.protocols.core.forest_plan import BLIND_BINS
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Decisions
-from woodlot.protocols.vertical.plan import BLIND_BINS
 
 LabelSetting = Literal["shared", "encrypted"]
 LABEL_SETTINGS: tuple[LabelSetting, ...] = ("shared", "encrypted")

@@ -32,7 +32,7 @@ from woodlot.protocols.vertical.forest_messages import (
     PlantTrees,
     StartForest,
 )
-from woodlot.protocols.vertical.plan import sampling_of
+from woodlot.protocols.vertical.start import sampling_of
 from woodlot.trees.sampling import tree_keys
 from woodlot.trees.skeleton import Skeleton
 

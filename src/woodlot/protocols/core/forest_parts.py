@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.trees.encoding import Coding
+from woodlot.trees.encoding import CategoryCoding, Coding, NumericCoding
 from woodlot.trees.forest import Leaves, Splits, Structure, join_splits, join_structures
 from woodlot.trees.sampling import Bootstrap
 
@@ -88,3 +88,29 @@ def join_forests(parts: Sequence[PartyForest]) -> PartyForest:
         names=parts[0].names,
         codings=parts[0].codings,
     )
+
+
+_NO_VALUES = np.empty(0, np.float32)
+
+
+def splitting_parties(forest: CoordinatorForest) -> tuple[str, ...]:
+    """The parties that split at least one node: whose parts a complete model needs."""
+    owners = np.unique(forest.owner[forest.owner >= 0])
+    return tuple(forest.parties[i] for i in owners)
+
+
+def codings_of(categories: Sequence[Sequence[str] | None]) -> tuple[Coding, ...]:
+    """What prediction must know of each column: its categories; of numbers the thresholds are enough."""
+    return tuple(
+        NumericCoding(_NO_VALUES, _NO_VALUES) if names is None else CategoryCoding(tuple(names)) for names in categories
+    )
+
+
+def categories_of(codings: Sequence[Coding]) -> tuple[tuple[str, ...] | None, ...]:
+    """The categories of each column, None for numbers."""
+    return tuple(coding.categories if isinstance(coding, CategoryCoding) else None for coding in codings)
+
+
+def forget_values(part: PartyForest) -> PartyForest:
+    """A party's part without the training's values: prediction needs the thresholds only."""
+    return replace(part, codings=codings_of(categories_of(part.codings)))

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_plan import check_summaries
+from woodlot.protocols.core.leavers import Level, check_leavers
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
@@ -32,8 +34,6 @@ from woodlot.protocols.revocable.growth import Growth
 from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
-from woodlot.protocols.vertical.plan import check_summaries
-from woodlot.protocols.vertical.regrow import Level, check_leavers
 from woodlot.trees.forest import Leaves, Structure
 from woodlot.trees.kernels.rows import preorder
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.leavers import Level
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
@@ -21,7 +22,6 @@ from woodlot.protocols.revocable.oversight import mixed
 from woodlot.protocols.revocable.participant import segments, unpack_bins, write_samples
 from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
-from woodlot.protocols.vertical.regrow import Level
 from woodlot.trees.fill import squarable
 from woodlot.trees.forest import Structure, subtree_ends
 from woodlot.trees.kernels import rows as row_kernels

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
-from woodlot.protocols.vertical.regrow import node_keys
 from woodlot.trees.forest import Structure, depth_of
 from woodlot.trees.kernels.hashing import child_keys
+from woodlot.trees.node_keys import node_keys
 from woodlot.trees.sampling import derive_seed, tree_keys
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.trees.sampling import Bootstrap
 
 DEFAULT_RHO = 20

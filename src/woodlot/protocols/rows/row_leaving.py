@@ -22,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, categories_of
 from woodlot.protocols.rows.collaborative import CollaborativePlan, adjust, pass_round
 from woodlot.protocols.rows.makers import Made
 from woodlot.protocols.rows.schema import Known, Rounds, agree_on_schema
 from woodlot.protocols.rows.whole_forest import whole_forest
 from woodlot.protocols.sums import open_sums
-from woodlot.protocols.vertical.reveal import categories_of
 from woodlot.trees.alone import WholeTrees, join_trees
 from woodlot.trees.forest import Structure, move_splits, subtree_ends, take_leaves
 

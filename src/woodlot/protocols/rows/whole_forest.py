@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, codings_of
 from woodlot.protocols.core.soundness import check_splits, check_structure
 from woodlot.protocols.rows.row_messages import TreesMessage
 from woodlot.protocols.rows.schema import Schema
-from woodlot.protocols.vertical.reveal import codings_of
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.forest import Leaves, Splits, Structure
 from woodlot.trees.sampling import feature_key

@@ -33,7 +33,7 @@ from woodlot.protocols.vertical.forest_messages import (
     TableSummary,
 )
 from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
-from woodlot.protocols.vertical.plan import check_growth, rules_of, sampling_of
+from woodlot.protocols.vertical.start import check_growth, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower
 from woodlot.trees.grow import Grower
 from woodlot.trees.rules import entropy_scale

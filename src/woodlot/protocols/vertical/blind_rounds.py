@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.core.bits import smallest_unsigned
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.blind_messages import (
@@ -36,7 +37,7 @@ from woodlot.protocols.vertical.blind_messages import (
     TakeLabels,
 )
 from woodlot.protocols.vertical.forest_messages import GrowLevel, HolderOffers, Offers, PlantTrees
-from woodlot.protocols.vertical.plan import ForestPlan
+from woodlot.protocols.vertical.start import blind_start, encrypt_message
 
 Replies: TypeAlias = Generator[Round, dict[str, Message], dict[str, Message]]
 
@@ -49,9 +50,9 @@ def encrypt_labels(
 ) -> Generator[Round, dict[str, Message], tuple[EncryptedLabels, StartBlind]]:
     """The others get the labels encrypted, under a key that only the label holder has."""
     others = [p for p in active if p != holder]
-    ask = plan.encrypt_message(others=bool(others))
+    ask = encrypt_message(plan, others=bool(others))
     answer = reply_of((yield Round("encrypt", {holder: ask}))[holder], EncryptedLabels, holder)
-    start = plan.blind_start(n_rows, answer)
+    start = blind_start(plan, n_rows, answer)
     if others:
         take = TakeLabels(
             modulus=answer.modulus,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, LocalProtocolError
 from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.forest_parts import categories_of
 from woodlot.protocols.vertical.forest_messages import StartForest
-from woodlot.protocols.vertical.plan import check_start, rules_of, sampling_of
-from woodlot.protocols.vertical.reveal import categories_of
+from woodlot.protocols.vertical.start import check_start, rules_of, sampling_of
 from woodlot.trees.encoding import EncodedTable, encode
 from woodlot.trees.grow import Grower
 

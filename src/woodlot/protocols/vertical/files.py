@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, ModelFileError
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, categories_of, codings_of
 from woodlot.protocols.core.part_files import (
     COORDINATOR,
     PARTY,
@@ -40,7 +40,6 @@ from woodlot.protocols.core.part_files import (
     write_part,
 )
 from woodlot.protocols.core.soundness import check_coordinator, check_splits, check_structure
-from woodlot.protocols.vertical.reveal import categories_of, codings_of
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 FORMAT = "woodlot-vertical-forest"

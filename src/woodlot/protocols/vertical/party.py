@@ -19,6 +19,7 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.privacy.derivation import SECRET_BYTES, derive_key
 from woodlot.protocols.core.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.core.forest_parts import PartyForest, join_forests
+from woodlot.protocols.core.forest_plan import n_draws
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode, target_key
@@ -27,10 +28,10 @@ from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import Answers
 from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind
 from woodlot.protocols.vertical.out_of_bag import curve_sizes, first_sizes
-from woodlot.protocols.vertical.plan import EPSILON, check_start, gain_unit, n_draws, rules_of, sampling_of
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.protocols.vertical.spread import SpreadColumns
+from woodlot.protocols.vertical.start import EPSILON, check_start, gain_unit, rules_of, sampling_of
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower

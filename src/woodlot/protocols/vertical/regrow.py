@@ -21,24 +21,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.leavers import Level, check_leaver
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.vertical.forest_messages import RegrowLevel, ReplantTrees
-from woodlot.protocols.vertical.plan import ForestPlan, sampling_of
+from woodlot.protocols.vertical.start import sampling_of
 from woodlot.protocols.vertical.train import CHUNK_NODES, Batch, Grown, Prepared, prepare
 from woodlot.trees.forest import Leaves, Structure, join_leaves, subtree_ends, take_leaves
 from woodlot.trees.graft import Graft, Sketch, graft, join_sketches
-from woodlot.trees.kernels.hashing import candidate_limits, child_keys, places
+from woodlot.trees.kernels.hashing import candidate_limits, places
+from woodlot.trees.node_keys import node_keys
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.sampling import derive_seed, tree_keys
-
-Level = Literal[1, 3]
 
 SEARCHED, KEPT, SETTLED = 0, 1, 2
 """What becomes of a node: it is searched; its split stays and is carried out again; it stays with all below it."""
@@ -62,28 +63,6 @@ class Regrown:
     removed: NDArray[np.int64]
     regrown: NDArray[np.int64]
     searched: int
-
-
-def check_leavers(parties: Sequence[str], holder: str | None, leavers: Sequence[str]) -> None:
-    """Refuse that these leave together."""
-    staying = list(parties)
-    for leaver in leavers:
-        check_leaver(staying, holder, leaver)
-        staying.remove(leaver)
-    if len(staying) == len(parties):
-        raise DataError(f"name who leaves; the parties are {list(parties)}")
-
-
-def check_leaver(parties: Sequence[str], holder: str | None, leaver: str) -> None:
-    """Refuse a revocation that cannot be."""
-    if leaver not in parties:
-        raise DataError(
-            f"{leaver!r} is not a party of this forest, or has been revoked before; its parties are {list(parties)}"
-        )
-    if len(parties) == 1:
-        raise DataError(f"{leaver!r} is the last party of this forest: nothing would be left; give up the whole model")
-    if leaver == holder:
-        raise DataError(f"{leaver!r} holds the labels: without them there is no forest; give up the whole model")
 
 
 def regrow(
@@ -234,20 +213,6 @@ def _limits(
 
     run_chunks(work, range(0, len(keys), CHUNK_NODES), n_jobs)
     return limits
-
-
-def node_keys(structure: Structure, root_keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Key of every node, from which the order of its candidates follows."""
-    keys = np.empty(structure.n_nodes, np.uint64)
-    level = structure.offset[:-1]
-    keys[level] = root_keys
-    while len(level):
-        inner = level[structure.right[level] >= 0]
-        below = np.empty(2 * len(inner), np.uint64)
-        child_keys(keys[inner], below)
-        level = np.column_stack([inner + 1, structure.right[inner]]).ravel()
-        keys[level] = below
-    return keys
 
 
 class _Regrowth(Batch):

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import replace
+from collections.abc import Generator
 
 import numpy as np
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, codings_of, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.soundness import check_splits
 from woodlot.protocols.vertical.forest_messages import RevealSplits, SplitTable
-from woodlot.trees.encoding import CategoryCoding, Coding, NumericCoding
 from woodlot.trees.forest import Splits
-
-_NO_VALUES = np.empty(0, np.float32)
-
-
-def splitting_parties(forest: CoordinatorForest) -> tuple[str, ...]:
-    """The parties that split at least one node: whose parts a complete model needs."""
-    owners = np.unique(forest.owner[forest.owner >= 0])
-    return tuple(forest.parties[i] for i in owners)
-
-
-def codings_of(categories: Sequence[Sequence[str] | None]) -> tuple[Coding, ...]:
-    """What prediction must know of each column: its categories; of numbers the thresholds are enough."""
-    return tuple(
-        NumericCoding(_NO_VALUES, _NO_VALUES) if names is None else CategoryCoding(tuple(names)) for names in categories
-    )
-
-
-def categories_of(codings: Sequence[Coding]) -> tuple[tuple[str, ...] | None, ...]:
-    """The categories of each column, None for numbers."""
-    return tuple(coding.categories if isinstance(coding, CategoryCoding) else None for coding in codings)
-
-
-def forget_values(part: PartyForest) -> PartyForest:
-    """A party's part without the training's values: prediction needs the thresholds only."""
-    return replace(part, codings=codings_of(categories_of(part.codings)))
 
 
 def reveal_splits(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, PartyForest]]:

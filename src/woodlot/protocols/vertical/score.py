@@ -11,11 +11,10 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.predict import read_answers
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.trees.collect import Collector
 from woodlot.trees.predict import Vote
 

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.agreement import Entropy, derive, secret_bytes
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.sums import SumClient, open_sums
 from woodlot.protocols.sums.masks import PlainMasker, keystream
 from woodlot.protocols.vertical import sealed_messages as msg
-from woodlot.protocols.vertical.reveal import splitting_parties
 from woodlot.trees.kernels.seal import clear_possible, find_zeros
 from woodlot.trees.predict import Vote, outputs_from_leaves
 

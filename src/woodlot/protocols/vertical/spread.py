@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.blocks import Blocks
+from woodlot.protocols.core.forest_parts import codings_of
 from woodlot.protocols.vertical.column_block import Applied, Level
 from woodlot.protocols.vertical.forest_messages import StartForest
-from woodlot.protocols.vertical.plan import rules_of, sampling_of
-from woodlot.protocols.vertical.reveal import codings_of
+from woodlot.protocols.vertical.start import rules_of, sampling_of
 from woodlot.trees.encoding import Coding, encode
 from woodlot.trees.grow import Grower, Offers, Won
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.bits import as_words, from_words, pack, smallest_unsigned, unpack
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_plan import ForestPlan, check_summaries
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.best_first import best_first
@@ -42,7 +43,7 @@ from woodlot.protocols.vertical.forest_messages import (
     StartForest,
     TableSummary,
 )
-from woodlot.protocols.vertical.plan import EPSILON, ForestPlan, check_summaries, gain_unit, rules_of, sampling_of
+from woodlot.protocols.vertical.start import EPSILON, gain_unit, rules_of, sampling_of, share_message, start_message
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits
@@ -111,8 +112,8 @@ def _share_labels(
     plan: ForestPlan, n_rows: int, active: tuple[str, ...], holder: str
 ) -> Generator[Round, dict[str, Message], tuple[EncodedLabels, StartForest]]:
     """Everybody gets the labels under a code."""
-    answer = reply_of((yield Round("prepare", {holder: plan.share_message()}))[holder], EncodedLabels, holder)
-    start = plan.start_message(n_rows, answer)
+    answer = reply_of((yield Round("prepare", {holder: share_message(plan)}))[holder], EncodedLabels, holder)
+    start = start_message(plan, n_rows, answer)
     yield Round("prepare", dict.fromkeys(active, start))
     return answer, start
 
