@@ -14,7 +14,7 @@ from processes import small_tables, write_toml
 from world import World
 
 import woodlot as wl
-from woodlot.service.party_store import PartyStore
+from woodlot.jobs.party_store import PartyStore
 
 PARTIES = ("bank", "shop")
 FOREST = {"n_estimators": 6, "max_depth": 5, "random_state": 1, "n_jobs": 1}

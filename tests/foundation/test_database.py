@@ -23,14 +23,14 @@ from small_disk import small_disk
 
 from woodlot.exceptions import JournalError
 from woodlot.foundation.database import Database, Schema, open_reader
+from woodlot.jobs.job_store import SCHEMA, JobStore
+from woodlot.jobs.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import LEDGER, Charge, LedgerFile
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.journal_file import JOURNAL_SCHEMA
 from woodlot.runtime.second_copy import SCHEMA as COPY_SCHEMA
 from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
-from woodlot.service.job_store import SCHEMA, JobStore
-from woodlot.service.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
 
 NOON = datetime(2025, 3, 9, 12, tzinfo=UTC)
 

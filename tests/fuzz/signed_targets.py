@@ -26,7 +26,7 @@ from woodlot.identity.receipts import MemberKey, Receipt, Statement, check_reque
 from woodlot.identity.receipts import Request as Asked
 from woodlot.jobs import order_seal
 from woodlot.jobs.orders import AlignOrder
-from woodlot.service.score_seal import KEY_BYTES, IdSeal
+from woodlot.jobs.scores.score_seal import KEY_BYTES, IdSeal
 
 _ECDSA = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
 PEMS = ("CERTIFICATE", "X509 CRL", "CERTIFICATE REQUEST")

@@ -18,9 +18,9 @@ from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import WoodlotError
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.party_store import PartyStore
 from woodlot.runtime.journal import Journal
-from woodlot.service.job_store import JobStore
-from woodlot.service.party_store import PartyStore
 
 HOST = "127.0.0.1:8000"
 REPLACED = 0x80

@@ -12,17 +12,17 @@ from party_bench import Bench, Recorded, play, train_order
 from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as jobs
+from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import KeysOrder, Part
+from woodlot.jobs.policy import Policy
+from woodlot.jobs.revocable.key_jobs import told_keys
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import Client
-from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.encrypted import encrypted_order
-from woodlot.service.key_store import KeyStore
 from woodlot.service.member import MemberJob, _Home
-from woodlot.service.policy import Policy
 
 ORDERED: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
 PROTOCOLS = ("train", "keys", "predict-encrypted")

@@ -21,6 +21,10 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs import policy
+from woodlot.jobs.columns.columns_jobs import KINDS, Kept
+from woodlot.jobs.home import PartyHome
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import common_fields, pass_on, sign_order
 from woodlot.jobs.orders import (
     AlignOrder,
@@ -38,6 +42,9 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.party_store import PartyStore
+from woodlot.jobs.scores.score_seal import IdSeal, new_key
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
@@ -48,13 +55,6 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
-from woodlot.service import policy
-from woodlot.service.coordinator_jobs import KINDS, Kept
-from woodlot.service.job_store import JobStore
-from woodlot.service.party_home import PartyHome
-from woodlot.service.party_jobs import PartyJob
-from woodlot.service.party_store import PartyStore
-from woodlot.service.score_seal import IdSeal, new_key
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
 LINEAR = LinearPlan(

@@ -22,13 +22,13 @@ from small_jobs import PARTIES, PLAN
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, PolicyError
 from woodlot.jobs.orders import Part, RevokeOrder, TrainOrder, TrainRowsOrder
+from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.rows.lossless import LosslessPlan
 from woodlot.protocols.rows.lossless.lossless_messages import CountCells
 from woodlot.runtime.cluster import Cluster, Connection
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
-from woodlot.service.party_jobs import PartyJob
 from woodlot.trees.room import Room
 
 N = 300

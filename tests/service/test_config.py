@@ -20,9 +20,9 @@ from world import PROTECTS
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import ConfigError
+from woodlot.jobs.policy import WRITTEN, Policy
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, MemberConfig, PartyConfig, PrivacyConfig
-from woodlot.service.policy import WRITTEN, Policy
 from woodlot.service.settings import Address, Duration, Size
 
 HERE = Path("/etc/woodlot")

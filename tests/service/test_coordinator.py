@@ -19,13 +19,13 @@ from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import JournalError, WoodlotError
 from woodlot.identity.identity import Identity
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.score_messages import OpenScoring
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.service import coordinator
 from woodlot.service.coordinator import Coordinator
 from woodlot.service.live import LiveJob
-from woodlot.service.party_jobs import PartyJob
 
 
 @pytest.fixture

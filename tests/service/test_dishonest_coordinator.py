@@ -20,6 +20,7 @@ from small_jobs import PARTIES, PLAN
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.order_seal import common_fields
+from woodlot.jobs.ordered import OrderedConstruction, OrderedDescent
 from woodlot.jobs.orders import (
     AlignOrder,
     Part,
@@ -29,6 +30,8 @@ from woodlot.jobs.orders import (
     TrainOrder,
     TrainRowsOrder,
 )
+from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.party_store import DROPPED, read_alignment
 from woodlot.jobs.row_job_messages import PredictRows
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
@@ -43,9 +46,6 @@ from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.party_jobs import PartyJob
-from woodlot.service.party_plan import OrderedConstruction, OrderedDescent
-from woodlot.service.party_store import DROPPED, read_alignment
 
 NOT_ORDERED = "the order does not ask for"
 

@@ -19,15 +19,15 @@ from world import PROTECTS, World, running
 import woodlot as wl
 from woodlot.crypto.dtpkc import Group
 from woodlot.exceptions import ConfigError, DataError, PolicyError
+from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.revocable import key_jobs
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import read_group
 from woodlot.protocols.revocable.revocable_predict import predict_encrypted as walk_of
-from woodlot.service import coordinator_keys
 from woodlot.service.client import Client, JobFailed
 from woodlot.service.config import MemberConfig
 from woodlot.service.encrypted import make_keys, predict_encrypted
-from woodlot.service.key_store import KeyStore
 from woodlot.service.member import MemberService, is_this_host
 
 MEMBERS = {"helper": ("party", "--role", "helper"), "keys": ("identity", "keys")}
@@ -238,7 +238,7 @@ def test_a_coordinator_that_deviates_is_refused_by_the_member_it_attacks(
         outputs = predict_encrypted(client, model, columns, setting="test")
         for change, (name, why) in ATTACKS.items():
             with monkeypatch.context() as patched:
-                patched.setattr(coordinator_keys, "predict_encrypted", deviating(change))
+                patched.setattr(key_jobs, "predict_encrypted", deviating(change))
                 with pytest.raises(JobFailed, match=rf"'{name}'.*{why}"):
                     predict_encrypted(client, model, columns, setting="test")
             if name == "helper":

@@ -15,10 +15,10 @@ from world import POLICY, World, running
 
 from woodlot.exceptions import JournalError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.service import coordinator, coordinator_news, coordinator_scores
 from woodlot.service.client import JobFailed
 from woodlot.service.coordinator import Coordinator
-from woodlot.service.party_columns import ColumnsWork
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from world import World
 
 import inventor
 from inventor import labels_read
+from woodlot.jobs.job_store import JobStore
 from woodlot.service.client import JobFailed
-from woodlot.service.job_store import JobStore
 
 ROWS, LEAF = 260, 50
 ALONE = replace(PLAN, min_samples_leaf=LEAF, max_depth=None, out_of_bag=None)

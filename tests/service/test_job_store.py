@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from woodlot.exceptions import DataError, JournalError
+from woodlot.jobs import job_store
+from woodlot.jobs.columns.columns_jobs import Kept
+from woodlot.jobs.columns.revoke_jobs import keep_revocation, keep_rows_revocation
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
-from woodlot.service import job_store
-from woodlot.service.coordinator_jobs import Kept
-from woodlot.service.coordinator_keys import told_keys
-from woodlot.service.coordinator_revoke import keep_revocation, keep_rows_revocation
-from woodlot.service.job_store import JobStore
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.revocable.key_jobs import told_keys
 
 MODEL, NEXT, OTHER = "1" * 32, "2" * 32, "3" * 32
 FACTS = ModelFacts(

@@ -15,6 +15,7 @@ import pytest
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import MAX_PARTIES, TrainLinearOrder
 from woodlot.protocols.core.message import Message
@@ -24,7 +25,6 @@ from woodlot.runtime.peers import Peer
 from woodlot.service import allowance
 from woodlot.service.allowance import Allowance
 from woodlot.service.client import Client
-from woodlot.service.job_store import JobStore
 from woodlot.service.user_desk import UserDesk
 
 ALICE = Peer(name="alice", role="user", serial=1, certificate=b"")

@@ -21,11 +21,11 @@ import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.data.sources import TableSource
 from woodlot.federation import Labels
+from woodlot.jobs.home import HeldTables
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import TrainOrder
 from woodlot.runtime.journal import Entry, Journal
-from woodlot.service.job_store import JobStore
-from woodlot.service.party_home import HeldTables
 
 PARTIES = tuple(f"p{k}" for k in range(8))
 N_ROWS, QUEUED, SEEDS = 80, 20, 2

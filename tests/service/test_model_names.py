@@ -10,10 +10,10 @@ import pytest
 
 from woodlot.exceptions import ConfigError, DataError
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.model_names import check_model_name, meant
 from woodlot.jobs.orders import TrainRowsOrder
 from woodlot.service.config import JobConfig
-from woodlot.service.job_store import JobStore
 
 HERS, HIS = "390631d0" + "a" * 24, "77" * 16
 

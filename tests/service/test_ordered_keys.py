@@ -18,6 +18,7 @@ from woodlot.crypto.primes import safe_prime
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
+from woodlot.jobs import key_store
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import KeysOrder, Part, TrainRevocableOrder
 from woodlot.protocols.core.agreement import derive
@@ -37,7 +38,6 @@ from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
-from woodlot.service import key_store
 from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
 from woodlot.service.member import MemberJob
 

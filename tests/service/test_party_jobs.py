@@ -23,6 +23,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs import order_seal
 from woodlot.jobs.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
 from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, RevokeOrder, TrainOrder
+from woodlot.jobs.party_job import PartyJob, housekeeping_job
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.sums.sum_messages import OpenSums, SumsIntroduced
@@ -30,7 +31,6 @@ from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.party import Party
-from woodlot.service.party_jobs import PartyJob, housekeeping_job
 
 
 @pytest.fixture(scope="module")

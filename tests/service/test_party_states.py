@@ -23,14 +23,14 @@ from small_jobs import PARTIES
 
 from woodlot.exceptions import LocalProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_jobs import KINDS
 from woodlot.jobs.order_seal import read_order
+from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.core.message import ArraySpec, Message, registered
 from woodlot.protocols.revocable.key_messages import REQUEST_BYTES
 from woodlot.protocols.vertical.party import TAKES
 from woodlot.runtime.codec import decode, encode
-from woodlot.service.coordinator_jobs import KINDS
-from woodlot.service.party_jobs import PartyJob
 
 JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg.TakeAnswers, msg.ForgetJob)
 TAKEN: list[type[Message]] = [*TAKES, *ALIGN_TAKES, *JOB_MESSAGES]

@@ -13,7 +13,7 @@ import pytest
 
 from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import ConfigError, JournalError
-from woodlot.service.party_store import CHECK_FILE, DROPPED, PartyStore
+from woodlot.jobs.party_store import CHECK_FILE, DROPPED, PartyStore
 
 MODEL, OTHER, JOB = "1" * 32, "2" * 32, "b" * 32
 FILES = ("arrays.npz", "part.json")

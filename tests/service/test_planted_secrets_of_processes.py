@@ -28,11 +28,11 @@ from woodlot.exceptions import WoodlotError
 from woodlot.federation import Labels
 from woodlot.federation.revocable import Encryption
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.revocable.key_jobs import _Stored
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
-from woodlot.service.coordinator_keys import _Stored
-from woodlot.service.key_store import KeyStore
 from woodlot.trees import kernels
 
 HERE = Path(__file__).resolve().parent

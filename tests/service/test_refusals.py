@@ -26,13 +26,13 @@ from woodlot.jobs.orders import (
     RevokeRevocableOrder,
     TrainRevocableOrder,
 )
+from woodlot.jobs.revocable.provider_work import _OrderGate
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.protocols.revocable import growth_messages
 from woodlot.protocols.revocable.key_messages import Ticket
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.runtime.codec import decode
-from woodlot.service.party_keys import _OrderGate
 
 
 @pytest.fixture

@@ -32,10 +32,10 @@ from wire_search import captured, disguised, floats, integers, opened, search, t
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.exceptions import DataError
 from woodlot.jobs.orders import Part, PredictOrder
+from woodlot.jobs.policy import Policy
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.protocols.rows.methods import METHODS
 from woodlot.service.client import JobFailed
-from woodlot.service.policy import Policy
 
 KIND: dict[str, Any] = {
     "collaborative": wl.CollaborativeForestClassifier,

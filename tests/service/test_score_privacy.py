@@ -21,6 +21,7 @@ from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.exceptions import PolicyError
 from woodlot.jobs.job_messages import JobOpened
 from woodlot.jobs.orders import Part, PredictRowsOrder
+from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.privacy.budget import Ledger
@@ -29,7 +30,6 @@ from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
 from woodlot.service.client import JobFailed
-from woodlot.service.party_jobs import PartyJob
 
 BUDGET = 2.0
 

@@ -21,7 +21,11 @@ from woodlot.connected import ConnectedFederation
 from woodlot.connected.scores import Scoring
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.identity.certificates import REVOKED
+from woodlot.jobs.job_store import ENDED
 from woodlot.jobs.orders import Part, ScoreOrder, TrainOrder
+from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.policy import PredictionBudget
+from woodlot.jobs.scores.score_seal import IdSeal, new_key
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.files import forest_id_of
@@ -30,10 +34,6 @@ from woodlot.runtime.codec import encode
 from woodlot.runtime.journal import JobJournal
 from woodlot.service import coordinator_scores
 from woodlot.service.client import JobFailed
-from woodlot.service.job_store import ENDED
-from woodlot.service.party_jobs import PartyJob
-from woodlot.service.policy import PredictionBudget
-from woodlot.service.score_seal import IdSeal, new_key
 
 ALLOWED = {**POLICY, "protocols": ["align", "train", "predict", "revoke", "score"]}
 

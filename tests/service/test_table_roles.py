@@ -17,6 +17,7 @@ from small_jobs import PLAN
 
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs import policy
 from woodlot.jobs.orders import (
     AlignOrder,
     AnyOrder,
@@ -36,7 +37,6 @@ from woodlot.jobs.orders import (
 )
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
-from woodlot.service import policy
 
 MODEL = "1" * 32
 LEAVING: dict[str, Any] = {"model": MODEL, "leaver": "shop", "task": "classes"}

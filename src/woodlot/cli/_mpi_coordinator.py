@@ -22,6 +22,8 @@ from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import ConfigError, ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_jobs import train_job
+from woodlot.jobs.columns.common_rows import Trained, model_facts
 from woodlot.jobs.order_seal import new_job
 from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.core.message import Progress
@@ -30,8 +32,6 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
 from woodlot.runtime.drivers.mpi import MpiCarrier
 from woodlot.runtime.run import run
-from woodlot.service.coordinator_common import Trained, model_facts
-from woodlot.service.coordinator_jobs import train_job
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:

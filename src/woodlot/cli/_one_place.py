@@ -21,8 +21,10 @@ from woodlot.data.labels import check_classes
 from woodlot.data.tables import read_table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import WoodlotError
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import TrainOrder
+from woodlot.jobs.party_store import PartyStore
 from woodlot.protocols.core.forest_parts import CoordinatorForest, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.target import Target
@@ -34,9 +36,7 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.run import run
 from woodlot.service.agent import JOURNAL
-from woodlot.service.job_store import JobStore
 from woodlot.service.local import LocalFederation
-from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.sampling import feature_key
 

@@ -346,7 +346,7 @@ class ConnectedFederation:
         """
         from woodlot.connected.scores import Scoring, vote_of
         from woodlot.jobs.orders import Part, ScoreOrder
-        from woodlot.service.score_seal import IdSeal, new_key
+        from woodlot.jobs.scores.score_seal import IdSeal, new_key
 
         facts = self.client.find_model(model)
         keys = {party: new_key() for party in self.parties if party in facts.parties}

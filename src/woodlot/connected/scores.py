@@ -18,8 +18,8 @@ from woodlot.protocols.vertical import score_messages as msg
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
+    from woodlot.jobs.scores.score_seal import IdSeal
     from woodlot.service.client import Client
-    from woodlot.service.score_seal import IdSeal
 
 
 def vote_of(model: ModelFacts) -> Vote:

@@ -22,11 +22,11 @@ from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.jobs.job_store import ENDED
 from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.core.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.runtime.audit import readable_bytes, readable_seconds
-from woodlot.service.job_store import ENDED
 
 STATIC = Path(__file__).parent / "static"
 LIVE_SECONDS = 0.5

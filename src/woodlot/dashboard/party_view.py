@@ -17,6 +17,7 @@ from woodlot.dashboard.views import MODELS_AT_HAND, NO_TREES, TREES_AT_HAND, Sta
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, ModelFileError
 from woodlot.identity.identity import Identity
+from woodlot.jobs.party_store import read_alignment
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.part_files import HEADER, STUMBLES, format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
@@ -24,7 +25,6 @@ from woodlot.protocols.linear.linear_files import load_own_linear
 from woodlot.protocols.linear.linear_model import PartyLinear
 from woodlot.protocols.vertical.files import StoredTrees, load_own_part
 from woodlot.service.config import PartyConfig
-from woodlot.service.party_store import read_alignment
 from woodlot.service.privacy_accounts import privacy_accounts
 
 _LABELS_GIVEN = {"EncodedLabels", "EncryptedLabels", "LabelsSent"}

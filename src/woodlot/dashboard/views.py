@@ -22,6 +22,7 @@ from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
+from woodlot.jobs.job_store import Alarm, JobStore
 from woodlot.jobs.order_seal import read_order
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.files import StoredTrees
@@ -30,7 +31,6 @@ from woodlot.runtime.audit import DisclosureRow, Disclosures
 from woodlot.runtime.journal import Journal, Record
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
-from woodlot.service.job_store import Alarm, JobStore
 
 COORDINATOR = "coordinator"
 JOURNAL = "journal.sqlite"

@@ -12,10 +12,10 @@ from woodlot.engines.signed_order import SignedOrder
 from woodlot.estimators.loading import save_part
 from woodlot.exceptions import DataError
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.job_store import ENDED
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import Coordinator
-from woodlot.service.job_store import ENDED
 
 logger = logging.getLogger(__name__)
 

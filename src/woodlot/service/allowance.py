@@ -6,7 +6,7 @@ import threading
 import time
 
 from woodlot.exceptions import PolicyError
-from woodlot.service.job_store import JobStore
+from woodlot.jobs.job_store import JobStore
 
 MAX_BYTES = 256 << 20
 """Bytes that the record keeps of one user's jobs of the last `DAY_SECONDS`: some 100,000 jobs."""

@@ -15,8 +15,8 @@ from woodlot.data.sources import ROLES, TableSource, read_private
 from woodlot.exceptions import ConfigError
 from woodlot.identity.revocation_source import ListSource
 from woodlot.jobs.model_names import check_model_name
-from woodlot.service.policy import Order, Policy, refuse_unwritten
-from woodlot.service.privacy_rules import PrivacyConfig
+from woodlot.jobs.policy import Order, Policy, refuse_unwritten
+from woodlot.jobs.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
     DEFAULT_PORT,
     Address,

@@ -24,6 +24,9 @@ from woodlot.exceptions import (
 )
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_jobs import KINDS, Kept
+from woodlot.jobs.columns.revoke_jobs import Revocation, check_no_other
+from woodlot.jobs.job_store import ENDED, JobStore
 from woodlot.jobs.order_seal import check_order, pass_on, read_order
 from woodlot.jobs.orders import AnyOrder, KeysOrder, ScoreOrder
 from woodlot.protocols.vertical.score import Scorer
@@ -35,12 +38,9 @@ from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
 from woodlot.service.allowance import Allowance
 from woodlot.service.config import CoordinatorConfig
-from woodlot.service.coordinator_jobs import KINDS, Kept
 from woodlot.service.coordinator_news import Messenger
-from woodlot.service.coordinator_revoke import Revocation, check_no_other
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
-from woodlot.service.job_store import ENDED, JobStore
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.user_desk import UserDesk
 

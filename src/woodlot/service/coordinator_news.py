@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from woodlot.exceptions import PartyAwayError, PolicyError, RemoteProtocolError, WoodlotError
 from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import pass_on, read_order
+from woodlot.jobs.party_job import housekeeping_job
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled
-from woodlot.service.job_store import JobStore
-from woodlot.service.party_jobs import housekeeping_job
 
 logger = logging.getLogger(__name__)
 

@@ -6,22 +6,18 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, WoodlotError
-from woodlot.jobs.job_messages import OpenJob
-from woodlot.jobs.orders import ScoreOrder
 from woodlot.protocols.core.bits import pack
-from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg
-from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers import Driver
 from woodlot.runtime.run import run
-from woodlot.service.job_store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +34,6 @@ GATHER_SECONDS = 0.02
 _THREADS = 16
 
 CLOSED = "this scoring is not open; it was closed, or the coordinator was started anew: open another"
-
-
-def open_job(order: ScoreOrder, opening: OpenJob, store: JobStore) -> Generator[Round, dict[str, Message], Scorer]:
-    """Bring the order to every party, and have those that split nodes get ready."""
-    forest = store.forest(order.model).coordinator
-    scorer = Scorer(forest, order.parties, order.vote)
-    yield Round("open", dict.fromkeys(order.parties, opening))
-    ready = msg.OpenScoring(model=order.model, forest=forest_id_of(forest))
-    if scorer.asked:
-        yield Round("score", dict.fromkeys(scorer.asked, ready))
-    return scorer
 
 
 class _Asked(NamedTuple):

@@ -13,9 +13,9 @@ import msgspec
 
 from woodlot.exceptions import JournalError
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.job_store import JobStore
 from woodlot.protocols.core.message import Progress
 from woodlot.runtime.audit import Ledger
-from woodlot.service.job_store import JobStore
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,8 @@ from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.home import JobSigner
+from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.order_seal import check_age, check_passed_on
 from woodlot.jobs.orders import (
     KeysOrder,
@@ -20,6 +22,9 @@ from woodlot.jobs.orders import (
     RevocableOrder,
     RevokeRevocableOrder,
 )
+from woodlot.jobs.party_job import housekeeping_job
+from woodlot.jobs.policy import Policy
+from woodlot.jobs.revocable.provider_work import KEYS_FOLDER, check_epoch, check_ticket
 from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
@@ -28,11 +33,6 @@ from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.revocable_keys import Member as KeyMember
 from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
-from woodlot.service.key_store import KeyStore
-from woodlot.service.party_home import JobSigner
-from woodlot.service.party_jobs import housekeeping_job
-from woodlot.service.party_keys import KEYS_FOLDER, check_epoch, check_ticket
-from woodlot.service.policy import Policy
 from woodlot.trees.parallel import effective_jobs
 
 logger = logging.getLogger(__name__)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from woodlot.data.spool import Spool
+from woodlot.jobs.home import PartyHome
+from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.party_store import PartyStore
 from woodlot.runtime.cluster import Connection
 from woodlot.service.agent import Agent
 from woodlot.service.config import PartyConfig
 from woodlot.service.party_check import check_start
-from woodlot.service.party_home import PartyHome
-from woodlot.service.party_jobs import PartyJob
-from woodlot.service.party_store import PartyStore
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.room import Room
 

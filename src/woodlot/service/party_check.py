@@ -22,10 +22,10 @@ from woodlot.data.wording import quoted
 from woodlot.exceptions import ConfigError, IdentityError, WoodlotError
 from woodlot.identity import certificates as files
 from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.policy import EVERYBODY, UNLIMITED, Policy
 from woodlot.runtime.drivers.grpc_wire import SERVER_NAME
 from woodlot.service.agent import load_identity
 from woodlot.service.config import PartyConfig
-from woodlot.service.policy import EVERYBODY, UNLIMITED, Policy
 
 logger = logging.getLogger(__name__)
 

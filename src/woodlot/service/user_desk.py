@@ -15,6 +15,8 @@ import msgspec
 
 from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_store import ENDED, UNFINISHED, StoredJob
+from woodlot.jobs.revocable.key_jobs import told_keys
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import MAX_REASON, Message
 from woodlot.protocols.revocable.key_messages import AskKeys
@@ -22,9 +24,7 @@ from woodlot.protocols.vertical import score_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import limit_wait
 from woodlot.runtime.peers import Peer
-from woodlot.service.coordinator_keys import told_keys
 from woodlot.service.coordinator_scores import CLOSED
-from woodlot.service.job_store import ENDED, UNFINISHED, StoredJob
 from woodlot.service.listing import brief_job, brief_model, page_of
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from woodlot.estimators.forest import FederatedForestRegressor
 from woodlot.experiments.leaks.case import Case, Finding, not_attacked
 from woodlot.experiments.leaks.labels import CLOSE, targets_recovered
 from woodlot.federation import Federation
+from woodlot.jobs.policy import EVERYBODY, UNLIMITED, Limit, Policy
 from woodlot.service.config import PartyConfig
-from woodlot.service.policy import EVERYBODY, UNLIMITED, Limit, Policy
 
 USER = "user"
 JOBS_PER_ROW_OF_A_LEAF = 2

@@ -32,6 +32,7 @@ from woodlot.identity.receipts import (
     tree_changes,
 )
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import PURPOSE, read_order
 from woodlot.jobs.orders import (
     RevokeOrder,
@@ -41,6 +42,8 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch
+from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, train_rows_job
 from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Message, Round
@@ -53,12 +56,9 @@ from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_b
 from woodlot.protocols.vertical.regrow import Regrown, regrow
 from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.runtime.audit import Account
-from woodlot.service.coordinator_keys import Epoch, keep_epoch
-from woodlot.service.coordinator_rows import WholeParts, keep_training, train_rows_job
-from woodlot.service.job_store import JobStore
 
 if TYPE_CHECKING:
-    from woodlot.service.coordinator_jobs import Kept
+    from woodlot.jobs.columns.columns_jobs import Kept
 
 
 Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder

@@ -11,7 +11,11 @@ from typing import Any
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.ordered import OrderedConstruction, Watch
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.jobs.revocable.provider_work import check_epoch, make_provider
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
@@ -22,10 +26,6 @@ from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.service.party_columns import ColumnsWork
-from woodlot.service.party_home import TakenOrder, private_errors
-from woodlot.service.party_keys import check_epoch, make_provider
-from woodlot.service.party_plan import OrderedConstruction, Watch
 from woodlot.trees.forest import Splits
 
 _EPOCH = (keys.OpenEpoch, keys.MeetMembers, keys.TakeGroup, keys.CommitEpoch)

@@ -7,15 +7,15 @@ from typing import Any
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.ordered import OrderedRegrowing
 from woodlot.jobs.orders import RevokeOrder
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
-from woodlot.service.party_columns import ColumnsWork
-from woodlot.service.party_home import TakenOrder, private_errors
-from woodlot.service.party_plan import OrderedRegrowing
 
 
 class RevokeWork(ColumnsWork):

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from woodlot.data.ids import canonical_ids
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
+from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.orders import ScoreOrder
+from woodlot.jobs.scores.score_seal import IdSeal
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
@@ -26,8 +28,6 @@ from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.forest_messages import Decisions
 from woodlot.runtime.codec import encode
-from woodlot.service.party_home import TakenOrder, private_errors
-from woodlot.service.score_seal import IdSeal
 from woodlot.trees import wire
 
 MAX_AGE_SECONDS = 3600.0

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.jobs.home import PartyHome
+from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder, RevocableOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.forest_parts import PartyForest
@@ -19,8 +21,6 @@ from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import bit_length
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.tickets import RequestGate
-from woodlot.service.key_store import KeyStore
-from woodlot.service.party_home import PartyHome
 from woodlot.trees.forest import Splits, Structure
 
 KEYS_FOLDER = "keys"

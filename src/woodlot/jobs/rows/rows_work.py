@@ -17,6 +17,8 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.jobs import row_job_messages as msg
+from woodlot.jobs.home import TakenOrder, private_errors, score_of
+from woodlot.jobs.ordered import Once
 from woodlot.jobs.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
@@ -32,8 +34,6 @@ from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.runtime.cluster import ClusterBlocks
-from woodlot.service.party_home import TakenOrder, private_errors, score_of
-from woodlot.service.party_plan import Once
 from woodlot.trees.predict import Predictor
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ import numpy as np
 
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import Order, PredictRowsOrder, TrainRowsOrder
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
@@ -20,10 +21,9 @@ from woodlot.protocols.rows.methods import protocol_of
 from woodlot.protocols.rows.row_claims import claim_of
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
-from woodlot.service.job_store import JobStore
 
 if TYPE_CHECKING:
-    from woodlot.service.coordinator_jobs import Kept
+    from woodlot.jobs.columns.columns_jobs import Kept
 
 WholeParts: TypeAlias = tuple[CoordinatorForest, PartyForest]
 

@@ -7,15 +7,15 @@ import hmac
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.ordered import OrderedDescent
 from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
 from woodlot.protocols.linear.linear_party import TAKES, LinearParty, State
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
-from woodlot.service.party_columns import ColumnsWork
-from woodlot.service.party_home import TakenOrder, private_errors
-from woodlot.service.party_plan import OrderedDescent
 
 
 class LinearWork(ColumnsWork):

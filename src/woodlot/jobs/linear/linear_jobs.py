@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.common_rows import CommonRows, Predicted, deliver, open_rows, row_facts
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.linear.linear_files import StoredLinear, linear_id_of
 from woodlot.protocols.linear.linear_model import CoordinatorLinear
 from woodlot.protocols.linear.linear_train import fit_linear, predict_linear
-from woodlot.service.coordinator_common import CommonRows, Predicted, deliver, open_rows, row_facts
-from woodlot.service.job_store import JobStore
 
 if TYPE_CHECKING:
-    from woodlot.service.coordinator_jobs import Kept
+    from woodlot.jobs.columns.columns_jobs import Kept
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ import msgspec
 from woodlot.exceptions import PolicyError
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.privacy.budget import Budget, Budgets
-from woodlot.service.settings import Section
 
 PRIVATE_ORDERS = ("train-rows", "revoke-rows", "predict-rows")
 """Orders that can be differentially private; of all others there is no form that is."""
@@ -21,7 +20,7 @@ _WHERE = "in the section [privacy] of its configuration"
 _Epsilon = Annotated[float, msgspec.Meta(gt=0)] | None
 
 
-class PrivacyConfig(Section, frozen=True, kw_only=True):
+class PrivacyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The section ``[privacy]`` of a party.
 
     Attributes

@@ -21,15 +21,15 @@ from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, ModelFileError, RemoteProtocolError, WoodlotError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.orders import Order, Part
+from woodlot.jobs.party_store import PartyStore
+from woodlot.jobs.policy import Policy
+from woodlot.jobs.privacy_rules import PrivacyConfig
 from woodlot.privacy.accounting import Unit
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.till import Till
-from woodlot.service.party_store import PartyStore
-from woodlot.service.policy import Policy
-from woodlot.service.privacy_rules import PrivacyConfig
 from woodlot.trees.room import Room
 
 logger = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class TakenOrder(Generic[O]):
 
 
 class Work(Protocol):
-    """What a party does for one order; one class for each kind of job, listed in `woodlot.service.party_jobs`.
+    """What a party does for one order; one class for each kind of job, listed in `woodlot.jobs.party_job`.
 
     It is made when the order is opened: what its making raises refuses the order. Its state follows from the messages
     it has answered, so that a job goes on after a restart; a message that it refuses has changed nothing.

@@ -18,6 +18,8 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.home import TakenOrder, private_errors, score_of
+from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedTraining, Watch
 from woodlot.jobs.orders import (
     AlignedOrder,
     AlignOrder,
@@ -48,8 +50,6 @@ from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.runtime.cluster import ClusterBlocks
-from woodlot.service.party_home import TakenOrder, private_errors, score_of
-from woodlot.service.party_plan import Once, OrderedPrediction, OrderedScore, OrderedTraining, Watch
 from woodlot.trees.sampling import feature_key
 
 D = TypeVar("D", bound=AlignedOrder)

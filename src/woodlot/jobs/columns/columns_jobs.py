@@ -1,6 +1,6 @@
 """What the coordinator does in a job, from the order to the end, as one protocol: journalled and replayed whole.
 
-`KINDS` lists what is done for each kind of order; see `woodlot.service.party_jobs` for how to add one.
+`KINDS` lists what is done for each kind of order; see `woodlot.jobs.party_job` for how to add one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,25 @@ from typing import Any, NamedTuple, TypeAlias
 from woodlot.exceptions import DataError
 from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.common_rows import (
+    CommonRows,
+    Predicted,
+    Trained,
+    deliver,
+    model_facts,
+    open_rows,
+    row_facts,
+)
+from woodlot.jobs.columns.revoke_jobs import (
+    check_revocation,
+    check_rows_revocation,
+    keep_revocation,
+    keep_rows_revocation,
+    revoke_job,
+    revoke_rows_job,
+)
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.linear import linear_jobs as linear
 from woodlot.jobs.orders import (
     AlignOrder,
     AnyOrder,
@@ -28,6 +47,10 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.jobs.revocable import key_jobs as keys
+from woodlot.jobs.revocable import revocable_jobs as revocable
+from woodlot.jobs.rows import rows_jobs as rows
+from woodlot.jobs.scores import score_jobs as scores
 from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
@@ -37,29 +60,6 @@ from woodlot.protocols.vertical.predict import predict_in_one_round, predict_nod
 from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
-from woodlot.service import coordinator_keys as keys
-from woodlot.service import coordinator_linear as linear
-from woodlot.service import coordinator_revocable as revocable
-from woodlot.service import coordinator_rows as rows
-from woodlot.service import coordinator_scores as scores
-from woodlot.service.coordinator_common import (
-    CommonRows,
-    Predicted,
-    Trained,
-    deliver,
-    model_facts,
-    open_rows,
-    row_facts,
-)
-from woodlot.service.coordinator_revoke import (
-    check_revocation,
-    check_rows_revocation,
-    keep_revocation,
-    keep_rows_revocation,
-    revoke_job,
-    revoke_rows_job,
-)
-from woodlot.service.job_store import JobStore
 from woodlot.trees.parallel import effective_jobs
 
 Rounds: TypeAlias = Generator[Round, dict[str, Message], object]

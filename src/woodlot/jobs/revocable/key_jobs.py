@@ -15,6 +15,7 @@ from woodlot.crypto.dtpkc import Setting, StrongShare, check_bits
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
@@ -39,11 +40,10 @@ from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Revocab
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
-from woodlot.service.job_store import JobStore
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:
-    from woodlot.service.coordinator_jobs import Kept
+    from woodlot.jobs.columns.columns_jobs import Kept
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

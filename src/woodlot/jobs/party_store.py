@@ -22,13 +22,13 @@ from woodlot.data.sources import LoadedTable, read_private
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError
 from woodlot.jobs.orders import JOB_ID
+from woodlot.jobs.policy import UNLIMITED, Limit, PredictionBudget
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.linear.linear_files import load_own_linear, save_own_linear
 from woodlot.protocols.linear.linear_model import PartyLinear
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical.files import load_own_part, save_own_part
-from woodlot.service.policy import UNLIMITED, Limit, PredictionBudget
 
 AnyPlan = TypeVar("AnyPlan", ForestPlan, RevocablePlan)
 P = TypeVar("P")

@@ -4,8 +4,8 @@ What the party's policy forbids is refused here. Errors that name columns, files
 log; the coordinator is told where to look.
 
 To add a kind of job: an order (`woodlot.jobs.orders`), a class of `Work` in a module of its own, and its line in
-`WORK` here; what the coordinator does for it is listed in `woodlot.service.coordinator_jobs`, and who may order it in
-`woodlot.service.policy`.
+`WORK` here; what the coordinator does for it is listed in `woodlot.jobs.columns.columns_jobs`, and who may order it in
+`woodlot.jobs.policy`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from typing import Any
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.columns.revoke_work import RevokeWork
+from woodlot.jobs.home import PartyHome, TakenOrder, Work, private_errors
+from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.linear.linear_work import LinearWork
 from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
 from woodlot.jobs.orders import (
     AlignOrder,
@@ -37,16 +42,11 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.jobs.revocable.provider_work import KEYS_FOLDER, ProviderWork
+from woodlot.jobs.revocable.revocable_work import RevocableWork
+from woodlot.jobs.rows.rows_work import PredictRowsWork, TrainRowsWork
+from woodlot.jobs.scores.score_work import ScoreWork
 from woodlot.protocols.core.message import Message
-from woodlot.service.key_store import KeyStore
-from woodlot.service.party_columns import ColumnsWork
-from woodlot.service.party_home import PartyHome, TakenOrder, Work, private_errors
-from woodlot.service.party_keys import KEYS_FOLDER, ProviderWork
-from woodlot.service.party_linear import LinearWork
-from woodlot.service.party_revocable import RevocableWork
-from woodlot.service.party_revoke import RevokeWork
-from woodlot.service.party_rows import PredictRowsWork, TrainRowsWork
-from woodlot.service.party_scores import ScoreWork
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,11 @@ import numpy as np
 from woodlot.crypto.dtpkc import check_bits
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.common_rows import Trained, model_facts, open_rows, row_facts
+from woodlot.jobs.columns.revoke_jobs import KeyChange, Revoked, check_leaving, is_patched, training_of
+from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch, load_epoch, told_keys
 from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
@@ -27,13 +31,9 @@ from woodlot.protocols.revocable.revocable_keys import commit_epoch, prepare_epo
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import judge_out_of_bag
-from woodlot.service.coordinator_common import Trained, model_facts, open_rows, row_facts
-from woodlot.service.coordinator_keys import Epoch, keep_epoch, load_epoch, told_keys
-from woodlot.service.coordinator_revoke import KeyChange, Revoked, check_leaving, is_patched, training_of
-from woodlot.service.job_store import JobStore
 
 if TYPE_CHECKING:
-    from woodlot.service.coordinator_jobs import Kept
+    from woodlot.jobs.columns.columns_jobs import Kept
 
 
 @dataclass(frozen=True, eq=False)

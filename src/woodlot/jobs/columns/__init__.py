@@ -1,0 +1,1 @@
+"""Jobs between parties with different columns of the same rows: align, train, predict, take a party out."""

@@ -1,0 +1,1 @@
+"""Jobs of linear models over columns."""

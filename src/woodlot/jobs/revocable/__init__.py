@@ -1,0 +1,1 @@
+"""Jobs of revocable forests, and of keys under which splits are encrypted."""

@@ -1,0 +1,1 @@
+"""Jobs between parties with different rows of the same columns."""

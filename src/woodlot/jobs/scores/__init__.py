@@ -1,0 +1,1 @@
+"""Online scoring: a job that stays open."""
