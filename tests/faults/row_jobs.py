@@ -18,7 +18,7 @@ from sweep import DRAWN_ONCE, FaultStage, Protocol, behind_proxy
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.jobs.job_messages import ModelFacts
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 
 Rows = FaultStage[ConnectedRowFederation]
 
@@ -89,19 +89,19 @@ def leaving(stage: Rows, job: str) -> Any:
 # --- orders ---
 
 
-def collaborative_order(user: ConnectedRowFederation) -> AnyOrder:
+def collaborative_order(user: ConnectedRowFederation) -> Order:
     return user.train_rows_order(PLAN, LABEL, {})
 
 
-def grow(stage: Rows, method: Any) -> AnyOrder:
+def grow(stage: Rows, method: Any) -> Order:
     return stage.user.train_rows_order(method.make_plan(), LABEL, {})
 
 
-def predict_order(stage: Rows) -> AnyOrder:
+def predict_order(stage: Rows) -> Order:
     return stage.user.predict_rows_order(stage.undisturbed, LABEL)
 
 
-def revoke_order(stage: Rows) -> AnyOrder:
+def revoke_order(stage: Rows) -> Order:
     method = wl.LocalForestsClassifier(3, max_depth=3, random_state=1)
     trained, _ = stage.run(grow(stage, method))
     facts = stage.user.client.find_model(trained)

@@ -29,7 +29,7 @@ from world import World
 
 from woodlot.connected import ConnectedFederation
 from woodlot.jobs.job_messages import JobFacts
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.frames import Kind
 from woodlot.runtime.journal import Journal
@@ -81,7 +81,7 @@ class Protocol:
     """
 
     name: str
-    order: Callable[[Any], AnyOrder]
+    order: Callable[[Any], Order]
     outcome: Callable[[Any, str], Any]
     every: int = 3
     proved: str = PROVED
@@ -96,7 +96,7 @@ class FaultStage(Stage[U]):
         proxy: FrameProxy,
         user: U,
         pool: ThreadPoolExecutor,
-        train_order: Callable[[U], AnyOrder],
+        train_order: Callable[[U], Order],
         outcome_of: Callable[[str], Any],
     ) -> None:
         self.proxy = proxy
@@ -109,7 +109,7 @@ class FaultStage(Stage[U]):
 
     # --- runs ---
 
-    def begin(self, order: AnyOrder) -> tuple[str, Future[JobFacts]]:
+    def begin(self, order: Order) -> tuple[str, Future[JobFacts]]:
         """Order a job, and wait for it in a thread: for longer than a user would, since the machine may be busy."""
         self._insist(lambda: self.user.client.submit(order))
         return order.job, self._pool.submit(self._insist, lambda: self.user.client.finish(order.job))
@@ -123,13 +123,13 @@ class FaultStage(Stage[U]):
                 if time.monotonic() > until:
                     raise
 
-    def once(self, what: str, make: Callable[[Any], AnyOrder]) -> str:
+    def once(self, what: str, make: Callable[[Any], Order]) -> str:
         """A job that others build on, run when it is first needed."""
         if what not in self._made:
             self._made[what], _ = self.run(make(self))
         return self._made[what]
 
-    def steps(self, order: AnyOrder) -> list[Step]:
+    def steps(self, order: Order) -> list[Step]:
         """Run a job without faults; returns its messages in the order in which they were sent."""
         steps: dict[Step, None] = {}
 
@@ -139,7 +139,7 @@ class FaultStage(Stage[U]):
         self.run_watched(order, note)
         return list(steps)
 
-    def run_watched(self, order: AnyOrder, on_message: Callable[[Seen], None]) -> None:
+    def run_watched(self, order: Order, on_message: Callable[[Seen], None]) -> None:
         """Run a job, and call for each of its messages; what the call raises is raised when the job is done."""
         with self.watched(order.job, on_message):
             self.run(order)
@@ -177,7 +177,7 @@ class FaultStage(Stage[U]):
                 numbers = {record.number for record in journal.job(seen.job).records() if record.sender == seen.member}
             assert seen.number in numbers, f"{seen} was sent before it was recorded"
 
-    def run_with(self, order: AnyOrder, faults: dict[Step, Fault], noted: Counter[str]) -> None:
+    def run_with(self, order: Order, faults: dict[Step, Fault], noted: Counter[str]) -> None:
         """Run a job in which things happen; all of them do, and none loses anything that was recorded."""
         due = dict(faults)
         self._snapshots.clear()

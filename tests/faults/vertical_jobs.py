@@ -23,7 +23,7 @@ import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
 from woodlot.jobs.job_messages import ModelFacts
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.service.encrypted import encrypted_order, predict_encrypted
 
@@ -138,39 +138,39 @@ def leaving_revocable(stage: Columns, job: str) -> Any:
 # --- orders ---
 
 
-def psi_order(stage: Columns) -> AnyOrder:
+def psi_order(stage: Columns) -> Order:
     with connected(stage.running.world, align="psi") as user:
         return user.align_order()
 
 
-def predict_order(stage: Columns, **options: Any) -> AnyOrder:
+def predict_order(stage: Columns, **options: Any) -> Order:
     return stage.user.predict_order(stage.undisturbed, "bank.late", **options)
 
 
-def linear_order(stage: Columns, plan: LinearPlan = LINE) -> AnyOrder:
+def linear_order(stage: Columns, plan: LinearPlan = LINE) -> Order:
     return stage.user.train_linear_order(plan, LABELS, {})
 
 
-def predict_linear_order(stage: Columns) -> AnyOrder:
+def predict_linear_order(stage: Columns) -> Order:
     return stage.user.predict_linear_order(stage.once("linear model", linear_order), "bank.late")
 
 
-def revoke_order(stage: Columns, level: int) -> AnyOrder:
+def revoke_order(stage: Columns, level: int) -> Order:
     trained, _ = stage.run(train_order(stage.user, PLAN))
     return stage.user.revoke_order(stage.user.client.find_model(trained), "shop", level, LABELS)
 
 
-def revocable_order(stage: Columns) -> AnyOrder:
+def revocable_order(stage: Columns) -> Order:
     plan = wl.RevocableForestClassifier(n_estimators=3, max_depth=2, random_state=2).make_plan()
     return stage.user.train_revocable_order(plan, LABELS, {"params": {}}, SHORT)  # type: ignore[arg-type]
 
 
-def revoke_revocable_order(stage: Columns, level: int) -> AnyOrder:
+def revoke_revocable_order(stage: Columns, level: int) -> Order:
     trained, _ = stage.run(revocable_order(stage))
     return stage.user.revoke_order(stage.user.client.find_model(trained), "shop", level, LABELS)
 
 
-def predict_encrypted_order(stage: Columns) -> AnyOrder:
+def predict_encrypted_order(stage: Columns) -> Order:
     return encrypted_order(stage.user.client, stage.once("revocable model", revocable_order), ROW, setting="test")
 
 

@@ -31,7 +31,7 @@ from woodlot.identity.certificates import key_bytes
 from woodlot.identity.identity import Identity, install, request
 from woodlot.identity.receipts import MemberKey, Request, Statement, make_receipt, signature_of
 from woodlot.jobs.order_seal import common_fields, sign_order
-from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime import codec
@@ -137,7 +137,7 @@ def work(root: Path) -> tuple[World, dict[str, str]]:
     with running(world), user_of(world) as user:
         client, labels = user.client, Labels("bank", "late", None)
 
-        def done(order: AnyOrder) -> str:
+        def done(order: Order) -> str:
             return client.finish(client.submit(order).job).job
 
         names = {"alignment": user.align().job, "left": done(train_order(user))}

@@ -18,7 +18,7 @@ from small_jobs import COORDINATOR
 
 from woodlot.connected import ConnectedFederation
 from woodlot.jobs.job_messages import JobFacts
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 from woodlot.runtime.journal import Journal
 
 U = TypeVar("U", bound=ConnectedFederation)
@@ -47,7 +47,7 @@ class Stage(Generic[U]):
         running: Processes,
         user: U,
         pool: ThreadPoolExecutor,
-        train_order: Callable[[U], AnyOrder],
+        train_order: Callable[[U], Order],
         outcome_of: Callable[[str], Any],
     ) -> None:
         self.running = running
@@ -60,14 +60,14 @@ class Stage(Generic[U]):
         self.undisturbed, _ = self.run(self.train_order())
         self.expected = outcome_of(self.undisturbed)
 
-    def train_order(self) -> AnyOrder:
+    def train_order(self) -> Order:
         return self._train_order(self.user)
 
-    def begin(self, order: AnyOrder) -> tuple[str, Future[JobFacts]]:
+    def begin(self, order: Order) -> tuple[str, Future[JobFacts]]:
         self.user.client.submit(order)
         return order.job, self._pool.submit(self.user.client.finish, order.job)
 
-    def run(self, order: AnyOrder) -> tuple[str, JobFacts]:
+    def run(self, order: Order) -> tuple[str, JobFacts]:
         job, end = self.begin(order)
         return job, end.result()
 
@@ -92,7 +92,7 @@ class Stage(Generic[U]):
         assert of_coordinator == set().union(*sent.values())
 
 
-def kill_through(stage: Stage[Any], order: AnyOrder, victim: str, wanted: set[int]) -> set[int]:
+def kill_through(stage: Stage[Any], order: Order, victim: str, wanted: set[int]) -> set[int]:
     """Run a job in which the victim is killed at all wanted places that the job comes by; returns these.
 
     A place is the number of replies that its journal has.
@@ -116,7 +116,7 @@ def kill_through(stage: Stage[Any], order: AnyOrder, victim: str, wanted: set[in
 
 
 def kill_everywhere(
-    stage: Stage[Any], make_order: Callable[[], AnyOrder], victim: str, total: int, step: int = 1
+    stage: Stage[Any], make_order: Callable[[], Order], victim: str, total: int, step: int = 1
 ) -> list[str]:
     """Run a job in which the victim dies at every place, or at every so many; returns it."""
     order, places = make_order(), set(range(0, total, step))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -22,13 +22,13 @@ from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs import policy
-from woodlot.jobs.columns.columns_jobs import KINDS, Kept
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of, known
 from woodlot.jobs.order_seal import common_fields, pass_on, sign_order
 from woodlot.jobs.orders import (
     AlignOrder,
-    AnyOrder,
+    Order,
     Part,
     PredictLinearOrder,
     PredictOrder,
@@ -55,6 +55,7 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
+from woodlot.trees.parallel import effective_jobs
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
 LINEAR = LinearPlan(
@@ -120,10 +121,10 @@ class Bench:
         """Where every order is to be done."""
         return {"federation": self.identity.federation, "coordinator": self.identity.name}
 
-    def opening(self, order: AnyOrder, user: str = "alice") -> msg.OpenJob:
+    def opening(self, order: Order, user: str = "alice") -> msg.OpenJob:
         return msg.OpenJob(**self.passed_on(order, user))
 
-    def passed_on(self, order: AnyOrder, user: str = "alice") -> dict[str, bytes]:
+    def passed_on(self, order: Order, user: str = "alice") -> dict[str, bytes]:
         """An order as the coordinator brings it to a party."""
         data, signature = sign_order(order, self.users[user])
         own, passed = pass_on(data, self.identity)
@@ -148,18 +149,18 @@ class Play:
     answered: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
 
-def play(bench: Bench, order: AnyOrder, user: str = "alice") -> Play:
+def play(bench: Bench, order: Order, user: str = "alice") -> Play:
     """Run a whole job by hand, through the codec, and have the coordinator keep what comes of it."""
     record = Play(order.job)
     jobs = {p: bench.job(p, order.job) for p in order.parties}
-    opening, kind, store = bench.opening(order, user), KINDS[type(order)], bench.coordinator
+    opening, kind, store = bench.opening(order, user), kind_of(order), bench.coordinator
     facts = msg.JobFacts(
         job=order.job, kind=order.kind, user=user, state="running", version=1, created=order.created,
         parties=order.parties,
     )  # fmt: skip
     if store.job(order.job) is None:
         store.add(opening.order, opening.signature, opening.certificate, facts)
-    protocol = kind.protocol(order, opening, store)
+    protocol = kind.protocol(order, opening, CoordinatorHost(store, effective_jobs(-1)))
     replies: dict[str, Message] | None = None
     while True:
         try:
@@ -216,7 +217,7 @@ def recorded_others(root: Path) -> Iterator[Recorded]:
     """Jobs about linear models and revocable forests, a party that leaves, and rows that are scored by their ids."""
     with closing(Bench(root)) as bench:
         for party in PARTIES:
-            bench.change_policy(party, protocols=get_args(policy.Order), labels="coordinator")
+            bench.change_policy(party, protocols=tuple(kind.listed for kind in known().values()), labels="coordinator")
         trained, scored = play(bench, train_order(bench)), play(bench, train_order(bench))
         fitted = play(bench, TrainLinearOrder(**bench.fields(), holder="bank", plan=LINEAR, settings="{}"))
         grown = play(

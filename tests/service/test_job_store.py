@@ -15,10 +15,10 @@ import pytest
 
 from woodlot.exceptions import DataError, JournalError
 from woodlot.jobs import job_store
-from woodlot.jobs.columns.columns_jobs import Kept
 from woodlot.jobs.columns.revoke_jobs import keep_revocation, keep_rows_revocation
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.kind import Kept
 from woodlot.jobs.revocable.key_jobs import told_keys
 
 MODEL, NEXT, OTHER = "1" * 32, "2" * 32, "3" * 32
@@ -68,7 +68,7 @@ def test_a_model_that_another_job_has_replaced_is_not_replaced_again(tmp_path: P
         put_model(tmp_path, replaced)
         store.add(b"", b"", b"", facts)
         with pytest.raises(DataError, match=f"replaced by {NEXT} while this job ran"):
-            keep_revocation(store, nobody, order, facts, {}, outcome)
+            keep_revocation(Kept(store, order, facts, {}, nobody), outcome)
         with pytest.raises(DataError, match=f"replaced by {NEXT} while this job ran"):
             keep_rows_revocation(Kept(store, order, facts, {}, nobody), outcome)
         assert store.model_facts(MODEL) == replaced

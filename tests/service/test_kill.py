@@ -22,7 +22,7 @@ from world import World
 
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 from woodlot.protocols.linear.linear_model import LinearPlan
 
 Columns = Stage[ConnectedFederation]
@@ -96,7 +96,7 @@ def rows_kept(stage: Columns, job: str) -> dict[str, bytes]:
 @pytest.mark.faults
 @pytest.mark.parametrize("victim", EVERYBODY)
 def test_a_death_at_any_round_of_a_prediction_changes_nothing(stage: Columns, victim: str) -> None:
-    def order() -> AnyOrder:
+    def order() -> Order:
         return stage.user.predict_order(stage.undisturbed, "bank.late", deliver_to="bank")
 
     root = stage.running.world.root
@@ -115,7 +115,7 @@ def test_a_death_at_any_round_of_a_prediction_changes_nothing(stage: Columns, vi
 def test_a_death_in_the_middle_of_a_sealed_prediction_changes_nothing(stage: Columns) -> None:
     """Masks and random numbers come back with the party: else the sums would not be 0 at the true leaves."""
 
-    def order() -> AnyOrder:
+    def order() -> Order:
         return stage.user.predict_order(stage.undisturbed, how="sealed")
 
     job, _ = stage.run(order())
@@ -136,7 +136,7 @@ def test_a_death_while_residuals_are_encrypted_changes_nothing(stage: Columns, v
         tol=1e-3, residuals="encrypted", key_bits=2048,
     )  # fmt: skip
 
-    def order() -> AnyOrder:
+    def order() -> Order:
         return stage.user.train_linear_order(plan, Labels("bank", "late", None), {})
 
     job, _ = stage.run(order())

@@ -17,7 +17,7 @@ from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import Request, Subject
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
-from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
 from woodlot.protocols.core.forest_plan import ForestPlan
 
 PLAN = ForestPlan(
@@ -47,7 +47,7 @@ def fields(federation: Federation) -> dict[str, Any]:
     return common_fields(PARTS, certificates, federation=here, coordinator="coordinator")
 
 
-def orders(federation: Federation) -> list[AnyOrder]:
+def orders(federation: Federation) -> list[Order]:
     return [
         AlignOrder(**fields(federation), method="psi"),
         TrainOrder(**fields(federation), holder="bank", plan=PLAN, settings="{}", name="first"),

@@ -22,7 +22,7 @@ from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs import order_seal
 from woodlot.jobs.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
-from woodlot.jobs.orders import AlignOrder, AnyOrder, Part, PredictOrder, RevokeOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob, housekeeping_job
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
@@ -54,7 +54,7 @@ def train_order(bench: Bench, **changes: Any) -> TrainOrder:
     return TrainOrder(**fields)
 
 
-def refused(bench: Bench, order: AnyOrder, party: str = "bank", user: str = "alice", job: str | None = None) -> str:
+def refused(bench: Bench, order: Order, party: str = "bank", user: str = "alice", job: str | None = None) -> str:
     """Why a party does not open a job; nothing of the job is left there."""
     attempt = bench.job(party, job or order.job)
     with pytest.raises(REFUSALS) as caught:
@@ -194,7 +194,7 @@ def test_labels_that_cannot_be_used_are_told_in_general_words(bench: Bench, capl
 # --- the coordinator asks for something else than was ordered ---
 
 
-def opened(bench: Bench, order: AnyOrder, party: str = "bank") -> PartyJob:
+def opened(bench: Bench, order: Order, party: str = "bank") -> PartyJob:
     job = bench.job(party, order.job)
     job.handle(bench.opening(order))
     return job

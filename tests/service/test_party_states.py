@@ -23,7 +23,7 @@ from small_jobs import PARTIES
 
 from woodlot.exceptions import LocalProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.columns_jobs import KINDS
+from woodlot.jobs.kinds import KINDS
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
@@ -188,7 +188,7 @@ def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
             stored = one.bench.coordinator.job(played.job)
             assert stored is not None
             orders.add(type(read_order(stored.order)))
-    assert orders == set(KINDS)
+    assert orders == {kind.order for kind in KINDS}
 
 
 @pytest.mark.parametrize(("kind", "party"), SIDES)

@@ -29,7 +29,7 @@ from woodlot.federation import Labels
 from woodlot.federation.revocable import Encryption
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.key_store import KeyStore
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 from woodlot.jobs.revocable.key_jobs import _Stored
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
@@ -85,7 +85,7 @@ class Rooms:
     command: dict[str, bytes] = field(default_factory=dict)
     epoch_keys: dict[str, bytes] = field(default_factory=dict)
     """Of helper, key service, coordinator and providers: what each must have alone."""
-    orders: list[AnyOrder] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     """What was ordered, and has ended."""
 
     @property
@@ -233,11 +233,11 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
         made.running.close()
 
 
-def note_orders(client: Client, orders: list[AnyOrder]) -> None:
+def note_orders(client: Client, orders: list[Order]) -> None:
     """Keep a copy of everything that a user orders from now on."""
     submit = client.submit
 
-    def noted(order: AnyOrder) -> JobFacts:
+    def noted(order: Order) -> JobFacts:
         orders.append(order)
         return submit(order)
 

@@ -19,13 +19,13 @@ from small_jobs import COORDINATOR
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
 from woodlot.jobs.job_messages import ModelFacts
-from woodlot.jobs.orders import AnyOrder
+from woodlot.jobs.orders import Order
 from woodlot.privacy.accounting import Spend
 
 Rows = Stage[ConnectedRowFederation]
 
 
-def train_order(user: ConnectedRowFederation) -> AnyOrder:
+def train_order(user: ConnectedRowFederation) -> Order:
     return user.train_rows_order(PLAN, LABEL, {})
 
 
@@ -78,7 +78,7 @@ def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
 def test_other_methods_survive_deaths_too(stage: Rows, model: Any) -> None:
     plan = model.make_plan()
 
-    def order() -> AnyOrder:
+    def order() -> Order:
         return stage.user.train_rows_order(plan, LABEL, {})
 
     job, _ = stage.run(order())
@@ -92,7 +92,7 @@ def test_noise_is_drawn_and_paid_once_whoever_dies(stage: Rows) -> None:
     """The noise is new in every job, so what stays the same is what each party has paid for one."""
     plan = extra_trees(wl.GlobalDP(epsilon=50.0)).make_plan()
 
-    def order() -> AnyOrder:
+    def order() -> Order:
         return stage.user.train_rows_order(plan, LABEL, {})
 
     def paid(party: str, job: str) -> list[tuple[str, Spend]]:

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from woodlot.federation import GrownForest
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_jobs import train_job
 from woodlot.jobs.columns.common_rows import Trained, model_facts
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.kind import CoordinatorHost
 from woodlot.jobs.order_seal import new_job
 from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.core.message import Progress
@@ -72,12 +75,18 @@ class RankZero:
         # One owner: there is nobody to convince.
         opening = msg.OpenJob(order=b"", signature=b"", certificate=b"", coordinator=b"", passed=b"")
         carrier = MpiCarrier(order.job)
-        with CarriedDriver(carrier, carrier.parties, ledger=ledger) as driver, _show.watch_job() as show:
+        with (
+            tempfile.TemporaryDirectory(prefix="woodlot-") as folder,
+            closing(JobStore(Path(folder))) as store,
+            CarriedDriver(carrier, carrier.parties, ledger=ledger) as driver,
+            _show.watch_job() as show,
+        ):
             if carrier.parties != self._job.parties:
                 raise ConfigError("the ranks have different job files; give the same one to all")
             watch = _Watch(order, ledger, show)
+            host = CoordinatorHost(store, effective_jobs(self._estimator.n_jobs))
             trained = run(
-                train_job(order, opening, effective_jobs(self._estimator.n_jobs)),
+                train_job(order, opening, host),
                 driver,
                 ledger=ledger,
                 on_progress=watch.progress,

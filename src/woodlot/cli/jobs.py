@@ -41,9 +41,6 @@ jobs = typer.Typer(
     epilog="An id may be shortened to any beginning that no other job has.",
 )
 
-_ANSWERING = ("predict", "predict-linear", "predict-encrypted")
-"""Kinds of jobs whose answers the user can have."""
-
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its beginning.")]
 
 
@@ -198,13 +195,20 @@ def show(
     )
 
 
+def _answers(facts: JobFacts) -> bool:
+    """Whether the user can have answers of such a job; of a kind that is not installed here, none are known."""
+    from woodlot.jobs.kind import known
+
+    return facts.kind in known() and known()[facts.kind].answers
+
+
 def _check_out(facts: JobFacts, out: Path | None) -> None:
     """Refuse a file for a job that has nothing to put into it, and one that cannot be written."""
     if out is None:
         return
     if facts.kind.startswith("revoke"):
         check_place(out)
-    elif facts.kind in _ANSWERING:
+    elif _answers(facts):
         check_out(out)
     elif facts.kind == "predict-rows":
         raise answers_stay(facts.model[:SHORT])
@@ -226,7 +230,7 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
         say_trained(client, facts, access, as_json=as_json)
     elif facts.kind == "align":
         say_aligned(facts, access, as_json=as_json)
-    elif facts.kind in _ANSWERING:
+    elif _answers(facts):
         say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
     elif facts.kind == "predict-rows":
         say_rows_predicted(client, facts, access, as_json=as_json)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
     from woodlot.connected.rows import ConnectedRowFederation
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
-    from woodlot.jobs.orders import AnyOrder
+    from woodlot.jobs.orders import Order
     from woodlot.service.client import Client
     from woodlot.service.config import JobConfig
 
@@ -204,12 +204,12 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
             raise
 
 
-def order_maker(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
+def order_maker(config: JobConfig, origin: str) -> Callable[[Any], Order]:
     """Check the parameters now; the order is made when the parties are known, by their federation."""
     return _row_order(config, origin) if config.job.layout == "rows" else _column_order(config, origin)
 
 
-def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
+def _column_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
     """The order for parties with different columns."""
     from woodlot.cli._forest import (
         LINEAR_KIND,
@@ -243,14 +243,14 @@ def _column_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
     estimator = make_estimator(job.task, config.forest, origin)
     plan = plan_for(estimator, origin)
 
-    def order(federation: ConnectedFederation) -> AnyOrder:
+    def order(federation: ConnectedFederation) -> Order:
         labels = federation.find_labels(job.y, job.sample_weight)
         return federation.train_order(plan, labels, settings_of(estimator), job.name or "")
 
     return order
 
 
-def _row_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
+def _row_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
     """As `_column_order`, for parties with the same columns."""
     from woodlot.cli._forest import make_row_estimator, row_plan_for
     from woodlot.estimators.settings import settings_of
@@ -259,7 +259,7 @@ def _row_order(config: JobConfig, origin: str) -> Callable[[Any], AnyOrder]:
     estimator = make_row_estimator(job.task, config.forest, origin)
     plan = row_plan_for(estimator, origin)
 
-    def order(federation: ConnectedRowFederation) -> AnyOrder:
+    def order(federation: ConnectedRowFederation) -> Order:
         return federation.train_rows_order(plan, job.y, settings_of(estimator), job.name or "")
 
     return order

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
     from woodlot.jobs.orders import (
         AlignOrder,
-        AnyOrder,
+        Order,
         PredictLinearOrder,
         PredictOrder,
         RevokeOrder,
@@ -394,7 +394,7 @@ class ConnectedFederation:
             self.client, model_of(forest), columns, vote=vote, setting=setting, helper=helper, key_service=key_service
         )
 
-    def _have_grown(self, order: AnyOrder, on_progress: Callable[[Progress], None] | None) -> ModelPart:
+    def _have_grown(self, order: Order, on_progress: Callable[[Progress], None] | None) -> ModelPart:
         """Order a training and wait for its model."""
 
         def show(facts: JobFacts) -> None:
@@ -429,7 +429,7 @@ class ConnectedFederation:
         order = self.predict_order(model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
         return self._answers(order)
 
-    def _answers(self, order: AnyOrder) -> tuple[Answer, Account]:
+    def _answers(self, order: Order) -> tuple[Answer, Account]:
         """Order a prediction and wait for its answers."""
         self.client.finish(self.client.submit(order).job)
         reply = self.client.predictions(order.job)
@@ -441,7 +441,7 @@ class ConnectedFederation:
         order = self.predict_order(model_of(forest), label, how=how, vote=vote, shuffled=shuffled, give_answers=False)
         return self._told_score(order)
 
-    def _told_score(self, order: AnyOrder) -> float:
+    def _told_score(self, order: Order) -> float:
         facts = self.client.finish(self.client.submit(order).job)
         return float("nan") if facts.score is None else facts.score
 

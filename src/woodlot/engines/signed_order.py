@@ -13,7 +13,7 @@ from woodlot.exceptions import ConfigError, DataError, IdentityError
 from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.order_seal import common_fields, read_order, sign_order
-from woodlot.jobs.orders import AnyOrder, Part
+from woodlot.jobs.orders import Order, Part
 
 
 class SignedOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,13 +24,13 @@ class SignedOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate: bytes
 
     @classmethod
-    def by(cls, identity: Identity, order: AnyOrder) -> Self:
+    def by(cls, identity: Identity, order: Order) -> Self:
         """Sign an order."""
         data, signature = sign_order(order, identity)
         return cls(data, signature, identity.certificate)
 
     @property
-    def content(self) -> AnyOrder:
+    def content(self) -> Order:
         """The order itself, unchecked: whoever carries it out checks the signature."""
         return read_order(self.order)
 

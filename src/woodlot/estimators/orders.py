@@ -13,7 +13,7 @@ from woodlot.exceptions import ConfigError
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
     from woodlot.jobs.job_messages import ModelFacts
-    from woodlot.jobs.orders import AnyOrder
+    from woodlot.jobs.orders import Order
 
 
 def revocation_order(
@@ -25,7 +25,7 @@ def revocation_order(
     weight: str | None = None,
     *,
     allow_two: bool = False,
-) -> AnyOrder:
+) -> Order:
     """An order to take a party out of a model of any layout.
 
     Parameters

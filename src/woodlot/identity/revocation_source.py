@@ -7,10 +7,10 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Self
 
 from woodlot.exceptions import IdentityError
 from woodlot.identity.certificates import MAX_FILE, read_file
+from woodlot.identity.list_source import ListSource
 
 _log = logging.getLogger(__name__)
 
@@ -21,28 +21,6 @@ RETRY_SECONDS = 60.0
 """How often it is asked as long as the list in use has ended."""
 
 _TIMEOUT_SECONDS = 10.0
-
-
-class ListSource(str):
-    """Where a list of revocations is: a path, or an address ``"https://host/revoked.pem"``."""
-
-    @classmethod
-    def parse(cls, value: object) -> Self:
-        """Read a path or an address, or raise ValueError."""
-        if not isinstance(value, str) or not value:
-            raise ValueError("expected a path, or an address such as 'https://authority.example/revoked.pem'")
-        if "://" in value and not value.startswith("https://"):
-            raise ValueError(f"{value!r} is neither a path nor an address that begins with https://")
-        return cls(value)
-
-    @property
-    def is_web(self) -> bool:
-        """Whether it is an address."""
-        return self.startswith("https://")
-
-    def below(self, folder: Path) -> Self:
-        """The same, a relative path being relative to a folder."""
-        return self if self.is_web else type(self)(folder / Path(self).expanduser())
 
 
 class RevocationSource:

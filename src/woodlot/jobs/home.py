@@ -135,8 +135,8 @@ class JobSigner:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TakenOrder(Generic[O]):
-    """An order that the party has checked, and its table.
+class AskedOrder(Generic[O]):
+    """An order that the party has checked.
 
     Attributes
     ----------
@@ -146,21 +146,32 @@ class TakenOrder(Generic[O]):
         What was ordered.
     user : str
         Who has signed it.
-    part : Part
-        What was sealed to this party.
-    loaded : LoadedTable
-        The table that it names.
     certificate : bytes
         The user's.
+    part : Part
+        What was sealed to this party.
 
     """
 
     home: PartyHome
     order: O
     user: str
-    part: Part
-    loaded: LoadedTable
     certificate: bytes
+    part: Part
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TakenOrder(AskedOrder[O]):
+    """An order that the party has checked, and its table.
+
+    Attributes
+    ----------
+    loaded : LoadedTable
+        The table that the part names.
+
+    """
+
+    loaded: LoadedTable
 
     @property
     def job(self) -> str:
@@ -181,7 +192,7 @@ class TakenOrder(Generic[O]):
 
 
 class Work(Protocol):
-    """What a party does for one order; one class for each kind of job, listed in `woodlot.jobs.party_job`.
+    """What a party does for one order; one class for each kind of job; see `woodlot.jobs.kinds`.
 
     It is made when the order is opened: what its making raises refuses the order. Its state follows from the messages
     it has answered, so that a job goes on after a restart; a message that it refuses has changed nothing.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Union
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -20,15 +21,8 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.orders import (
-    AnyOrder,
-    EveryRow,
-    Part,
-    RevocableOrder,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-)
+from woodlot.jobs.kind import known
+from woodlot.jobs.orders import Order, Part
 
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
@@ -64,48 +58,31 @@ def common_fields(
     }
 
 
-def sign_order(order: AnyOrder, identity: Identity) -> tuple[bytes, bytes]:
+def sign_order(order: Order, identity: Identity) -> tuple[bytes, bytes]:
     """The bytes of an order, and the user's signature under them."""
     data = msgspec.json.encode(order)
     return data, identity.sign(data, PURPOSE)
 
 
-def read_order(data: bytes) -> AnyOrder:
+def read_order(data: bytes) -> Order:
     """An order from its bytes; anything else is a `RemoteProtocolError`."""
     try:
-        order: AnyOrder = from_json(data, AnyOrder)
+        order: Order = from_json(data, _any_order())
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"this is no order: {error}") from None
-    if set(order.sealed) != set(order.parties) or len(set(order.parties)) != len(order.parties):
-        raise RemoteProtocolError("an order must have one sealed part for each of its parties")
-    members = ("helper", "key_service")
-    named = {
-        "train": ("holder",),
-        "predict": ("score_at", "deliver_to"),
-        "train-linear": ("holder",),
-        "predict-linear": ("score_at", "deliver_to"),
-        "keys": members,
-        "predict-encrypted": members,
-        "train-revocable": ("holder", *members),
-        "revoke-revocable": ("holder", *members),
-    }.get(order.kind, ())
-    for field in named:
-        if (party := getattr(order, field)) is not None and party not in order.parties:
-            raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
-    if isinstance(order, RevocableOrder) and (order.helper is None) != (order.key_service is None):
-        raise RemoteProtocolError("an order with encrypted splits names both a helper and a key service")
-    if isinstance(order, RevocableOrder) and (not order.row_parties or order.holder not in order.row_parties):
-        raise RemoteProtocolError("helper and key service have no rows; there must be others, the label holder first")
-    if isinstance(order, RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder) and order.leaver in order.parties:
-        raise RemoteProtocolError(f"{order.leaver!r} leaves: it takes no part in growing the forest without it")
-    if isinstance(order, EveryRow) and order.join != "inner":
-        raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
+    order.check()
     return order
+
+
+@cache
+def _any_order() -> Any:
+    """The type of all orders that there are kinds for."""
+    return Union[tuple(kind.order for kind in known().values())]  # noqa: UP007 - made when the program runs
 
 
 def check_order(
     data: bytes, signature: bytes, certificate: bytes, trust: Trust, *, again: bool = False
-) -> tuple[AnyOrder, str]:
+) -> tuple[Order, str]:
     """The order and the name of the user who has signed it.
 
     With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
@@ -128,9 +105,7 @@ def pass_on(data: bytes, identity: Identity) -> tuple[bytes, bytes]:
     return identity.certificate, identity.sign(data, PASSED_ON)
 
 
-def check_passed_on(
-    message: msg.OpenJob | msg.LeaveNotice, trust: Trust, *, again: bool = False
-) -> tuple[AnyOrder, str]:
+def check_passed_on(message: msg.OpenJob | msg.LeaveNotice, trust: Trust, *, again: bool = False) -> tuple[Order, str]:
     """As `check_order`, at a party: the order must also come from the coordinator that it is for."""
     order, user = check_order(message.order, message.signature, message.certificate, trust, again=again)
     coordinator = trust.verify(
@@ -144,7 +119,7 @@ def check_passed_on(
     return order, user
 
 
-def check_age(order: AnyOrder) -> None:
+def check_age(order: Order) -> None:
     """Refuse an order that was signed too long ago to be begun now, or that would stay young for longer than others.
 
     Raises
@@ -163,7 +138,7 @@ def check_age(order: AnyOrder) -> None:
         raise PolicyError(f"the order was signed more than {ORDER_DAYS} days ago; order again, or check the clocks")
 
 
-def open_part(order: AnyOrder, identity: Identity) -> Part:
+def open_part(order: Order, identity: Identity) -> Part:
     """The part of an order that is sealed to this party."""
     sealed = order.sealed.get(identity.name, b"")
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.knowledge import MAX_PROOF_BYTES
-from woodlot.exceptions import DataError
+from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.jobs.model_names import check_model_name
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.linear.linear_model import LinearPlan
@@ -74,6 +74,9 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parties: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MAX_PARTIES)]
     sealed: dict[str, bytes]
 
+    naming: ClassVar[tuple[str, ...]] = ()
+    """The fields that name parties of the order, or are None."""
+
     def __post_init__(self) -> None:
         name, settings = getattr(self, "name", ""), getattr(self, "settings", "")
         try:
@@ -83,6 +86,14 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             raise DataError(str(error)) from None
         if (n_bytes := len(settings.encode())) > MAX_SETTINGS_BYTES:
             raise DataError(f"the settings have {n_bytes:,} bytes, and {MAX_SETTINGS_BYTES:,} are taken at most")
+
+    def check(self) -> None:
+        """Refuse an order whose parts do not go together, which no client of ours makes."""
+        if set(self.sealed) != set(self.parties) or len(set(self.parties)) != len(self.parties):
+            raise RemoteProtocolError("an order must have one sealed part for each of its parties")
+        for field in self.naming:
+            if (party := getattr(self, field)) is not None and party not in self.parties:
+                raise RemoteProtocolError(f"the order names {party!r}, who is not among its parties")
 
     @property
     def kind(self) -> str:
@@ -116,6 +127,15 @@ class AlignedOrder(Order, frozen=True, kw_only=True):
     join: Literal["inner", "outer"] = "inner"
     alignment: JobId | None = None
 
+    every_row: ClassVar[bool] = False
+    """Whether every party must have every row."""
+
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
+        if self.every_row and self.join != "inner":
+            raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
+
     @property
     def row_parties(self) -> tuple[str, ...]:
         """Those of the parties that have rows."""
@@ -142,6 +162,9 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
 
     """
 
+    naming: ClassVar[tuple[str, ...]] = ("holder",)
+    every_row: ClassVar[bool] = True
+
     holder: str
     plan: ForestPlan
     settings: str
@@ -163,6 +186,8 @@ class AnsweredOrder(AlignedOrder, frozen=True, kw_only=True):
         Whether the user gets the answers.
 
     """
+
+    naming: ClassVar[tuple[str, ...]] = ("score_at", "deliver_to")
 
     model: JobId
     score_at: str | None = None
@@ -218,6 +243,9 @@ class TrainLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="train-linea
 
     """
 
+    naming: ClassVar[tuple[str, ...]] = ("holder",)
+    every_row: ClassVar[bool] = True
+
     holder: str
     plan: LinearPlan
     settings: str
@@ -244,10 +272,17 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
 
     """
 
+    every_row: ClassVar[bool] = True
+
     model: JobId
     leaver: str
     task: Task
     level: Literal[1, 3] = 1
+
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
+        _check_left(self.leaver, self.parties)
 
 
 class RevocableOrder(AlignedOrder, frozen=True, kw_only=True):
@@ -264,11 +299,24 @@ class RevocableOrder(AlignedOrder, frozen=True, kw_only=True):
 
     """
 
+    naming: ClassVar[tuple[str, ...]] = ("holder", "helper", "key_service")
+    every_row: ClassVar[bool] = True
+
     holder: str
     helper: str | None = None
     key_service: str | None = None
     bits: int = DEFAULT_BITS
     setting: Setting = "standard"
+
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
+        if (self.helper is None) != (self.key_service is None):
+            raise RemoteProtocolError("an order with encrypted splits names both a helper and a key service")
+        if not self.row_parties or self.holder not in self.row_parties:
+            raise RemoteProtocolError(
+                "helper and key service have no rows; there must be others, the label holder first"
+            )
 
     @property
     def row_parties(self) -> tuple[str, ...]:
@@ -318,6 +366,11 @@ class RevokeRevocableOrder(RevocableOrder, frozen=True, kw_only=True, tag="revok
     level: Literal[1, 2, 3] = 1
     keys: Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})?\Z")] = ""
 
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
+        _check_left(self.leaver, self.parties)
+
     @property
     def keyring(self) -> str:
         """The name under which the members keep the keys."""
@@ -358,6 +411,11 @@ class RevokeRowsOrder(TrainRowsOrder, frozen=True, kw_only=True, tag="revoke-row
     model: JobId
     leaver: str
     level: Literal[3] = 3
+
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
+        _check_left(self.leaver, self.parties)
 
 
 class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
@@ -413,6 +471,8 @@ class MemberOrder(Order, frozen=True, kw_only=True):
         left takes over those of the model before.
 
     """
+
+    naming: ClassVar[tuple[str, ...]] = ("helper", "key_service")
 
     model: JobId
     helper: str
@@ -470,22 +530,6 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
         return True
 
 
-AnyOrder: TypeAlias = (
-    AlignOrder
-    | TrainOrder
-    | PredictOrder
-    | RevokeOrder
-    | TrainRevocableOrder
-    | RevokeRevocableOrder
-    | TrainLinearOrder
-    | PredictLinearOrder
-    | TrainRowsOrder
-    | RevokeRowsOrder
-    | PredictRowsOrder
-    | ScoreOrder
-    | KeysOrder
-    | PredictEncryptedOrder
-)
-
-EveryRow = TrainOrder | TrainLinearOrder | RevokeOrder | RevocableOrder
-"""Orders for which every party must have every row."""
+def _check_left(leaver: str, parties: tuple[str, ...]) -> None:
+    if leaver in parties:
+        raise RemoteProtocolError(f"{leaver!r} leaves: it takes no part in growing the forest without it")

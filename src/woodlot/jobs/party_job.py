@@ -2,10 +2,6 @@
 
 What the party's policy forbids is refused here. Errors that name columns, files or settings stay in the party's own
 log; the coordinator is told where to look.
-
-To add a kind of job: an order (`woodlot.jobs.orders`), a class of `Work` in a module of its own, and its line in
-`WORK` here; what the coordinator does for it is listed in `woodlot.jobs.columns.columns_jobs`, and who may order it in
-`woodlot.jobs.policy`.
 """
 
 from __future__ import annotations
@@ -13,58 +9,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable
-from typing import Any
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.columns_work import ColumnsWork
-from woodlot.jobs.columns.revoke_work import RevokeWork
-from woodlot.jobs.home import PartyHome, TakenOrder, Work, private_errors
+from woodlot.jobs.home import AskedOrder, PartyHome, TakenOrder, Work, private_errors
 from woodlot.jobs.key_store import KeyStore
-from woodlot.jobs.linear.linear_work import LinearWork
+from woodlot.jobs.kind import kind_of
 from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
-from woodlot.jobs.orders import (
-    AlignOrder,
-    AnyOrder,
-    MemberOrder,
-    Part,
-    PredictLinearOrder,
-    PredictOrder,
-    PredictRowsOrder,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-    ScoreOrder,
-    TrainLinearOrder,
-    TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
-)
-from woodlot.jobs.revocable.provider_work import KEYS_FOLDER, ProviderWork
-from woodlot.jobs.revocable.revocable_work import RevocableWork
-from woodlot.jobs.rows.rows_work import PredictRowsWork, TrainRowsWork
-from woodlot.jobs.scores.score_work import ScoreWork
+from woodlot.jobs.orders import Order, Part, RevokeOrder, RevokeRevocableOrder, RevokeRowsOrder
+from woodlot.jobs.revocable.provider_work import KEYS_FOLDER
 from woodlot.protocols.core.message import Message
 
 logger = logging.getLogger(__name__)
-
-WORK: dict[type[AnyOrder], Callable[[TakenOrder[Any]], Work]] = {
-    AlignOrder: ColumnsWork,
-    TrainOrder: ColumnsWork,
-    PredictOrder: ColumnsWork,
-    TrainLinearOrder: LinearWork,
-    PredictLinearOrder: LinearWork,
-    RevokeOrder: RevokeWork,
-    TrainRevocableOrder: RevocableWork,
-    RevokeRevocableOrder: RevocableWork,
-    TrainRowsOrder: TrainRowsWork,
-    RevokeRowsOrder: TrainRowsWork,
-    PredictRowsOrder: PredictRowsWork,
-    ScoreOrder: ScoreWork,
-}
-"""What is done for each kind of order."""
 
 
 class PartyJob:
@@ -104,16 +61,18 @@ class PartyJob:
         if order.job != self.job or home.identity.name not in order.parties:
             raise RemoteProtocolError("the order is of another job, or not for this party")
         home.policy.check_order(order.kind, user)
-        home.privacy.check_kind(order.kind)
+        kind = kind_of(order)
+        home.privacy.check_kind(kind)
         others = [party for party in order.answers_to if party != home.identity.name]
         home.policy.check_receivers([user, *others] if order.answers_user else others)
         if not again:
             check_age(order)
-        if isinstance(order, MemberOrder):
-            self._work = ProviderWork(home, order, user, open_part(order, home.identity))
+        asked = AskedOrder(home, order, user, message.certificate, open_part(order, home.identity))
+        if not kind.needs_table:
+            self._work = kind.work(asked)
             return msg.JobOpened(n_aligned=None, fingerprint="")
-        taken = self._take(order, user, message.certificate)
-        self._work = WORK[type(order)](taken)
+        taken = self._take(asked)
+        self._work = kind.work(taken)
         home.till(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, self._work.uncovered)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
         key = home.store.secret_for(self.job, "table")
@@ -122,15 +81,15 @@ class PartyJob:
             fingerprint=hmac.new(key, taken.loaded.digest.encode(), hashlib.sha256).hexdigest(),
         )
 
-    def _take(self, order: AnyOrder, user: str, certificate: bytes) -> TakenOrder[AnyOrder]:
-        tables, part = self.home.tables, open_part(order, self.home.identity)
+    def _take(self, asked: AskedOrder[Order]) -> TakenOrder[Order]:
+        tables, part = self.home.tables, asked.part
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
         self._check_roles(tables[part.table], part)
         with private_errors(f"job {self.job}", "its table cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
-        return TakenOrder(self.home, order, user, part, loaded, certificate)
+        return TakenOrder(asked.home, asked.order, asked.user, asked.certificate, part, loaded)
 
     def _check_roles(self, table: TableSource, part: Part) -> None:
         """Refuse a label or weight that the owner has not named as such, whether there is such a column or not.

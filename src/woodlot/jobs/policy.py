@@ -18,23 +18,7 @@ import msgspec
 from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.foundation.database import Database, Schema
-
-Order = Literal[
-    "align",
-    "train",
-    "predict",
-    "revoke",
-    "train-revocable",
-    "revoke-revocable",
-    "train-linear",
-    "predict-linear",
-    "train-rows",
-    "predict-rows",
-    "score",
-    "keys",
-    "predict-encrypted",
-]
-"""What a user can order."""
+from woodlot.jobs.kind import known
 
 RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
 """How a forest over rows can be grown: the tags of `woodlot.protocols.rows.methods`."""
@@ -146,7 +130,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     """
 
-    protocols: tuple[Order, ...] = ("align", "train", "predict", "revoke")
+    protocols: tuple[str, ...] = ("align", "train", "predict", "revoke")
     train: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
@@ -170,7 +154,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Parameters
         ----------
         kind : str
-            What is ordered: one of `Order`.
+            What is ordered: the name of a kind.
         user : str
             The name in the certificate of whoever gave the order.
 
@@ -180,21 +164,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             The message says which line of the configuration would allow it.
 
         """
-        kind = "train-rows" if kind == "revoke-rows" else kind  # to take a party out is to train without it
-        if kind not in get_args(Order):
-            raise PolicyError(f"this party knows no order {kind!r}; it knows {', '.join(get_args(Order))}")
+        kinds = known()
+        if kind not in kinds:
+            raise PolicyError(f"this party knows no order {kind!r}; it knows {', '.join(kinds)}")
+        kind, right = kinds[kind].listed, kinds[kind].right
         if kind not in self.protocols:
             raise PolicyError(
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
-        needed: str = "train" if kind == "keys" or kind.startswith("revoke") else kind
-        needed = "predict" if kind == "score" else needed
-        setting = needed.split("-")[0]
-        allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[setting]
+        allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[right]
         if user in allowed or EVERYBODY in allowed:
             return
-        setting = "train" if setting == "align" else setting
+        setting = "train" if right == "align" else right
         name = msgspec.json.encode(user).decode()  # as TOML writes it
         raise PolicyError(
             f"this party lets nobody {kind}; its operator can add the line {setting} = [{name}] to the section "
@@ -270,11 +252,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def check_members(self, helper: str, key_service: str) -> None:
         """Refuse a helper or key service that this party does not know as such: they could read its splits."""
-        for name, known, setting in (
+        for name, trusted, setting in (
             (helper, self.helpers, "helpers"),
             (key_service, self.key_services, "key_services"),
         ):
-            if name not in known:
+            if name not in trusted:
                 raise PolicyError(
                     f"this party does not trust {name!r} with its encrypted splits; its operator can add "
                     f"{msgspec.json.encode(name).decode()} to the setting {setting} in the section [policy] of its "
@@ -310,6 +292,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "with three parties or more, or let its operator set allow_two = true in the section [policy] of its "
                 "configuration"
             )
+
+
+def refuse_unknown(policy: Policy, origin: str) -> None:
+    """Refuse a file that lists what nobody can order; other packages can add kinds, so it is looked up."""
+    names = dict.fromkeys(kind.listed for kind in known().values())
+    for place, name in enumerate(policy.protocols):
+        if name not in names:
+            known_ones = ", ".join(map(repr, names))
+            raise ConfigError(f"{origin}: policy.protocols[{place}]: {name!r} is not one of {known_ones}")
 
 
 def refuse_unwritten(policy: Mapping[str, Any], origin: str) -> None:

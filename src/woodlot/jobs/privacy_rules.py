@@ -10,11 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from woodlot.exceptions import PolicyError
+from woodlot.jobs.kind import Kind
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.privacy.budget import Budget, Budgets
-
-PRIVATE_ORDERS = ("train-rows", "revoke-rows", "predict-rows")
-"""Orders that can be differentially private; of all others there is no form that is."""
 
 _WHERE = "in the section [privacy] of its configuration"
 _Epsilon = Annotated[float, msgspec.Meta(gt=0)] | None
@@ -67,12 +65,13 @@ class PrivacyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         value = str(self.required).lower() if isinstance(self.required, bool) else f'"{self.required}"'
         return f"required = {value} {_WHERE}"
 
-    def check_kind(self, kind: str) -> None:
+    def check_kind(self, kind: Kind) -> None:
         """Refuse an order of which no form is differentially private."""
-        if self.protected is not None and kind not in PRIVATE_ORDERS:
+        if self.protected is not None and not kind.private:
             raise PolicyError(
                 f"this party takes part in differentially private jobs only ({self._setting}), and there is no such "
-                f"form of {kind!r}. Train a forest over rows under GlobalDP, or let its operator take the setting out"
+                f"form of {kind.name!r}. Train a forest over rows under GlobalDP, or let its operator take the setting "
+                "out"
             )
 
     def check_training(self, protects: tuple[Unit, ...]) -> None:

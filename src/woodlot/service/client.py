@@ -25,7 +25,7 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.order_seal import common_fields, sign_order
-from woodlot.jobs.orders import AnyOrder, Part
+from woodlot.jobs.orders import Order, Part
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers.grpc_line import UserLine
@@ -151,7 +151,7 @@ class Client:
 
     # --- jobs ---
 
-    def submit(self, order: AnyOrder) -> msg.JobFacts:
+    def submit(self, order: Order) -> msg.JobFacts:
         """Sign and send an order. The job goes on whether this user listens or not."""
         data, signature = sign_order(order, self.identity)
         return self.ask(msg.SubmitJob(order=data, signature=signature), msg.JobStatus).facts

@@ -13,9 +13,10 @@ import msgspec
 
 from woodlot.data.sources import ROLES, TableSource, read_private
 from woodlot.exceptions import ConfigError
-from woodlot.identity.revocation_source import ListSource
+from woodlot.identity.list_source import ListSource
+from woodlot.jobs.kind import known
 from woodlot.jobs.model_names import check_model_name
-from woodlot.jobs.policy import Order, Policy, refuse_unwritten
+from woodlot.jobs.policy import Policy, refuse_unknown, refuse_unwritten
 from woodlot.jobs.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
     DEFAULT_PORT,
@@ -30,8 +31,11 @@ from woodlot.service.settings import (
     refuse_missing,
 )
 
-MEMBER_PROTOCOLS: tuple[Order, ...] = ("keys", "predict-encrypted", "train-revocable", "revoke-revocable")
-"""What helpers and key services take part in."""
+
+def member_protocols() -> tuple[str, ...]:
+    """What helpers and key services take part in."""
+    return tuple(name for name, kind in known().items() if kind.with_members)
+
 
 _SHORTEST_SECRET = 16
 """Bytes. Ids can be guessed one by one, so the secret must be what cannot be."""
@@ -210,6 +214,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         raw, tables = _without_tables(cls, raw, "tables", folder, origin)
         config = super().parse(raw, folder=folder, origin=origin)
         refuse_unwritten(raw.get("policy", {}), origin)
+        refuse_unknown(config.policy, origin)
         if config.n_jobs == 0:
             raise ConfigError(f"{origin}: n_jobs must not be 0; 1 is one thread, -1 is one for every core")
         if not tables:
@@ -238,7 +243,7 @@ class MemberConfig(_File, frozen=True, kw_only=True):
     n_jobs: int = -1
     message_limit: Size = CoordinatorConfig().message_limit
     log_format: Literal["text", "json"] = "text"
-    policy: Policy = Policy(protocols=MEMBER_PROTOCOLS)
+    policy: Policy = msgspec.field(default_factory=lambda: Policy(protocols=member_protocols()))
     allow_same_host: bool = False
 
     @classmethod
@@ -246,8 +251,10 @@ class MemberConfig(_File, frozen=True, kw_only=True):
         """Check settings; of the protocols there are, only two are a member's. See the base class."""
         policy = raw.get("policy", {})
         if isinstance(policy, Mapping):
-            raw = {**raw, "policy": {"protocols": MEMBER_PROTOCOLS, **policy}}
-        return super().parse(raw, folder=folder, origin=origin)
+            raw = {**raw, "policy": {"protocols": member_protocols(), **policy}}
+        config = super().parse(raw, folder=folder, origin=origin)
+        refuse_unknown(config.policy, origin)
+        return config
 
 
 class JobSettings(Section, frozen=True, kw_only=True):

@@ -24,11 +24,11 @@ from woodlot.exceptions import (
 )
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.columns_jobs import KINDS, Kept
 from woodlot.jobs.columns.revoke_jobs import Revocation, check_no_other
 from woodlot.jobs.job_store import ENDED, JobStore
+from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of
 from woodlot.jobs.order_seal import check_order, pass_on, read_order
-from woodlot.jobs.orders import AnyOrder, KeysOrder, ScoreOrder
+from woodlot.jobs.orders import Order, ScoreOrder
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -43,6 +43,7 @@ from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorin
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.user_desk import UserDesk
+from woodlot.trees.parallel import effective_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -215,17 +216,18 @@ class Coordinator:
                 + (f"did you mean {near!r}? " if near else "")
                 + "`woodlot parties` shows who did"
             )
-        KINDS[type(order)].check(self.store, order)
+        kind = kind_of(order)
+        kind.check(self.store, order)
         if isinstance(order, ScoreOrder):
             self.scorings.check_room(user)
-        if isinstance(order, Revocation | KeysOrder):  # both put an end to what the model's user relies on
-            owner = self.store.model_facts(order.model).user
+        model = getattr(order, "model", "")
+        if kind.deed:  # it puts an end to what the model's user relies on
+            owner = self.store.model_facts(model).user
             if owner != user:
-                deed = "give it new keys" if isinstance(order, KeysOrder) else "have a party leave it"
-                raise PolicyError(f"model {order.model} was ordered by {owner}; only {owner} may {deed}")
+                raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may {kind.deed}")
         facts = msg.JobFacts(
             job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
-            parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
+            parties=order.parties, model=model, name=getattr(order, "name", ""),
         )  # fmt: skip
         with self._taking:
             if isinstance(order, Revocation):
@@ -356,7 +358,7 @@ class Coordinator:
                     )
                 )
                 outcome = run(
-                    KINDS[type(order)].protocol(order, opening, self.store),
+                    kind_of(order).protocol(order, opening, CoordinatorHost(self.store, effective_jobs(-1))),
                     driver,
                     ledger=ledger,
                     on_progress=watch.progress,
@@ -391,14 +393,14 @@ class Coordinator:
         if live.cancelled.is_set():
             self.scorings.end(job, {"state": "cancelled"})
 
-    def _keep(self, order: AnyOrder, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
+    def _keep(self, order: Order, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         cost = ledger.cost()
         ended = {
             "state": "done", "rounds": cost.rounds, "bytes_by_party": cost.bytes_by_party,
             "network_seconds": cost.network_seconds,
         }  # fmt: skip
         kept = Kept(self.store, order, live.facts, ledger.account().to_json(), self.identity)
-        return ended | KINDS[type(order)].keep(kept, outcome)
+        return ended | kind_of(order).keep(kept, outcome)
 
     # --- housekeeping ---
 

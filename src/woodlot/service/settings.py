@@ -15,7 +15,7 @@ import msgspec
 
 from woodlot.data.decoding import converted
 from woodlot.exceptions import ConfigError
-from woodlot.identity.revocation_source import ListSource
+from woodlot.identity.list_source import ListSource
 
 S = TypeVar("S", bound=msgspec.Struct)
 

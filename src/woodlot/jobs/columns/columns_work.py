@@ -23,7 +23,6 @@ from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedT
 from woodlot.jobs.orders import (
     AlignedOrder,
     AlignOrder,
-    EveryRow,
     PredictLinearOrder,
     PredictOrder,
     RevokeOrder,
@@ -68,7 +67,7 @@ class ColumnsWork:
         self._rows: NDArray[np.int64] | None = None
         if order.alignment is not None:
             self._rows = taken.home.store.alignment(order.alignment, order.row_parties, taken.loaded)
-            if isinstance(order, EveryRow) and (self._rows < 0).any():
+            if order.every_row and (self._rows < 0).any():
                 raise DataError(
                     "it lacks rows of the alignment, and a training needs every row: align with join='inner'"
                 )

@@ -58,7 +58,7 @@ from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
-    from woodlot.jobs.columns.columns_jobs import Kept
+    from woodlot.jobs.kind import CoordinatorHost, Kept
 
 
 Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
@@ -153,9 +153,10 @@ def check_leaving(store: JobStore, order: RevokeOrder | RevokeRevocableOrder) ->
 
 
 def revoke_job(
-    order: RevokeOrder, opening: msg.OpenJob, store: JobStore, n_jobs: int
+    order: RevokeOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Revoked | None]:
     """Regrow, have every party keep its new part, and drop the former one. None where all of that is done already."""
+    store = host.store
     if store.receipt(order.job) is not None:  # only the end of the job was not recorded
         return None
     training, facts = training_of(store, order.model, TrainOrder), store.model_facts(order.model)
@@ -169,9 +170,9 @@ def revoke_job(
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))
     patched = is_patched(store, order.model)
-    regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, n_jobs, patched)
+    regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, host.n_jobs, patched)
     forest = regrown.forest
-    oob = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, n_jobs)
+    oob = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, host.n_jobs)
     unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
     shared = {} if unwilling else (yield from reveal_splits(forest))
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest))))
@@ -196,11 +197,9 @@ def _left_model(store: JobStore, order: Revocation) -> msg.ModelFacts:
     return facts
 
 
-def keep_revocation(
-    store: JobStore, identity: Identity, order: RevokeOrder | RevokeRevocableOrder, facts: msg.JobFacts,
-    account: dict[str, str], outcome: Revoked | None,
-) -> dict[str, Any]:  # fmt: skip
+def keep_revocation(kept: Kept, outcome: Revoked | None) -> dict[str, Any]:
     """Store the new model and the receipt, replace the former model by it, and note that the leaver is to be told."""
+    store, identity, order, facts, account = kept.store, kept.identity, kept.order, kept.facts, kept.account
     before = _left_model(store, order)
     store.note_untold(order.job, order.leaver)
     if outcome is None:
@@ -285,12 +284,12 @@ def check_rows_revocation(store: JobStore, order: RevokeRowsOrder) -> None:
 
 
 def revoke_rows_job(
-    order: RevokeRowsOrder, opening: msg.OpenJob, store: JobStore
+    order: RevokeRowsOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], WholeParts | None]:
     """Grow the forest without the leaver. None where all is done already."""
-    if store.receipt(order.job) is not None:
+    if host.store.receipt(order.job) is not None:
         return None
-    return (yield from train_rows_job(order, opening))
+    return (yield from train_rows_job(order, opening, host))
 
 
 def keep_rows_revocation(kept: Kept, outcome: WholeParts | None) -> dict[str, Any]:

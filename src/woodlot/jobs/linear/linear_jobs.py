@@ -18,7 +18,7 @@ from woodlot.protocols.linear.linear_model import CoordinatorLinear
 from woodlot.protocols.linear.linear_train import fit_linear, predict_linear
 
 if TYPE_CHECKING:
-    from woodlot.jobs.columns.columns_jobs import Kept
+    from woodlot.jobs.kind import CoordinatorHost, Kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,9 @@ class FittedJob:
     model: CoordinatorLinear
 
 
-def train_job(order: TrainLinearOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], FittedJob]:
+def train_job(
+    order: TrainLinearOrder, opening: msg.OpenJob, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], FittedJob]:
     """Align, fit, and have every party keep its part."""
     aligned = yield from open_rows(order, opening)
     model = yield from fit_linear(order.plan, order.parties, order.holder)
@@ -42,12 +44,13 @@ def train_job(order: TrainLinearOrder, opening: msg.OpenJob) -> Generator[Round,
 
 
 def predict_job(
-    order: PredictLinearOrder, opening: msg.OpenJob, model: CoordinatorLinear
+    order: PredictLinearOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Predicted]:
     """Align, ask the parties that have weights, and bring the answers to the parties that get them.
 
     The answers of classes are probabilities.
     """
+    model = host.store.linear(order.model).coordinator
     aligned = yield from open_rows(order, opening)
     present = [party for party in model.asked if party in order.parties]
     if present:

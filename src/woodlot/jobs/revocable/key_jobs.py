@@ -40,10 +40,9 @@ from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Revocab
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
-from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:
-    from woodlot.jobs.columns.columns_jobs import Kept
+    from woodlot.jobs.kind import CoordinatorHost, Kept
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -163,8 +162,11 @@ def check_keys(store: JobStore, order: KeysOrder) -> None:
         raise DataError(f"the forest has splits of {', '.join(missing)}, who must be among the parties")
 
 
-def keys_job(order: KeysOrder, opening: msg.OpenJob, store: JobStore) -> Generator[Round, dict[str, Message], Epoch]:
+def keys_job(
+    order: KeysOrder, opening: msg.OpenJob, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], Epoch]:
     """Begin the next epoch, and have the splits encrypted."""
+    store = host.store
     forest = store.forest(order.model).coordinator
     epoch = store.claim_epoch(order.keyring, order.job)
     yield from _open(order, opening)
@@ -229,9 +231,10 @@ def check_prediction(store: JobStore, order: PredictEncryptedOrder) -> None:
 
 
 def predict_encrypted_job(
-    order: PredictEncryptedOrder, opening: msg.OpenJob, store: JobStore
+    order: PredictEncryptedOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], NDArray[np.float64]]:
     """Walk the request down the forest."""
+    store = host.store
     forest, epoch = store.forest(order.model).coordinator, load_epoch(store, order.model)
     stored = store.job(order.job)
     if stored is None:
@@ -259,7 +262,7 @@ def predict_encrypted_job(
         EncryptedRequest(ticket, lines, order.proof),
         columns=columns,
         vote=order.vote,
-        threads=effective_jobs(-1),
+        threads=host.n_jobs,
     )
     return outputs
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
-from woodlot.jobs.home import PartyHome
+from woodlot.jobs.home import AskedOrder, PartyHome
 from woodlot.jobs.key_store import KeyStore
-from woodlot.jobs.orders import KeysOrder, MemberOrder, Part, PredictEncryptedOrder, RevocableOrder
+from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
@@ -95,8 +95,9 @@ class ProviderWork:
     n_aligned = None
     uncovered = UNITS
 
-    def __init__(self, home: PartyHome, order: MemberOrder, user: str, part: Part) -> None:
-        self._home, self._order, self._part = home, order, part
+    def __init__(self, asked: AskedOrder[MemberOrder]) -> None:
+        home, order, user = asked.home, asked.order, asked.user
+        self._home, self._order, self._part = home, order, asked.part
         self._forest: PartyForest | None = None
         home.policy.check_members(order.helper, order.key_service)
         gate = _OrderGate(home, order, user)

@@ -33,7 +33,7 @@ from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import judge_out_of_bag
 
 if TYPE_CHECKING:
-    from woodlot.jobs.columns.columns_jobs import Kept
+    from woodlot.jobs.kind import CoordinatorHost, Kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +59,17 @@ def _check_bits(order: RevocableOrder) -> None:
 
 
 def train_job(
-    order: TrainRevocableOrder, opening: msg.OpenJob, store: JobStore, n_jobs: int
+    order: TrainRevocableOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Grown]:
     """Align, get the labels, grow, score out of bag, have every party keep its part, and have the splits encrypted."""
     aligned = yield from open_rows(order, opening)
     target = yield from _labels(order.holder, order.plan.forest.task == "classes", aligned.n_rows)
-    made = yield from construct(order.plan, order.row_parties, target, n_jobs)
-    oob = yield from judge_out_of_bag(made.forest, target, order.plan.forest.out_of_bag, n_jobs)
+    made = yield from construct(order.plan, order.row_parties, target, host.n_jobs)
+    oob = yield from judge_out_of_bag(made.forest, target, order.plan.forest.out_of_bag, host.n_jobs)
     digests = yield from _have_kept(made.forest)
     epoch = None
     if order.helper is not None:
-        epoch = yield from _begin_epoch(order, made.forest, store.claim_epoch(order.keyring, order.job))
+        epoch = yield from _begin_epoch(order, made.forest, host.store.claim_epoch(order.keyring, order.job))
     forest = made.forest
     unwilling = tuple(splitting_parties(forest))  # splits stay with their providers, encrypted or not
     trained = Trained(aligned, forest, forest_id_of(forest), {}, unwilling, digests, oob)
@@ -145,12 +145,13 @@ def check_revocation(store: JobStore, order: RevokeRevocableOrder) -> None:
 
 
 def revoke_job(
-    order: RevokeRevocableOrder, opening: msg.OpenJob, store: JobStore, n_jobs: int
+    order: RevokeRevocableOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Revoked | None]:
     """Regrow, have every party keep its new part, see to the keys, and only then drop what was before.
 
     None where all of that is done already.
     """
+    store = host.store
     if store.receipt(order.job) is not None:  # only the end of the job was not recorded
         return None
     plan, facts = training_of(store, order.model, TrainRevocableOrder).plan, store.model_facts(order.model)
@@ -166,8 +167,8 @@ def revoke_job(
         raise DataError(f"the labels of {facts.holder} are not those of the training")
     leavers, patched = (order.leaver,), is_patched(store, order.model)
     exact = order.level == 3
-    made = yield from regrow(plan, former, rebuilding, leavers, 3 if exact else 1, target, n_jobs, patched)
-    oob = yield from judge_out_of_bag(made.forest, target, plan.forest.out_of_bag, n_jobs)
+    made = yield from regrow(plan, former, rebuilding, leavers, 3 if exact else 1, target, host.n_jobs, patched)
+    oob = yield from judge_out_of_bag(made.forest, target, plan.forest.out_of_bag, host.n_jobs)
     digests = yield from _have_kept(made.forest)
     change = None
     if before is not None:

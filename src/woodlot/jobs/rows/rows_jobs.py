@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +23,7 @@ from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 
 if TYPE_CHECKING:
-    from woodlot.jobs.columns.columns_jobs import Kept
+    from woodlot.jobs.kind import CoordinatorHost, Kept
 
 WholeParts: TypeAlias = tuple[CoordinatorForest, PartyForest]
 
@@ -36,7 +36,9 @@ class PredictedRows:
     scores: dict[str, float]
 
 
-def train_rows_job(order: TrainRowsOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], WholeParts]:
+def train_rows_job(
+    order: TrainRowsOrder, opening: msg.OpenJob, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], WholeParts]:
     """Grow a whole forest by the method that is ordered."""
     yield from _open(order, opening)
     parts: WholeParts = yield from protocol_of(order.plan, order.parties)
@@ -44,9 +46,10 @@ def train_rows_job(order: TrainRowsOrder, opening: msg.OpenJob) -> Generator[Rou
 
 
 def predict_rows_job(
-    order: PredictRowsOrder, opening: msg.OpenJob, files: Mapping[str, bytes]
+    order: PredictRowsOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], PredictedRows]:
     """Bring the forest to every party, which predicts its own rows."""
+    files, _ = host.store.model_files(order.model)
     yield from _open(order, opening)
     bring = PredictRows(model=order.model, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()})
     replies = yield Round("predict", dict.fromkeys(order.parties, bring))

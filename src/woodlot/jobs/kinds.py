@@ -1,0 +1,169 @@
+"""The table of kinds: the one place that lists them."""
+
+from __future__ import annotations
+
+from woodlot.jobs.columns import columns_jobs as columns
+from woodlot.jobs.columns import revoke_jobs as leaving
+from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.columns.revoke_work import RevokeWork
+from woodlot.jobs.kind import Kind
+from woodlot.jobs.linear import linear_jobs as linear
+from woodlot.jobs.linear.linear_work import LinearWork
+from woodlot.jobs.orders import (
+    AlignOrder,
+    KeysOrder,
+    PredictEncryptedOrder,
+    PredictLinearOrder,
+    PredictOrder,
+    PredictRowsOrder,
+    RevokeOrder,
+    RevokeRevocableOrder,
+    RevokeRowsOrder,
+    ScoreOrder,
+    TrainLinearOrder,
+    TrainOrder,
+    TrainRevocableOrder,
+    TrainRowsOrder,
+)
+from woodlot.jobs.revocable import key_jobs as keys
+from woodlot.jobs.revocable import revocable_jobs as revocable
+from woodlot.jobs.revocable.provider_work import ProviderWork
+from woodlot.jobs.revocable.revocable_work import RevocableWork
+from woodlot.jobs.rows import rows_jobs as rows
+from woodlot.jobs.rows.rows_work import PredictRowsWork, TrainRowsWork
+from woodlot.jobs.scores import score_jobs as scores
+from woodlot.jobs.scores.score_work import ScoreWork
+
+LEAVE = "have a party leave it"
+
+KINDS = (
+    # --- different columns of the same rows ---
+    Kind(
+        order=AlignOrder,
+        right="align",
+        protocol=columns.align_job,
+        work=ColumnsWork,
+        keep=columns.keep_alignment,
+    ),
+    Kind(
+        order=TrainOrder,
+        right="train",
+        protocol=columns.train_job,
+        work=ColumnsWork,
+        keep=columns.keep_training,
+    ),
+    Kind(
+        order=PredictOrder,
+        right="predict",
+        protocol=columns.predict_job,
+        work=ColumnsWork,
+        keep=columns.keep_prediction,
+        check=columns.check_prediction,
+        answers=True,
+    ),
+    Kind(
+        order=RevokeOrder,
+        right="train",
+        protocol=leaving.revoke_job,
+        work=RevokeWork,
+        keep=leaving.keep_revocation,
+        check=leaving.check_revocation,
+        deed=LEAVE,
+    ),
+    Kind(
+        order=ScoreOrder,
+        right="predict",
+        protocol=scores.open_job,
+        work=ScoreWork,
+        check=columns.check_prediction,
+    ),
+    # --- linear models over columns ---
+    Kind(
+        order=TrainLinearOrder,
+        right="train",
+        protocol=linear.train_job,
+        work=LinearWork,
+        keep=linear.keep_training,
+    ),
+    Kind(
+        order=PredictLinearOrder,
+        right="predict",
+        protocol=linear.predict_job,
+        work=LinearWork,
+        keep=linear.keep_prediction,
+        check=linear.check_prediction,
+        answers=True,
+    ),
+    # --- revocable forests, and encrypted splits ---
+    Kind(
+        order=TrainRevocableOrder,
+        right="train",
+        protocol=revocable.train_job,
+        work=RevocableWork,
+        keep=revocable.keep_training,
+        check=revocable.check_training,
+        with_members=True,
+    ),
+    Kind(
+        order=RevokeRevocableOrder,
+        right="train",
+        protocol=revocable.revoke_job,
+        work=RevocableWork,
+        keep=leaving.keep_revocation,
+        check=revocable.check_revocation,
+        deed=LEAVE,
+        with_members=True,
+    ),
+    Kind(
+        order=KeysOrder,
+        right="train",
+        protocol=keys.keys_job,
+        work=ProviderWork,
+        keep=keys.keep_keys,
+        check=keys.check_keys,
+        deed="give it new keys",
+        needs_table=False,
+        with_members=True,
+    ),
+    Kind(
+        order=PredictEncryptedOrder,
+        right="predict",
+        protocol=keys.predict_encrypted_job,
+        work=ProviderWork,
+        keep=keys.keep_prediction,
+        check=keys.check_prediction,
+        needs_table=False,
+        answers=True,
+        with_members=True,
+    ),
+    # --- different rows of the same columns ---
+    Kind(
+        order=TrainRowsOrder,
+        right="train",
+        protocol=rows.train_rows_job,
+        work=TrainRowsWork,
+        keep=rows.keep_training,
+        private=True,
+    ),
+    Kind(
+        order=RevokeRowsOrder,
+        right="train",
+        protocol=leaving.revoke_rows_job,
+        work=TrainRowsWork,
+        keep=leaving.keep_rows_revocation,
+        check=leaving.check_rows_revocation,
+        listed_as="train-rows",  # to take a party out is to train without it
+        deed=LEAVE,
+        private=True,
+    ),
+    Kind(
+        order=PredictRowsOrder,
+        right="predict",
+        protocol=rows.predict_rows_job,
+        work=PredictRowsWork,
+        keep=rows.keep_prediction,
+        check=rows.check_prediction,
+        private=True,
+    ),
+)
+"""Woodlot's own kinds."""
