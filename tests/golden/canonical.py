@@ -32,16 +32,17 @@ class Variable:
 
     Attributes
     ----------
-    kind : {"secret", "sealed", "shape", "drawn", "rounded", "name"}
+    kind : {"secret", "sealed", "shape", "drawn", "rounded", "name", "json", "files"}
         "secret": it follows from a secret; type, shape and length are digested, and all of it in the *whole* digest of
         settings whose secrets are given. "sealed": as "secret", but its length follows from secrets too. "shape": only
         type, shape and length are ever digested. "drawn": only its type. "rounded": floats, to `DECIMALS`. "name": a
-        value that is a name in the code; it is part of the named form alone.
+        value that is a name in the code; it is part of the named form alone. "json": bytes that are read as JSON, whose
+        objects are structs with the field's name. "files": bytes by the name of a file, read as `of_file` does.
     why : str
         The reason, for readers.
     """
 
-    kind: Literal["secret", "sealed", "shape", "drawn", "rounded", "name"]
+    kind: Literal["secret", "sealed", "shape", "drawn", "rounded", "name", "json", "files"]
     why: str
 
 
@@ -143,6 +144,10 @@ class Hashed:
             self._add(value)
         elif rule.kind == "rounded":
             self._add(rounded(value))
+        elif rule.kind == "json" and value:
+            self._add(of_json(json.loads(value), field))
+        elif rule.kind == "files":
+            self._add(Named(field, {name: of_file(name, bytes(data)) for name, data in value.items()}))
         else:
             self._put(rule.kind)
             self._shape(value, lengths=rule.kind in ("secret", "shape"))

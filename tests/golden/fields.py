@@ -34,12 +34,12 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "EncryptedLabels": {
         "modulus ciphertexts noise": ("secret", _CIPHER),
         "certificate": ("drawn", _SIGNED),
-        "signature": ("secret", _SIGNED),
+        "signature": ("sealed", _SIGNED),
     },
     "TakeLabels": {
         "modulus ciphertexts noise": ("secret", _CIPHER),
         "certificate": ("drawn", _SIGNED),
-        "signature": ("secret", _SIGNED),
+        "signature": ("sealed", _SIGNED),
     },
     "BlindSums": {"envelope": ("sealed", _CIPHER)},
     "ScoreSums": {"envelopes": ("sealed", _CIPHER)},
@@ -105,6 +105,28 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "FindCommon": {"sealed": ("secret", _SEALED)},
     "SealedCommon": {"sealed": ("secret", _SEALED)},
     "TakeIntersection": {"sealed": ("secret", _SEALED)},
+    # jobs of the services
+    "OpenJob": {
+        "order": ("json", "signed as JSON"),
+        "signature passed certificate coordinator": ("drawn", _SIGNED),
+    },
+    "LeaveNotice": {"order": ("json", "signed as JSON"), "signature certificate": ("drawn", _SIGNED)},
+    "order": {
+        "job model alignment keys": ("drawn", "names of jobs"),
+        "created": ("drawn", _CLOCK),
+        "federation": ("drawn", _SIGNED),
+        "sealed values proof": ("drawn", _SEALED),
+        "kind": ("name", "the name of an order"),
+    },
+    "JobOpened": {"fingerprint": ("secret", "keyed by a secret of the party")},
+    "ModelKept": {"digest": ("secret", "keyed by a secret of the party")},
+    "DropModel": {"model": ("drawn", "the name of a job")},
+    "UseModel": {"model": ("drawn", "the name of a job")},
+    "OpenScoring": {"model": ("drawn", "the name of a job")},
+    "ScoreBatch": {"sealed": ("drawn", _SEALED)},
+    "PredictRows": {"model": ("drawn", "the name of a job"), "files": ("files", "files hold times")},
+    "AnswersTaken": {"score": ("rounded", "as OutOfBagScores")},
+    "RowsPredicted": {"score": ("rounded", "as OutOfBagScores")},
     # model files
     "part.json": {"arrays_sha256 sha256": ("drawn", "over whole files, with their times and names")},
     "part.json.extra": {
@@ -124,9 +146,17 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "mechanism not_protected": ("drawn", _WORDS),
         "epsilon": ("rounded", "composed by a library"),
     },
+    "facts.json": {
+        "model": ("drawn", "the name of a job"),
+        "created": ("drawn", _CLOCK),
+        "disclosure cost": ("drawn", _SIZES),
+        "privacy": ("drawn", _WORDS),
+        "oob_score oob_curve": ("rounded", "as OutOfBagScores"),
+    },
     # receipts
     "Statement": {
         "created": ("drawn", _CLOCK),
+        "model": ("drawn", "between organisations the name of a job"),
         "before after": ("secret", "SHA-256 of ciphertexts among others; the forests' are in the model files"),
         "revoked_key": ("secret", _KEY),
     },
