@@ -1,0 +1,174 @@
+"""The table of fields that are not digested as they are, and why.
+
+By struct and field: a message, a struct within a message, or an object of a JSON file, such as
+``part.json.extra.cost``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from canonical import Variable
+
+_KEY = "a public key, drawn for the job"
+_SEALED = "sealed or tagged with keys of the job"
+_SIGNED = "of certificates and keys that every run makes"
+_MASKED = "under masks that follow from the keys of the job"
+_CIPHER = "a key of the job, or ciphertexts under it"
+_TRANSCRIPT = "hash of the public keys of the job"
+_BLAS = "sums by BLAS and exponentials by libm: their last bits are a machine's own"
+_BOTH = "ciphertexts, or masks, of numbers whose last bits are a machine's own"
+_WORDS = "words for people"
+_SIZES = "sizes of messages, to which their names and sealed parts add"
+_CLOCK = "times"
+
+_TABLE: dict[str, dict[str, tuple[str, str]]] = {
+    # labels of a vertical forest
+    "EncodedLabels": {"labels": ("secret", "the numbers of the classes are permuted by a secret of the label holder")},
+    "StartForest": {"labels": ("secret", "as in EncodedLabels")},
+    "OutOfBagScores": {
+        "scores": ("rounded", "R2 is made of sums whose order is numpy's"),
+        "residuals": ("rounded", "quantiles are interpolated by numpy"),
+    },
+    # encrypted labels
+    "EncryptedLabels": {
+        "modulus ciphertexts noise": ("secret", _CIPHER),
+        "certificate": ("drawn", _SIGNED),
+        "signature": ("sealed", _SIGNED),
+    },
+    "TakeLabels": {
+        "modulus ciphertexts noise": ("secret", _CIPHER),
+        "certificate": ("drawn", _SIGNED),
+        "signature": ("sealed", _SIGNED),
+    },
+    "BlindSums": {"envelope": ("sealed", _CIPHER)},
+    "ScoreSums": {"envelopes": ("sealed", _CIPHER)},
+    "SumScores": {"ties": ("secret", "places in an order that the party has shuffled")},
+    "ResolveTies": {"ties": ("secret", "as in SumScores")},
+    # linear models
+    "LinearStarted": {"penalty curvature residuals weights": ("rounded", _BLAS)},
+    "Descend": {"step residuals penalty curvature weights": ("rounded", _BLAS)},
+    "PartialScores": {"scores products steepest": ("rounded", _BLAS)},
+    "Advance": {"scores products": ("rounded", _BLAS)},
+    "Residuals": {"step residuals": ("rounded", _BLAS)},
+    "LinearFit": {"intercept unit": ("rounded", _BLAS)},
+    "Scores": {"scores": ("rounded", _BLAS)},
+    "EncryptedStart": {
+        "penalty curvature weights": ("rounded", _BLAS),
+        "modulus noise ciphertexts": ("shape", _BOTH),
+    },
+    "OpenDescent": {"penalty curvature weights": ("rounded", _BLAS), "modulus noise": ("shape", _BOTH)},
+    "AskSlopes": {"ciphertexts": ("shape", _BOTH)},
+    "MaskedSlopes": {"ciphertexts": ("shape", _BOTH)},
+    "OpenSlopes": {"slopes": ("shape", _BOTH)},
+    "OpenedSlopes": {"slopes": ("shape", _BOTH)},
+    "DescendMasked": {"step": ("rounded", _BLAS), "slopes": ("shape", _BOTH)},
+    "EncryptedResiduals": {"step": ("rounded", _BLAS), "ciphertexts": ("shape", _BOTH)},
+    # keys of a revocable forest
+    "KeyIntroduction": {"share": ("secret", _KEY), "certificate signature": ("drawn", _SIGNED)},
+    "MembersMet": {"transcript": ("secret", _TRANSCRIPT)},
+    "GroupMade": {"share": ("secret", _KEY), "sealed tags": ("secret", _SEALED)},
+    "GroupProof": {"job": ("drawn", "drawn"), "signature": ("drawn", _SIGNED)},
+    "TakeGroup": {"tag": ("secret", _SEALED)},
+    "KeyDrawn": {"public": ("secret", _KEY), "tag": ("secret", _SEALED)},
+    "TakeShare": {"tag sealed": ("secret", _SEALED)},
+    "KnowKeys": {"keys": ("secret", _KEY), "tags": ("secret", _SEALED)},
+    "SplitsEncrypted": {"splits tags": ("secret", _CIPHER)},
+    "PublicGroup": {"modulus generator": ("secret", _KEY)},
+    "Ticket": {
+        "request": ("secret", "drawn by the requester"),
+        "digest": ("secret", _CIPHER),
+        "certificate signature": ("drawn", _SIGNED),
+    },
+    "TakeRequest": {"values proof": ("secret", _CIPHER)},
+    "ComparisonsDealt": {"words tops masks proofs": ("secret", _MASKED)},
+    "OpenDifferences": {"splits tags proof": ("secret", _CIPHER), "masks": ("secret", _MASKED)},
+    "DifferencesBlinded": {"blinded": ("secret", _MASKED)},
+    "FinishComparisons": {"halves": ("secret", _MASKED)},
+    "ComparisonsFinished": {"words answers": ("secret", _MASKED)},
+    "OpenAnswers": {"answer": ("secret", _SEALED)},
+    "AnswersOpened": {"bits": ("secret", "shares of the comparisons' results")},
+    "TestRows": {"splits": ("secret", _CIPHER)},
+    # secure sums and sealed predictions
+    "SumIntroduction": {"share": ("secret", _KEY), "certificate signature": ("drawn", _SIGNED)},
+    "SumsStarted": {"transcript": ("secret", _TRANSCRIPT)},
+    "MaskedVector": {"values": ("secret", _MASKED)},
+    "SealedLeaves": {"values": ("secret", _MASKED)},
+    # alignment
+    "Introduction": {"share": ("secret", _KEY), "certificate signature": ("drawn", _SIGNED)},
+    "SealedSecret": {"confirmation sealed": ("secret", _SEALED)},
+    "TakeSecret": {"confirmation sealed": ("secret", _SEALED)},
+    "IdTokens": {"tokens": ("secret", "ids under the secret of the job")},
+    "SealedRequests": {"sealed": ("secret", _SEALED)},
+    "AnswerRequest": {"sealed": ("secret", _SEALED)},
+    "SealedAnswer": {"sealed": ("secret", _SEALED)},
+    "FindCommon": {"sealed": ("secret", _SEALED)},
+    "SealedCommon": {"sealed": ("secret", _SEALED)},
+    "TakeIntersection": {"sealed": ("secret", _SEALED)},
+    # jobs of the services
+    "OpenJob": {
+        "order": ("json", "signed as JSON"),
+        "signature passed certificate coordinator": ("drawn", _SIGNED),
+    },
+    "LeaveNotice": {"order": ("json", "signed as JSON"), "signature certificate": ("drawn", _SIGNED)},
+    "order": {
+        "job model alignment keys": ("drawn", "names of jobs"),
+        "created": ("drawn", _CLOCK),
+        "federation": ("drawn", _SIGNED),
+        "sealed values proof": ("drawn", _SEALED),
+        "kind": ("name", "the name of an order"),
+    },
+    "JobOpened": {"fingerprint": ("secret", "keyed by a secret of the party")},
+    "ModelKept": {"digest": ("secret", "keyed by a secret of the party")},
+    "DropModel": {"model": ("drawn", "the name of a job")},
+    "UseModel": {"model": ("drawn", "the name of a job")},
+    "OpenScoring": {"model": ("drawn", "the name of a job")},
+    "ScoreBatch": {"sealed": ("drawn", _SEALED)},
+    "PredictRows": {"model": ("drawn", "the name of a job"), "files": ("files", "files hold times")},
+    "AnswersTaken": {"score": ("rounded", "as OutOfBagScores")},
+    "RowsPredicted": {"score": ("rounded", "as OutOfBagScores")},
+    # model files
+    "part.json": {"arrays_sha256 sha256": ("drawn", "over whole files, with their times and names")},
+    "part.json.extra": {
+        "oob_score oob_curve residuals": ("rounded", "as OutOfBagScores"),
+        "receipts": ("drawn", "signed texts; what they state is digested by itself"),
+    },
+    "part.json.extra.cost": {
+        "seconds total_seconds network_seconds": ("drawn", _CLOCK),
+        "bytes_by_party bytes_received bytes_sent wire_bytes": ("drawn", _SIZES),
+    },
+    "part.json.extra.disclosure": {
+        "reveals": ("drawn", _WORDS),
+        "bytes": ("drawn", _SIZES),
+        "kind": ("name", "the name of a message"),
+    },
+    "part.json.extra.privacy": {
+        "mechanism not_protected": ("drawn", _WORDS),
+        "epsilon": ("rounded", "composed by a library"),
+    },
+    "facts.json": {
+        "model": ("drawn", "the name of a job"),
+        "created": ("drawn", _CLOCK),
+        "disclosure cost": ("drawn", _SIZES),
+        "privacy": ("drawn", _WORDS),
+        "oob_score oob_curve": ("rounded", "as OutOfBagScores"),
+    },
+    # receipts
+    "Statement": {
+        "created": ("drawn", _CLOCK),
+        "model": ("drawn", "between organisations the name of a job"),
+        "before after": ("secret", "SHA-256 of ciphertexts among others; the forests' are in the model files"),
+        "revoked_key": ("secret", _KEY),
+    },
+    "CostOf": {"seconds": ("drawn", _CLOCK), "bytes": ("drawn", _SIZES)},
+}
+
+
+def _by_field() -> Iterator[tuple[tuple[str, str], Variable]]:
+    for struct, rows in _TABLE.items():
+        for fields, (kind, why) in rows.items():
+            for field in fields.split():
+                yield (struct, field), Variable(kind, why)  # type: ignore[arg-type]
+
+
+VARIABLE: dict[tuple[str, str], Variable] = dict(_by_field())
