@@ -185,10 +185,14 @@ class FrameProxy:
 
     def cut(self, member: str) -> None:
         """End a member's connection, on both sides."""
+        assert spawn(self._cut(member)).result(), f"{member} has no connection to be cut"
+
+    def lose(self, member: str) -> None:
+        """End the connection of a member that has died, if that has not been noticed: what is here does not arrive."""
         spawn(self._cut(member)).result()
 
-    async def _cut(self, member: str) -> None:
-        assert self._calls[member].cancel(), f"{member} has no connection to be cut"
+    async def _cut(self, member: str) -> bool:
+        return bool(self._calls[member].cancel())
 
     def _check_repeated(self, frame: Frame) -> None:
         """What is asked or answered again is the same, to the byte: nothing is drawn or decided a second time."""
