@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from woodlot.experiments.leaks.labels import rank_correlation
-from woodlot.experiments.leaks.views import Splits
+from woodlot.leaks.labels import rank_correlation
+from woodlot.leaks.views import Splits
 
 STEPS = 40
 """Steps of the descent that puts rows in order."""

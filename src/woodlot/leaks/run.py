@@ -10,19 +10,19 @@ import numpy as np
 
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
-from woodlot.experiments.leaks import labels as on_labels
-from woodlot.experiments.leaks import values as on_values
-from woodlot.experiments.leaks.alignment import id_attacks
-from woodlot.experiments.leaks.case import LABEL, Asset, Case, Finding, Tape, Told, not_attacked
-from woodlot.experiments.leaks.encrypted import as_encrypted
-from woodlot.experiments.leaks.labels import known_rows, rank_correlation
-from woodlot.experiments.leaks.linear import linear_attacks
-from woodlot.experiments.leaks.memory import memory_attacks
-from woodlot.experiments.leaks.prediction import SealedReader, open_outcomes, outcomes_on_the_way
-from woodlot.experiments.leaks.revocable import participant_view, splits_in_bins
-from woodlot.experiments.leaks.theft import Guard, theft_attacks, undeclared
-from woodlot.experiments.leaks.values import Recovered
-from woodlot.experiments.leaks.views import View, coordinator_view, party_view
+from woodlot.leaks import labels as on_labels
+from woodlot.leaks import values as on_values
+from woodlot.leaks.alignment import id_attacks
+from woodlot.leaks.case import LABEL, Asset, Case, Finding, Tape, Told, not_attacked
+from woodlot.leaks.encrypted import as_encrypted
+from woodlot.leaks.labels import known_rows, rank_correlation
+from woodlot.leaks.linear import linear_attacks
+from woodlot.leaks.memory import memory_attacks
+from woodlot.leaks.prediction import SealedReader, open_outcomes, outcomes_on_the_way
+from woodlot.leaks.revocable import participant_view, splits_in_bins
+from woodlot.leaks.theft import Guard, theft_attacks, undeclared
+from woodlot.leaks.values import Recovered
+from woodlot.leaks.views import View, coordinator_view, party_view
 from woodlot.protocols.core.forest_plan import BLIND_BINS
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Decisions

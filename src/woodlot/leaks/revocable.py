@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.experiments.leaks.case import Told
-from woodlot.experiments.leaks.views import OTHERS, Leaves, Splits, View
+from woodlot.leaks.case import Told
+from woodlot.leaks.views import OTHERS, Leaves, Splits, View
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.revocable.growth_messages import ExpandLeaves, OpenConstruction, ParticipantSummary, SplitVectors
 from woodlot.protocols.revocable.participant import read_samples, unpack_bins

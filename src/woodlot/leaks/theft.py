@@ -20,10 +20,10 @@ from scipy.sparse.linalg import lsmr
 
 from woodlot.data.sources import TableSource
 from woodlot.estimators.forest import FederatedForestRegressor
-from woodlot.experiments.leaks.case import Case, Finding, not_attacked
-from woodlot.experiments.leaks.labels import CLOSE, targets_recovered
 from woodlot.federation import Federation
 from woodlot.jobs.policy import EVERYBODY, UNLIMITED, Limit, Policy
+from woodlot.leaks.case import Case, Finding, not_attacked
+from woodlot.leaks.labels import CLOSE, targets_recovered
 from woodlot.service.config import PartyConfig
 
 USER = "user"

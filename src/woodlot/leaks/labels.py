@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import lsmr, svds
 from scipy.stats import spearmanr
 
-from woodlot.experiments.leaks.case import Told
-from woodlot.experiments.leaks.views import Splits, View
+from woodlot.leaks.case import Told
+from woodlot.leaks.views import Splits, View
 from woodlot.protocols.vertical.forest_messages import EncodedLabels, StartForest
 
 CLOSE = 0.01

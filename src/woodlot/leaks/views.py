@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError
-from woodlot.experiments.leaks.case import Told
+from woodlot.leaks.case import Told
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.blind_messages import GrowBlind, PlantBlind, ResolvedTies

@@ -2,7 +2,7 @@
 
 Both give the same forest, bit for bit. A party without labels gets, in place of the labels' code, one ciphertext per
 row, and it is told which nodes are closed instead of working it out; its own sums travel in sealed envelopes. No attack
-here works on ciphertexts, so the rest can be taken from the faster run: ``tests/experiments/test_leaks.py`` compares it
+here works on ciphertexts, so the rest can be taken from the faster run: ``tests/leaks/test_leaks.py`` compares it
 with a run that does encrypt.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from woodlot.experiments.leaks.case import Told
+from woodlot.leaks.case import Told
 from woodlot.protocols.vertical.blind_messages import GrowBlind, PlantBlind, ResolvedTies, StartBlind
 from woodlot.protocols.vertical.forest_messages import (
     EncodedLabels,

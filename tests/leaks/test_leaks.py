@@ -16,26 +16,26 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from woodlot import leaks
 from woodlot.cli import app
 from woodlot.crypto import paillier
 from woodlot.estimators import checks
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.lossless import HorizontalForestClassifier
 from woodlot.exceptions import DataError, LocalProtocolError
-from woodlot.experiments import leaks
-from woodlot.experiments.leaks import Finding, alignment, revocable, values
-from woodlot.experiments.leaks.case import LABEL, MARGIN, Tape
-from woodlot.experiments.leaks.encrypted import as_encrypted
-from woodlot.experiments.leaks.labels import (
+from woodlot.federation import Federation
+from woodlot.leaks import Finding, alignment, revocable, values
+from woodlot.leaks.case import LABEL, MARGIN, Tape
+from woodlot.leaks.encrypted import as_encrypted
+from woodlot.leaks.labels import (
     groups_of_pure_leaves,
     least_squares,
     matched_at_best,
     share_right,
     targets_recovered,
 )
-from woodlot.experiments.leaks.theft import theft_attacks
-from woodlot.experiments.leaks.views import View, coordinator_view, party_view
-from woodlot.federation import Federation
+from woodlot.leaks.theft import theft_attacks
+from woodlot.leaks.views import View, coordinator_view, party_view
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Partition
 from woodlot.service.config import PartyConfig

@@ -7,9 +7,9 @@ from elsewhere. No party's private state is read. The truth is only used to mark
 
 from __future__ import annotations
 
-from woodlot.experiments.leaks.case import Case, Finding, case_of, made_up_case
-from woodlot.experiments.leaks.run import LABEL_SETTINGS, PARTS, LabelSetting, Part, run_leak_test
-from woodlot.experiments.leaks.theft import Guard
+from woodlot.leaks.case import Case, Finding, case_of, made_up_case
+from woodlot.leaks.run import LABEL_SETTINGS, PARTS, LabelSetting, Part, run_leak_test
+from woodlot.leaks.theft import Guard
 
 __all__ = [
     "LABEL_SETTINGS",

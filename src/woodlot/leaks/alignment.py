@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
-from woodlot.experiments.leaks.case import Finding, Tape, Told, not_attacked
 from woodlot.federation import fresh_entropy
+from woodlot.leaks.case import Finding, Tape, Told, not_attacked
 from woodlot.protocols.align import AlignParty, align
 from woodlot.protocols.align.align_keys import VERSION, JobKeys
 from woodlot.protocols.align.align_messages import IdTokens, Introduced, OpenAlignment, SealedSecret

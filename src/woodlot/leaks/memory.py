@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
-from woodlot.experiments.leaks.case import LABEL, Case, Finding
-from woodlot.experiments.leaks.labels import rank_correlation
 from woodlot.federation import Federation
+from woodlot.leaks.case import LABEL, Case, Finding
+from woodlot.leaks.labels import rank_correlation
 
 USER = "user"
 CLIENT = "any client or user"
