@@ -9,8 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import woodlot
+from woodlot.cli import app
 
 COMMAND = Path(sys.executable).with_name("woodlot")
 
@@ -115,6 +117,23 @@ def test_without_what_the_dashboard_needs_the_extra_is_named() -> None:
     told = done.stderr.splitlines()[-1]
     assert told.startswith("woodlot.exceptions.MissingExtraError: ")
     assert told.endswith("pip install 'woodlot[dashboard]'")
+
+
+def test_a_package_adds_a_command_and_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orchard-1.0.dist-info").mkdir()
+    (tmp_path / "orchard-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: orchard\nVersion: 1.0\n")
+    (tmp_path / "orchard-1.0.dist-info" / "entry_points.txt").write_text(
+        "[woodlot.commands]\npick-apples = orchard:pick\nplan = orchard:pick\n"
+    )
+    (tmp_path / "orchard.py").write_text(
+        "from woodlot.exceptions import DataError\n\n"
+        'def pick(trees: int) -> None:\n    """Pick the apples."""\n    raise DataError(f"{trees} trees are empty")\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    picked = CliRunner().invoke(app, ["pick-apples", "3"])
+    assert (picked.exit_code, picked.stderr) == (1, "woodlot: 3 trees are empty\n")
+    assert "Pick the apples." in CliRunner().invoke(app, ["--help"]).stdout
+    assert "Pick the apples." not in CliRunner().invoke(app, ["plan", "--help"]).stdout
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:

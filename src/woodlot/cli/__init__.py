@@ -36,7 +36,23 @@ from woodlot.exceptions import ConfigError, WoodlotError
 
 
 class _Commands(TyperGroup):
-    """Tells the user of an error in one line: what went wrong is in the message, not in a traceback."""
+    """Woodlot's commands and those that other packages add.
+
+    It tells the user of an error in one line: what went wrong is in the message, not in a traceback.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        from woodlot.cli import _added
+
+        return [*own, *(name for name in _added.names() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if (own := super().get_command(ctx, cmd_name)) is not None:
+            return own
+        from woodlot.cli import _added
+
+        return _added.find(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
