@@ -113,9 +113,9 @@ $(VENV)/run.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dashboard]'
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
-	@echo "Installing Woodlot and its development tools into $(VENV) (once; a minute or two) ..." >&2
-	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]'
+$(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml lab/pyproject.toml constraints.txt
+	@echo "Installing Woodlot, its lab and its development tools into $(VENV) (once; a minute or two) ..." >&2
+	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]' --editable lab
 	@touch $(VENV)/run.stamp $@
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp

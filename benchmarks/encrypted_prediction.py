@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import woodlot as wl
-from woodlot.experiments.data import DataSource
 from woodlot.federation import GrownForest
 from woodlot.federation.revocable import Encryption
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.revocable.revocable_model import RevocableForest
 from woodlot.runtime.audit import readable_bytes
+from woodlot_lab.data import DataSource
 
 ROOT = Path(__file__).resolve().parents[1]
 SETS = ("ionosphere", "drug_consumption_heroin_ever", "wine_quality_white")

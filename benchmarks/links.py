@@ -3,7 +3,7 @@
     python benchmarks/links.py [--rows 20000] [--columns 20] [--depth 8] [--trees 10 50 100] [--repeats 3]
 
 Every party dials the coordinator through a relay that delays and slows what it passes on
-(`woodlot.experiments.link`). Writes docs/results/links.md. Exits 1 when rounds depend on the number of trees or are
+(`woodlot_lab.link`). Writes docs/results/links.md. Exits 1 when rounds depend on the number of trees or are
 more than about 2 per level, or the time does not follow the latency. Takes about three minutes.
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 from sklearn.datasets import make_classification
 
 import woodlot as wl
-from woodlot.experiments.forests import Split
-from woodlot.experiments.link import Link
-from woodlot.experiments.network import LABEL, Network, networked, tables_of
 from woodlot.runtime.audit import Cost
+from woodlot_lab.forests import Split
+from woodlot_lab.link import Link
+from woodlot_lab.network import LABEL, Network, networked, tables_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "links.md"
 PARTIES = ("one", "two")

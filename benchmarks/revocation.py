@@ -21,8 +21,8 @@ import pandas as pd
 
 import woodlot as wl
 from dtpkc import COMPARISONS, Bench, seconds
-from woodlot.experiments.rev_rebuilding import destroyed
 from woodlot.federation.revocable import Encryption
+from woodlot_lab.rev_rebuilding import destroyed
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "revocation.md"
 LEAVERS = 5

@@ -14,9 +14,9 @@ import pytest
 import woodlot as wl
 from companies import classifier, federation
 from woodlot.exceptions import DataError, MissingExtraError
-from woodlot.experiments.experiment import Figure
-from woodlot.experiments.figures import draw
 from woodlot.runtime.audit import Cost
+from woodlot_lab.experiment import Figure
+from woodlot_lab.figures import draw
 
 matplotlib.use("agg")
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
-from woodlot.experiments.link import Link, Relay
 from woodlot.runtime.drivers import Driver, Handler
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
 from woodlot.runtime.drivers.grpc_hub import THREADS_OF_ONE_USER, Hub
@@ -23,6 +22,7 @@ from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.frames import HEADER_SIZE
 from woodlot.runtime.peers import Peer
 from woodlot.runtime.sessions import Sessions
+from woodlot_lab.link import Link, Relay
 
 from .driver_contract import PATIENCE, DriverContract, MakeDriver
 from .grpc_world import Asking, World, ask, eventually, new_job

@@ -28,7 +28,6 @@ from woodlot.cli.parties import parties
 from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
-from woodlot.cli.reproduce import reproduce
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.train import train
@@ -109,7 +108,6 @@ for command in (
     dashboard,
     mpi,
     order,
-    reproduce,
     leak_test,
 ):
     app.command()(command)
