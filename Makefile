@@ -6,7 +6,7 @@ BROWSER_SECONDS := 600
 SOAK_MINUTES ?= 30
 # A test that hangs fails after five minutes, with the stacks of all threads.
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
-BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
+BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py lab/benchmarks/*.py)))
 
 # Both names of the same file: pip has moved the pins of what builds a package to an option of their own.
 export PIP_CONSTRAINT := constraints.txt

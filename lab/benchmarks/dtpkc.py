@@ -1,6 +1,6 @@
 """DT-PKC against its textbook twin, in one run and on one thread: how much faster keys are used than by plain `pow`.
 
-    python benchmarks/dtpkc.py [--bits 2048 3072] [--textbook 2] [--out docs/results/dtpkc.md]
+    python lab/benchmarks/dtpkc.py [--bits 2048 3072] [--textbook 2] [--out docs/results/dtpkc.md]
 
 The twin (tests/crypto/textbook.py) has the same formulas, one exponentiation of GMP after the other. Times are CPU
 seconds of all roles together. Comparisons are made ten at a time, as one row in ten trees makes them; `--textbook` of
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "crypto"))
 
 from textbook import Book  # noqa: E402
@@ -216,7 +216,7 @@ def main() -> int:
         failures += low
     text = (
         "# DT-PKC against its textbook twin\n\n"
-        "Made by `python benchmarks/dtpkc.py`: CPU time of all roles together, one thread, both in one run on "
+        "Made by `python lab/benchmarks/dtpkc.py`: CPU time of all roles together, one thread, both in one run on "
         f"{os.cpu_count()} shared cores. The twin computes the same formulas with one exponentiation of GMP after the "
         "other, full exponents everywhere; comparisons go ten at a time, as one row in ten trees makes them. What is "
         "made once for all requests (tables, powers of the splits for HoLT, their inverses) or beforehand (pools of "

@@ -1,6 +1,6 @@
 """FRF-Predict: does it agree with the same forest in clear on every row, and what does a prediction cost.
 
-    python benchmarks/encrypted_prediction.py --data FOLDER [--bits 2048 3072] [--out FILE]
+    python lab/benchmarks/encrypted_prediction.py --data FOLDER [--bits 2048 3072] [--out FILE]
 
 Agreement is checked on every row of three of the papers' data sets, with short keys (the answer does not depend on
 their length, and rows are many). Costs are those of one row in ten trees of depth ten, as in the paper's Table 6, with
@@ -27,7 +27,7 @@ from woodlot.protocols.revocable.revocable_model import RevocableForest
 from woodlot.runtime.audit import readable_bytes
 from woodlot_lab.data import DataSource
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SETS = ("ionosphere", "drug_consumption_heroin_ever", "wine_quality_white")
 PARTIES = 8
 ROWS_AT_A_TIME = 1000
@@ -123,8 +123,8 @@ def main() -> int:
         print(costs[-1], flush=True)
     text = (
         "# Encrypted prediction\n\n"
-        "Made by `python benchmarks/encrypted_prediction.py`: all roles in one process, their CPU time added up.\n\n"
-        f"Agreement with the same forest in clear ({PARTIES} parties, keys of {SHORT_BITS} bits, good for tests "
+        "Made by `python lab/benchmarks/encrypted_prediction.py`: all roles in one process, their CPU time added up."
+        f"\n\nAgreement with the same forest in clear ({PARTIES} parties, keys of {SHORT_BITS} bits, good for tests "
         "only):\n\n" + "\n".join(lines) + "\n\nOne row of 14 features, ten trees of depth ten, 8 parties (the paper's "
         "Table 6):\n\n" + "\n".join(costs) + "\n"
     )

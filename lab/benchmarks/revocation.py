@@ -4,7 +4,7 @@ Tables 6 and 7 of the RevFRF paper on drawn data, against a textbook twin; what 
 experiment ``rev-revocations``. Prints Markdown and writes docs/results/revocation.md, where sections that are not asked
 for stay as they are.
 
-    python benchmarks/revocation.py [--quick] [--sections rebuilding costs]
+    python lab/benchmarks/revocation.py [--quick] [--sections rebuilding costs]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dtpkc import COMPARISONS, Bench, seconds
 from woodlot.federation.revocable import Encryption
 from woodlot_lab.rev_rebuilding import destroyed
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "revocation.md"
+OUT = Path(__file__).resolve().parents[2] / "docs" / "results" / "revocation.md"
 LEAVERS = 5
 TREES, DEPTH = 100, 10
 
@@ -263,7 +263,7 @@ def main() -> None:
     if "costs" in options.sections:
         made["costs"] = costs_section([2048] if quick else [2048, 3072], 500 if quick else 5_000)
     head = (
-        "# Participants leave\n\nWritten by `benchmarks/revocation.py`. What the forest loses: "
+        "# Participants leave\n\nWritten by `lab/benchmarks/revocation.py`. What the forest loses: "
         "[rev-revocations](rev-revocations.md)."
     )
     text = "\n\n".join([head, *(made[name] for name in SECTIONS if name in made)])

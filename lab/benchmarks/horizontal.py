@@ -1,6 +1,6 @@
 """Horizontal forests against their slides and against scikit-learn on the pooled rows: accuracy, and time of a fit.
 
-    python benchmarks/horizontal.py [set ...] [--data FOLDER] [--seeds 5] [--trees 100] [--out FILE]
+    python lab/benchmarks/horizontal.py [set ...] [--data FOLDER] [--seeds 5] [--trees 100] [--out FILE]
 
 The slides' setting: 10 clients, entropy, square root of the features, an 80/20 split per class, alpha chunking
 (pendigits 2, letter 1), trees that grow until their leaves are pure. For each seed all forests get the same split and
@@ -87,7 +87,7 @@ FORESTS = (
 
 def folder() -> Path:
     """Where the data sets are unless --data says otherwise."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "datasets"
+    beside = Path(__file__).resolve().parents[3] / "shared" / "datasets"
     return Path(os.environ.get("WOODLOT_DATASETS", beside))
 
 
@@ -190,7 +190,7 @@ def main() -> int:
             "comes near the slides' number. scikit-learn's forests, one for each client and put together the same way, "
             "do the same (`woodlot reproduce collaborative-accuracy`).",
             "",
-            "Written by `python benchmarks/horizontal.py --out`.",
+            "Written by `python lab/benchmarks/horizontal.py --out`.",
         ]
         Path(arguments.out).write_text("\n".join(text) + "\n", encoding="utf-8")
     return 0 if good else 1

@@ -1,6 +1,6 @@
 """Training over lines of given latency and bandwidth: coordinator and parties as processes, gRPC with mutual TLS.
 
-    python benchmarks/links.py [--rows 20000] [--columns 20] [--depth 8] [--trees 10 50 100] [--repeats 3]
+    python lab/benchmarks/links.py [--rows 20000] [--columns 20] [--depth 8] [--trees 10 50 100] [--repeats 3]
 
 Every party dials the coordinator through a relay that delays and slows what it passes on
 (`woodlot_lab.link`). Writes docs/results/links.md. Exits 1 when rounds depend on the number of trees or are
@@ -24,7 +24,7 @@ from woodlot_lab.forests import Split
 from woodlot_lab.link import Link
 from woodlot_lab.network import LABEL, Network, networked, tables_of
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "links.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "links.md"
 PARTIES = ("one", "two")
 LATENCIES = (0, 20, 50)
 """Milliseconds there and back."""
@@ -101,7 +101,7 @@ def report(
         "# Training over slow lines", "",
         f"{options.rows:,} rows, {options.columns} columns at two parties; coordinator and parties as processes, gRPC "
         f"with mutual TLS, each party behind a line of its own. Medians of {options.repeats}.",
-        "Made by `benchmarks/links.py`. How the cost grows with rows, columns, trees, depth and parties is in "
+        "Made by `lab/benchmarks/links.py`. How the cost grows with rows, columns, trees, depth and parties is in "
         "[cost-scaling.md](cost-scaling.md).", "",
         "## Rounds", "",
         "All trees grow together, so rounds follow from the depth alone: 2 per level, and those at the begin and the "
