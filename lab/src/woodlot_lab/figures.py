@@ -1,11 +1,10 @@
-"""Draws the figures of the pages (extra ``plot``), as SVG and PNG."""
+"""Draws the figures of the pages, as SVG and PNG."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from woodlot.data.extras import need
 from woodlot_lab.experiment import Figure, Panel
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -16,15 +15,8 @@ LETTER, LEGEND_LINE = 0.08, 0.22
 
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
-    """Write ``NAME.svg`` and ``NAME.png`` into a folder.
-
-    Raises
-    ------
-    MissingExtraError
-        If matplotlib is not installed.
-
-    """
-    mpl = need("matplotlib", "plot")
+    """Write ``NAME.svg`` and ``NAME.png`` into a folder."""
+    import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
