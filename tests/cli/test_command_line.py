@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import woodlot
-from woodlot.cli import app
+from woodlot.cli import _added, app
 
 COMMAND = Path(sys.executable).with_name("woodlot")
 
@@ -24,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def run_failing(statement: str) -> subprocess.CompletedProcess[str]:
     """Run the app with one more command, which ends in `statement`."""
     script = f"""
-        from woodlot.cli import app
+        from woodlot.cli import _added, app
         from woodlot.exceptions import DataError
 
         @app.command()
@@ -134,6 +135,21 @@ def test_a_package_adds_a_command_and_replaces_none(tmp_path: Path, monkeypatch:
     assert (picked.exit_code, picked.stderr) == (1, "woodlot: 3 trees are empty\n")
     assert "Pick the apples." in CliRunner().invoke(app, ["--help"]).stdout
     assert "Pick the apples." not in CliRunner().invoke(app, ["plan", "--help"]).stdout
+
+
+def test_without_the_lab_reproduce_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_added, "entry_points", lambda **_: EntryPoints())
+    told = CliRunner().invoke(app, ["reproduce", "--list"])
+    needs = "woodlot: woodlot reproduce needs the package woodlot-lab; install it with: pip install woodlot-lab\n"
+    assert (told.exit_code, told.stderr) == (1, needs)
+    assert "reproduce" not in CliRunner().invoke(app, ["--help"]).stdout
+    completed = CliRunner().invoke(
+        app,
+        prog_name="woodlot",
+        env={"_WOODLOT_COMPLETE": "complete_bash", "COMP_WORDS": "woodlot reproduce ", "COMP_CWORD": "2"},
+    )
+    assert completed.exit_code == 0
+    assert "woodlot-lab" not in completed.output
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:

@@ -31,7 +31,7 @@ from woodlot.cli.predict import predict
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.train import train
-from woodlot.exceptions import ConfigError, WoodlotError
+from woodlot.exceptions import ConfigError, MissingExtraError, WoodlotError
 
 
 class _Commands(TyperGroup):
@@ -51,7 +51,12 @@ class _Commands(TyperGroup):
             return own
         from woodlot.cli import _added
 
-        return _added.find(cmd_name)
+        try:
+            return _added.find(cmd_name)
+        except MissingExtraError:
+            if ctx.resilient_parsing:  # a shell completes the line: there is no place for an error
+                return None
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         try:
