@@ -101,10 +101,6 @@ class Tape:
         """What a role gets from others and sends to them: all that it learns from a run."""
         return [told for told in self.messages if role in told[:2]]
 
-    def got_by(self, role: str) -> list[Message]:
-        """What a role gets from others."""
-        return [message for _, receiver, message in self.messages if receiver == role]
-
 
 @dataclass(frozen=True, eq=False)
 class Case:
