@@ -6,7 +6,7 @@ BROWSER_SECONDS := 600
 SOAK_MINUTES ?= 30
 # A test that hangs fails after five minutes, with the stacks of all threads.
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
-BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
+BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py lab/benchmarks/*.py)))
 
 # Both names of the same file: pip has moved the pins of what builds a package to an option of their own.
 export PIP_CONSTRAINT := constraints.txt
@@ -90,13 +90,13 @@ reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on genera
 	@rm -rf reproduced/short
 	@$(BIN)/woodlot reproduce all --quick --stand-ins --out reproduced/short
 
-docs: $(VENV)/docs.stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
-	$(BIN)/python scripts/who_sees_what.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+docs: .venv-docs/stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
+	.venv-docs/bin/python scripts/who_sees_what.py
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products
-	rm -rf $(VENV) .venv-nvflare .venv-flower .venv-fuzz build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
+	rm -rf $(VENV) .venv-docs .venv-nvflare .venv-flower .venv-fuzz build dist reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .numba_cache .coverage
 	find . -path ./.git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -type d -prune -exec rm -rf {} +
 
 # --- set-up ---
@@ -113,9 +113,9 @@ $(VENV)/run.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dashboard]'
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
-	@echo "Installing Woodlot and its development tools into $(VENV) (once; a minute or two) ..." >&2
-	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]'
+$(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml lab/pyproject.toml constraints.txt
+	@echo "Installing Woodlot, its lab and its development tools into $(VENV) (once; a minute or two) ..." >&2
+	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]' --editable lab
 	@touch $(VENV)/run.stamp $@
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp
@@ -137,15 +137,18 @@ $(VENV)/audit.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python -m pip install -qq 'pip-audit>=2.7' || echo "pip-audit cannot be installed here; known faults are not looked up" >&2
 	@touch $@
 
-$(VENV)/docs.stamp: $(VENV)/run.stamp
-	@$(BIN)/python -m pip install -qq 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'
-	@touch $@
-
 # Both engines ask for other versions of what the rest is tested with, so no constraints hold here.
 .venv-nvflare/stamp .venv-flower/stamp: .venv-%/stamp: pyproject.toml
 	@echo "Installing Woodlot and $* into .venv-$* (once; a minute or two) ..." >&2
 	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
 	@PIP_CONSTRAINT= .venv-$*/bin/python -m pip install -qq --editable '.[$*]' 'pytest>=8' 'hypothesis>=6.100' 'psutil>=5'
+	@touch $@
+
+# What builds the site brings libraries that change how others behave: with colorama there, some tests fail.
+.venv-docs/stamp: pyproject.toml constraints.txt
+	@echo "Installing Woodlot and what builds its site into .venv-docs (once; a minute or two) ..." >&2
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install -qq --editable . 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'
 	@touch $@
 
 .venv-fuzz/stamp: pyproject.toml constraints.txt

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from woodlot.experiments.leaks import PARTS, Finding, Part, case_of, run_leak_test
+from woodlot.leaks import PARTS, Finding, Part, case_of, run_leak_test
 
 LEAST = 0.99
 """Share of labels that the documents say are recovered."""

@@ -22,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 RECORD = BUILD / "reliability" / "audit.jsonl"
+OWN = ("woodlot", "woodlot-lab")
+"""The packages of this repository, which are no dependencies."""
 EPOCH = "1735689600"
 """The time that a wheel's files are given: the first second of 2025."""
 
@@ -67,7 +69,7 @@ def component(package: Distribution) -> dict[str, object]:
 def bill_of_materials(path: Path) -> int:
     """Write a CycloneDX list of everything that is installed here; returns how many packages that are."""
     unique = {p.metadata["Name"].lower(): p for p in distributions() if p.metadata["Name"]}
-    parts = [component(unique[name]) for name in sorted(unique) if name != "woodlot"]
+    parts = [component(unique[name]) for name in sorted(unique) if name not in OWN]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from woodlot.experiments.catalogue import MODULES
-from woodlot.experiments.papers import ITEMS, PAPERS
+from woodlot_lab.catalogue import MODULES
+from woodlot_lab.papers import ITEMS, PAPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -14,8 +13,6 @@ import pytest
 import woodlot as wl
 from companies import classifier, federation
 from woodlot.exceptions import DataError, MissingExtraError
-from woodlot.experiments.experiment import Figure
-from woodlot.experiments.figures import draw
 from woodlot.runtime.audit import Cost
 
 matplotlib.use("agg")
@@ -88,11 +85,9 @@ def test_notebooks_show_tables_and_no_markup_of_others(model: Any) -> None:
     assert "a<b" not in evil._repr_html_()
 
 
-def test_without_matplotlib_the_extra_is_named(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_extra_is_named(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"matplotlib is not installed.*woodlot\[plot\]"):
         wl.plot_importance(model)
-    with pytest.raises(MissingExtraError, match=r"matplotlib is not installed.*woodlot\[plot\]"):
-        draw(Figure("empty", "Nothing.", []), tmp_path)

@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import woodlot
+from woodlot.cli import _added, app
 
 COMMAND = Path(sys.executable).with_name("woodlot")
 
@@ -22,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def run_failing(statement: str) -> subprocess.CompletedProcess[str]:
     """Run the app with one more command, which ends in `statement`."""
     script = f"""
-        from woodlot.cli import app
+        from woodlot.cli import _added, app
         from woodlot.exceptions import DataError
 
         @app.command()
@@ -115,6 +118,38 @@ def test_without_what_the_dashboard_needs_the_extra_is_named() -> None:
     told = done.stderr.splitlines()[-1]
     assert told.startswith("woodlot.exceptions.MissingExtraError: ")
     assert told.endswith("pip install 'woodlot[dashboard]'")
+
+
+def test_a_package_adds_a_command_and_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orchard-1.0.dist-info").mkdir()
+    (tmp_path / "orchard-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: orchard\nVersion: 1.0\n")
+    (tmp_path / "orchard-1.0.dist-info" / "entry_points.txt").write_text(
+        "[woodlot.commands]\npick-apples = orchard:pick\nplan = orchard:pick\n"
+    )
+    (tmp_path / "orchard.py").write_text(
+        "from woodlot.exceptions import DataError\n\n"
+        'def pick(trees: int) -> None:\n    """Pick the apples."""\n    raise DataError(f"{trees} trees are empty")\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    picked = CliRunner().invoke(app, ["pick-apples", "3"])
+    assert (picked.exit_code, picked.stderr) == (1, "woodlot: 3 trees are empty\n")
+    assert "Pick the apples." in CliRunner().invoke(app, ["--help"]).stdout
+    assert "Pick the apples." not in CliRunner().invoke(app, ["plan", "--help"]).stdout
+
+
+def test_without_the_lab_reproduce_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_added, "entry_points", lambda **_: EntryPoints())
+    told = CliRunner().invoke(app, ["reproduce", "--list"])
+    needs = "woodlot: woodlot reproduce needs the package woodlot-lab; install it with: pip install woodlot-lab\n"
+    assert (told.exit_code, told.stderr) == (1, needs)
+    assert "reproduce" not in CliRunner().invoke(app, ["--help"]).stdout
+    completed = CliRunner().invoke(
+        app,
+        prog_name="woodlot",
+        env={"_WOODLOT_COMPLETE": "complete_bash", "COMP_WORDS": "woodlot reproduce ", "COMP_CWORD": "2"},
+    )
+    assert completed.exit_code == 0
+    assert "woodlot-lab" not in completed.output
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tcp_proxy import TcpProxy
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
-from woodlot.experiments.link import Link, Relay
 from woodlot.runtime.drivers import Driver, Handler
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
 from woodlot.runtime.drivers.grpc_hub import THREADS_OF_ONE_USER, Hub
@@ -104,9 +104,12 @@ def test_replies_come_in_the_callers_thread_as_they_arrive(world: World) -> None
 def test_the_partys_work_is_told_from_the_networks_time(world: World) -> None:
     """The party works for at least 0.3 s behind a line of 0.1 s, so that both are bounded whatever the machine does."""
     hub = world.hub()
-    relay = Relay(world.address, Link(delay=0.05))
-    world.closing(relay)
-    world.party("far", lambda job, number, request: (time.sleep(0.3), request)[1], address=relay.address)
+    line = TcpProxy(lambda: world.port)
+    line.delay = 0.05
+    line.start()
+    world.closing(line)
+    address = f"127.0.0.1:{line.port}"
+    world.party("far", lambda job, number, request: (time.sleep(0.3), request)[1], address=address)
     request, since = bytes(100_000), time.perf_counter()
     travel = hub.carrier(new_job(), wait_seconds=PATIENCE).carry(
         {"far": Numbered(1, request)}, lambda party, data: None

@@ -28,15 +28,35 @@ from woodlot.cli.parties import parties
 from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
-from woodlot.cli.reproduce import reproduce
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.train import train
-from woodlot.exceptions import ConfigError, WoodlotError
+from woodlot.exceptions import ConfigError, MissingExtraError, WoodlotError
 
 
 class _Commands(TyperGroup):
-    """Tells the user of an error in one line: what went wrong is in the message, not in a traceback."""
+    """Woodlot's commands and those that other packages add.
+
+    It tells the user of an error in one line: what went wrong is in the message, not in a traceback.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        from woodlot.cli import _added
+
+        return [*own, *(name for name in _added.names() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if (own := super().get_command(ctx, cmd_name)) is not None:
+            return own
+        from woodlot.cli import _added
+
+        try:
+            return _added.find(cmd_name)
+        except MissingExtraError:
+            if ctx.resilient_parsing:  # a shell completes the line: there is no place for an error
+                return None
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -93,7 +113,6 @@ for command in (
     dashboard,
     mpi,
     order,
-    reproduce,
     leak_test,
 ):
     app.command()(command)

@@ -13,7 +13,7 @@ from woodlot.cli._forest import parse_settings
 from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from woodlot.experiments.leaks import Case, Finding
+    from woodlot.leaks import Case, Finding
 
 COLOURS = {"recovered": "bold red", "more": "yellow", "no more": "default", "not attacked": "dim"}
 """By what is at stake. Nothing is green: an attack that fails proves nothing of another one."""
@@ -74,7 +74,7 @@ def leak_test(
     Example: woodlot leak-test customers.parquet --label default --party bank=age,income --party shop=orders,returns
     """
     with reporting(as_json):
-        from woodlot.experiments.leaks import LABEL_SETTINGS, PARTS, run_leak_test
+        from woodlot.leaks import LABEL_SETTINGS, PARTS, run_leak_test
 
         settings = _chosen("--labels", labels, LABEL_SETTINGS)
         parts = _chosen("--part", part, PARTS)
@@ -131,7 +131,7 @@ def _case(
     rows: int | None,
     task: Literal["classes", "targets"] | None,
 ) -> Case:
-    from woodlot.experiments.leaks import case_of, made_up_case
+    from woodlot.leaks import case_of, made_up_case
 
     if table is None:
         if label or parties or id:
@@ -171,7 +171,7 @@ def _read_secret(path: Path) -> bytes:
 
 
 def _guards(given: list[str], parties: tuple[str, ...]) -> dict[str, Any]:
-    from woodlot.experiments.leaks import Guard
+    from woodlot.leaks import Guard
     from woodlot.service.config import PartyConfig
 
     guards = {}

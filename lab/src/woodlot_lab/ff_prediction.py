@@ -1,0 +1,259 @@
+"""Federated Forest: prediction time of one round against the classical method, over real gRPC behind a slow link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import woodlot as wl
+from woodlot.connected import ConnectedFederation
+from woodlot_lab.data import DataSource
+from woodlot_lab.experiment import (
+    Cell,
+    Experiment,
+    Figure,
+    Panel,
+    Params,
+    Report,
+    Row,
+    Setting,
+    Table,
+    Verdict,
+    judge,
+)
+from woodlot_lab.forests import Split, halves, split
+from woodlot_lab.network import LABEL, NO_LINK, PAPER_LINK, networked, tables_of
+from woodlot_lab.statistics import curve, distinct, line, mean, pm, select, values
+
+PARTIES = ("one", "two")
+TREES, DEPTH, SHARE = 8, 4, 0.2
+"""What is held fixed while something else is varied."""
+MOST_SHARE = 0.4
+SWEEPS = {
+    "trees": (8, 16, 24, 32),
+    "depth": (4, 8, 12, 16),
+    "share": (0.1, 0.2, 0.3, 0.4),
+}
+QUICK_SWEEPS = {"trees": (4, 8), "depth": (4, 8), "share": (0.1, 0.4)}
+AXES = {"trees": "trees", "depth": "maximum depth", "share": "share of the rows to predict"}
+ITEMS = {"trees": ("ff19-figure-4", "ffj-figure-6"), "depth": ("ff19-figure-5", "ffj-figure-7"),
+         "share": ("ff19-figure-6", "ffj-figure-8")}  # fmt: skip
+WAYS = {
+    ("classical", "tree by tree"): "classical, tree by tree (the paper's)",
+    ("one-round", "tree by tree"): "one round for each tree (the paper's)",
+    ("classical", "forest"): "classical, all trees together",
+    ("one-round", "forest"): "one round for the whole forest",
+}
+
+
+def cells(setting: Setting) -> list[Cell]:
+    """One running federation for each set and sweep."""
+    sweeps = QUICK_SWEEPS if setting.quick else SWEEPS
+    return [
+        Cell({"set": name, "sweep": sweep, "points": list(points)}, setting.pick(5, 1))
+        for name in setting.sets
+        for sweep, points in sweeps.items()
+    ]
+
+
+def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
+    """Times of all ways of prediction at each point of a sweep."""
+    rows = split(data.load(params["set"]), seed, MOST_SHARE)
+    columns = halves(rows.train.shape[1], seed)
+    total = len(rows.y_train) + len(rows.y_test)
+    shares = params["points"] if params["sweep"] == "share" else [SHARE]
+    tables = {"train": tables_of(rows, columns, test=False)}
+    for share in shares:
+        tables[_test(share)] = tables_of(_first(rows, round(share * total)), columns, test=True)
+    found: list[Row] = []
+    with networked(tables) as network, ExitStack() as stack:
+        train, *tests = [stack.enter_context(network.rows(name, PARTIES)) for name in tables]
+
+        def grow(trees: int, depth: int, number: int) -> wl.FederatedForestClassifier:
+            network.link = NO_LINK  # only prediction is measured
+            model = wl.FederatedForestClassifier(trees, max_depth=depth, random_state=1000 * seed + number)
+            return model.fit(train, y=f"{PARTIES[0]}.{LABEL}")
+
+        single: dict[tuple[int, int], wl.FederatedForestClassifier] = {}
+        for point, trees, depth, test in _points(params, tests):
+            for number in range(trees):
+                if (depth, number) not in single:
+                    single[depth, number] = grow(1, depth, number)
+            models = [single[depth, number] for number in range(trees)]
+            whole = grow(trees, depth, 0)
+            network.link = PAPER_LINK
+            for method, way in WAYS:
+                costs = [_predict(model, test, method) for model in ([whole] if way == "forest" else models)]
+                found.append(
+                    {
+                        "x": float(point),
+                        "method": method,
+                        "way": way,
+                        "seconds": sum(cost.total_seconds for cost in costs),
+                        "rounds": sum(cost.rounds for cost in costs),
+                        "bytes": sum(cost.bytes_sent + cost.bytes_received for cost in costs),
+                        "rows": test.n_rows,
+                    }
+                )
+    return found
+
+
+def _points(params: Params, tests: list[ConnectedFederation]) -> list[tuple[float, int, int, ConnectedFederation]]:
+    """Each point with its trees, depth and rows to predict."""
+    if params["sweep"] == "share":
+        return [(share, TREES, DEPTH, test) for share, test in zip(params["points"], tests, strict=True)]
+    if params["sweep"] == "trees":
+        return [(trees, trees, DEPTH, tests[0]) for trees in params["points"]]
+    return [(depth, TREES, depth, tests[0]) for depth in params["points"]]
+
+
+def _predict(model: wl.FederatedForestClassifier, test: ConnectedFederation, method: Any) -> Any:
+    model.predict(test, method=method)
+    return model.prediction_cost_
+
+
+def _test(share: float) -> str:
+    return f"test{round(100 * share)}"
+
+
+def _first(rows: Split, n: int) -> Split:
+    return Split(rows.train, rows.test[:n], rows.y_train, rows.y_test[:n], rows.classes)
+
+
+def report(rows: Sequence[Row], setting: Setting) -> Report:
+    """A table and a figure for each sweep."""
+    blocks: list[Table | Figure] = []
+    verdicts: list[Verdict] = []
+    for sweep in distinct(rows, "sweep"):
+        own = select(rows, sweep=sweep)
+        blocks += [_table(own, sweep), _figure(own, setting, sweep)]
+        verdicts += _JUDGES[sweep](own, setting)
+    return Report(blocks, verdicts)
+
+
+def _seconds(rows: Sequence[Row], name: str, way: tuple[str, str], x: float) -> list[float]:
+    return values(select(rows, set=name, method=way[0], way=way[1], x=x), "seconds")
+
+
+def _table(rows: Sequence[Row], sweep: str) -> Table:
+    points = distinct(rows, "x")
+    lines = []
+    for name in distinct(rows, "set"):
+        for way, label in WAYS.items():
+            own = select(rows, set=name, method=way[0], way=way[1])
+            rounds = [mean(values(select(own, x=x), "rounds")) for x in (points[0], points[-1])]
+            lines.append(
+                [name, label, *(pm(_seconds(rows, name, way, x), 2) for x in points),
+                 f"{rounds[0]:.0f} to {rounds[1]:.0f}"]
+            )  # fmt: skip
+    return Table(
+        ("data set", "method", *(f"{AXES[sweep]} {x:g}" for x in points), "rounds"),
+        lines,
+        f"Seconds of a prediction against {AXES[sweep]}; mean ± standard deviation over the repeats.",
+    )
+
+
+def _figure(rows: Sequence[Row], setting: Setting, sweep: str) -> Figure:
+    points = distinct(rows, "x")
+    panels = []
+    for name in setting.sets:
+        series = []
+        for number, (way, label) in enumerate(WAYS.items()):
+            samples = [_seconds(rows, name, way, x) for x in points]
+            style, marker = ("-", "o") if way[0] == "classical" else ("--", "x")
+            series.append(curve(label, points, samples, style, marker, number))
+        panels.append(Panel(name, AXES[sweep], "prediction time (s)", series, log_y=True))
+    caption = f"Time of a prediction against {AXES[sweep]} over a link of {PAPER_LINK}; bars: one standard deviation."
+    return Figure(f"ff-prediction-{sweep}", caption, panels)
+
+
+# --- verdicts ---
+
+
+def _ends(rows: Sequence[Row], name: str, way: tuple[str, str]) -> tuple[float, float]:
+    points = distinct(rows, "x")
+    first, last = (mean(_seconds(rows, name, way, x)) for x in (points[0], points[-1]))
+    return first, last
+
+
+CLASSICAL, PER_TREE, TOGETHER, ONE_ROUND = WAYS
+
+
+def _judge_trees(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
+    points = distinct(rows, "x")
+    ratios, slopes = [], []
+    for name in setting.sets:
+        classical, own = ([mean(_seconds(rows, name, way, x)) for x in points] for way in (CLASSICAL, PER_TREE))
+        slopes.append((line(points, classical)[0], line(points, own)[0]))
+        ratios.append(_ends(rows, name, CLASSICAL)[1] / _ends(rows, name, ONE_ROUND)[1])
+    less = all(own < classical for classical, own in slopes)
+    reason = (
+        "slope per tree, classical against one round per tree: "
+        + "; ".join(
+            f"{name} {1e3 * c:.0f} and {1e3 * o:.0f} ms" for name, (c, o) in zip(setting.sets, slopes, strict=True)
+        )
+        + f"; one round for the whole forest is {min(ratios):.0f} to {max(ratios):.0f} times faster at {points[-1]:g}"
+        " trees"
+    )
+    claim = "time grows linearly with the trees for both, far less for one round per tree"
+    return [judge(item, claim, less and min(ratios) > 2, reason) for item in ITEMS["trees"]]
+
+
+def _judge_depth(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
+    points = distinct(rows, "x")
+    grows, flat, text = [], [], []
+    for name in setting.sets:
+        classical, own = _ends(rows, name, CLASSICAL), _ends(rows, name, ONE_ROUND)
+        grows.append(classical[1] / classical[0])
+        flat.append(own[1] / own[0])
+        text.append(f"{name} {classical[0]:.2f} to {classical[1]:.2f} s and {own[0]:.2f} to {own[1]:.2f} s")
+    rounds = {row["rounds"] for row in select(rows, method="one-round", way="forest")}
+    reason = (
+        f"depth {points[0]:g} to {points[-1]:g}, classical and one round: {'; '.join(text)}; the one-round method "
+        f"takes {', '.join(map(str, sorted(rounds)))} exchanges at every depth, of which one carries the forest"
+    )
+    holds = all(g > f for g, f in zip(grows, flat, strict=True)) and len(rounds) == 1
+    claim = "one round does not depend on the depth, the classical method does"
+    return [judge(item, claim, holds, reason) for item in ITEMS["depth"]]
+
+
+def _judge_share(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
+    text, faster, slow = [], [], []
+    for name in setting.sets:
+        classical, own = _ends(rows, name, CLASSICAL), _ends(rows, name, ONE_ROUND)
+        text.append(f"{name} {classical[0]:.2f} to {classical[1]:.2f} s and {own[0]:.2f} to {own[1]:.2f} s")
+        faster.append(own[1] < classical[1])
+        slow.append(own[1] - own[0] < classical[1])
+    reason = f"four times the rows, classical and one round: {'; '.join(text)}. Woodlot's classical method sends all "
+    reason += "rows of a level at once, so it does not grow linearly either"
+    reason += "; one round stays faster at every size" if all(faster) else ""
+    claim = "the classical method grows linearly with the rows to predict, one round hardly"
+    return [judge(item, claim, (False, all(faster) and all(slow)), reason) for item in ITEMS["share"]]
+
+
+_JUDGES: dict[str, Callable[[Sequence[Row], Setting], list[Verdict]]] = {
+    "trees": _judge_trees,
+    "depth": _judge_depth,
+    "share": _judge_share,
+}
+
+EXPERIMENT = Experiment(
+    name="ff-prediction",
+    title="Federated Forest: prediction in one round against the classical method",
+    what=(
+        "Figures 4 to 6 (2019) and 6 to 8 (journal) of *Federated Forest*. Coordinator and two parties are processes "
+        "of their own and talk over gRPC with mutual TLS; between them stands a relay that delays every byte by 10 ms "
+        "and passes 20 Mb/s in each direction of each line (the papers name the rate, not the delay). Time is that of "
+        "the exchanges and of the coordinator's work, without alignment and without the user's order. The paper "
+        "predicts tree by tree, so forests of one tree are predicted one after the other as well; Woodlot's own "
+        f"methods take all trees together. Fixed where not varied: {TREES} trees, depth {DEPTH}, {SHARE:.0%} of the "
+        "rows. The paper repeats 20 times."
+    ),
+    sets=("spambase", "waveform"),
+    stand_ins=("waveform_generated",),
+    cells=cells,
+    measure=measure,
+    report=report,
+    parallel=False,
+)
