@@ -83,6 +83,16 @@ def connect(
     -------
     ConnectedFederation
         What an estimator is fitted on.
+
+    Examples
+    --------
+    With a coordinator at ``address``, such as ``"coordinator.example:7443"``, and parties that are connected to it:
+
+    >>> import woodlot as wl
+    >>> with wl.connect(address, "alice/identity", tables="customers") as fed:
+    ...     model = wl.FederatedForestClassifier(n_estimators=5, oob_score=True, random_state=0)
+    ...     model.fit(fed, y="bank.late").oob_score_ > 0.9
+    True
     """
     from woodlot.service.client import Client
 

@@ -52,7 +52,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         ``class_weight``, which makes trees draw more of some classes, does not shift the score. It is NaN, with a
         warning, where every row of some class is in the sample of every tree.
     feature_sampling : {"node", "tree"}, default="node"
-        Draw the features to try anew at every node, or once per tree as in the Federated Forest paper.
+        Draw the features to try at every node, or once per tree as in the Federated Forest paper.
     labels : {"shared", "encrypted"}, default="shared"
         How the label holder lets the others learn. "shared": encoded labels go to every party, as in the paper.
         "encrypted": parties add up ciphertexts that only the label holder can open. It keeps the code of the labels
@@ -72,7 +72,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
     n_jobs : int or None, default=None
         Threads.
     random_state : int, RandomState or None
-        The same number gives the same forest, whatever the parties, threads and drivers.
+        The same number gives the same forest. It does not depend on parties, threads or drivers.
     verbose : int, default=0
         1 shows progress.
 
@@ -96,6 +96,31 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         The forest in its parts, by who holds them.
     estimators_ : list
         The trees as scikit-learn's, where the complete model is known.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=10, parties=2, random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    The forest does not depend on who holds which column:
+
+    >>> other = wl.FederatedForestClassifier(n_estimators=10, parties=4, random_state=0).fit(X[::2], y[::2])
+    >>> (other.predict_proba(X) == model.predict_proba(X)).all().item()
+    True
+
+    On a federation, name the column of the labels:
+
+    >>> import pandas as pd
+    >>> bank = pd.DataFrame({"income": [20, 60, 30, 70] * 5, "late": ["yes", "no"] * 10})
+    >>> shop = pd.DataFrame({"visits": [1, 4, 2, 5] * 5})
+    >>> fed = wl.Federation.local({"bank": bank, "shop": shop})
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(fed, y="bank.late")
+    >>> model.predict(fed)[:4].tolist()
+    ['yes', 'no', 'yes', 'no']
     """
 
     _task = "classes"
@@ -295,6 +320,15 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
     ``max_features`` (default 1.0), and without ``class_weight``, ``voting`` and ``classes_``. With ``oob_score=True``,
     ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers (not on a connected
     federation).
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.FederatedForestRegressor(n_estimators=30, oob_score=True, random_state=0).fit(X, y)
+    >>> model.predict_interval(X[:3], coverage=0.9).shape
+    (3, 2)
     """
 
     _task = "targets"

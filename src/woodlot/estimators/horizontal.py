@@ -116,6 +116,15 @@ class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
         Rounds, bytes and seconds of the training.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.LocalForestsClassifier(n_estimators=12, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.8
+    True
     """
 
     def __init__(
@@ -155,6 +164,15 @@ class LocalForestsRegressor(_LocalMethod, WholeForestRegressor):
 
     Parameters and attributes as for `LocalForestsClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_``.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.LocalForestsRegressor(n_estimators=12, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.3
+    True
     """
 
     def __init__(
@@ -258,6 +276,24 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
         Rounds, bytes and seconds of the training.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.CollaborativeForestClassifier(n_estimators=10, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    Clients that hold different rows in this process:
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(species=y)
+    >>> fed = wl.Federation.local({"north": rows[::3], "south": rows[1::3], "west": rows[2::3]}, layout="rows")
+    >>> model = wl.CollaborativeForestClassifier(n_estimators=10, random_state=0).fit(fed, y="species")
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
     """
 
     def __init__(
@@ -310,6 +346,15 @@ class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
     Parameters and attributes as for `CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_`` and ``dp_leaf_epsilon``. Clients tell the power of two
     above their largest target, so that sums can be exact.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.CollaborativeForestRegressor(n_estimators=10, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.3
+    True
     """
 
     def __init__(

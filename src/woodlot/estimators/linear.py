@@ -242,6 +242,15 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         ``prediction_cost_`` of the last prediction on a federation.
     linear_ : FittedLinear
         The model in its parts, by who holds them.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedLogisticRegression(parties=2).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
     """
 
     _task = "classes"
@@ -368,6 +377,15 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
     ----------
     coef_, intercept_, n_iter_, disclosure_, cost_, linear_
         As for `FederatedLogisticRegression`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import woodlot as wl
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
+    >>> model = wl.FederatedLinearRegression(parties=2).fit(X, 1 + 2 * X[:, 0] - 3 * X[:, 1])
+    >>> np.round(model.coef_, 4).tolist(), round(model.intercept_, 4)
+    ([2.0, -3.0], 1.0)
     """
 
     _task = "targets"

@@ -317,6 +317,26 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
         As for `FederatedForestClassifier`.
     receipts_ : tuple of Receipt
         One for each participant that has left.
+
+    Examples
+    --------
+    Simulated encryption makes no keys, so that this example runs fast:
+
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> dealing = {"bank": [0, 1], "shop": [2, 3]}
+    >>> model = wl.RevocableForestClassifier(n_estimators=5, parties=dealing, encryption="simulated", random_state=0)
+    >>> model.fit(X[::2], y[::2]).predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    A participant leaves. The trees are grown again where it had split them, and the receipt says so:
+
+    >>> receipt = model.revoke("shop")
+    >>> receipt
+    Receipt: shop has left at level 1; 54 of 57 nodes removed, 174 regrown, epoch 1
+    >>> set(model.importance_owners_.tolist())
+    {'bank'}
     """
 
     class_weight = None
@@ -368,6 +388,15 @@ class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
 
     Parameters and attributes as for `RevocableForestClassifier`, except ``criterion`` ("squared_error"), and
     without ``voting`` and ``classes_``.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.RevocableForestRegressor(n_estimators=5, encryption="simulated", random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::2]).shape
+    (221,)
     """
 
     def __init__(
