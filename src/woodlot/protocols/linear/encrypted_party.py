@@ -2,6 +2,9 @@
 
 The label holder encrypts them anew at every step and opens masked slopes; any other party adds up ciphertexts to the
 slopes by its own weights, and sees these and nothing else. See docs/protocol/linear.md.
+
+States are those of `LinearParty`. StartEncrypted and OpenDescent take the place of StartLinear; AskSlopes, OpenSlopes
+and DescendMasked that of Descend. Residuals in clear are taken in no state.
 """
 
 from __future__ import annotations

@@ -4,6 +4,18 @@ Every member (the parties, the helper, the key service) agrees on a secret with 
 who must not have them (`protocols.agreement`). Then the key service makes a modulus and splits its strong key; the
 parties draw weak keys of their own, which nobody else ever has. Everything of one epoch is in one `EpochKeys`, which a
 member keeps for later jobs and replaces when the next epoch begins.
+
+States of a member, by its attributes. An epoch is prepared while the one before goes on::
+
+    _opening None              no epoch is being opened
+    OpenEpoch       sets _opening, drops _staged     an earlier preparation that was not committed is given up
+    MeetMembers     sets _opening.met, once          the members know each other's shares
+    role's message  sets _staged, clears _opening    MakeGroup, TakeShare or TakeGroup: the new keys, not yet in use
+    CommitEpoch     _staged becomes keys             from here on the keys before are gone; a second one changes nothing
+
+Messages that use keys (``_present``) name their epoch and are refused in any other. A refused message changes nothing.
+Keys are stored by ``keep`` before the answer leaves, so that a member that is killed in between has the keys that the
+others count on.
 """
 
 from __future__ import annotations

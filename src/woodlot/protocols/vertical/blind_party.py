@@ -2,6 +2,11 @@
 
 The label holder encrypts its labels and judges the others' splits; it searches its own columns in clear, as ever. Any
 other party sums ciphertexts, and grows trees of which it is told the winners. See docs/protocol/encrypted-labels.md.
+
+States are those of `VerticalParty`. In *opened*, EncryptLabels (label holder) or TakeLabels (others) come before
+StartBlind. In *growing*, a level has two steps more: ScoreSums at the label holder and ResolveTies at the others,
+before ApplySplits. Everything random follows from the job's secret and the digest of all messages so far
+(``_history``). A refused message is taken out of the digest again, so that it leaves nothing behind.
 """
 
 from __future__ import annotations

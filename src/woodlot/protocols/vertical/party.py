@@ -2,6 +2,26 @@
 
 The party holds a table, and the label holder the labels too. Its state says which messages it takes; any other is
 refused and changes nothing. Values, thresholds, names and labels in clear never enter a reply.
+
+States and messages (``TAKES``)::
+
+    idle, opened, trained  OpenTraining   -> opened    the table is encoded; what was grown before is dropped
+    opened                 ShareLabels    -> opened    label holder: fixes the code of the labels, weights and draws
+    opened                 StartForest    -> started   the label holder checks that the labels are those it shared
+    started, trained       PlantTrees     -> growing   a batch of trees begins; a forest may come in several batches
+    growing                ApplySplits    -> applied   only where this party has won nodes of the level
+    growing, applied       GrowLevel      -> growing   all splits of the level, this party's and the others'
+    growing, applied       FinishTrees    -> trained   the last level of the batch
+    trained                predictions, sealed sums, RevealSplits, OutOfBagAnswers    -> trained
+
+A party that is made with a forest begins as *trained*: it predicts. One level is one cycle *growing* (offers are made),
+*applied* (own splits are carried out), *growing*. In *applied* the party's rows are split where it has won, and nowhere
+else; GrowLevel must name these nodes among the split ones.
+
+A handler checks the whole message first, then changes the state, then answers. So a refused message leaves the party as
+it was, and the right message can still come: ``tests/states`` sends messages of every kind in every state, and compares
+all attributes before and after. Replies follow from the messages, the table and the secrets alone. A party that was
+killed is made again and hears the same messages from the journal; it then sends the same bytes.
 """
 
 from __future__ import annotations
