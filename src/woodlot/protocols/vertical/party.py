@@ -238,9 +238,9 @@ class VerticalParty:
         if not all(0 <= weight < float("inf") for _, weight in message.class_weight):
             raise DataError("class_weight must have finite weights, none negative")
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
+        draws = self._draws(message, weights, factor)  # the last that may be refused
         coded, unit = self._coded(target, weights, message.seed)
-        self._shared_weights = weights
-        self._shared_draws = self._draws(message, weights, factor)
+        self._shared_weights, self._shared_draws = weights, draws
         return msg.EncodedLabels(
             labels=coded if target.classes else None,
             targets=None if target.classes else coded,
