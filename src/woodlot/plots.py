@@ -59,7 +59,7 @@ def plot_tree(model: Any, tree: int = 0, role: str = COORDINATOR, *, max_depth: 
     if role != COORDINATOR and role not in held:
         raise DataError(f"role must be 'coordinator' or a party whose part is at hand: {sorted(held)}, not {role!r}")
     part = forest.coordinator if role == COORDINATOR else held[role]
-    # a forest over rows is whole: there is nobody who knows a part of it only
+    # a forest over rows is whole: no role knows only a part of it
     shared = forest.shared if forest.coordinator.parties == (HOLDER,) else {}
     seen = sight_of_tree(part, tree, levels=max_depth + 1, shared=shared)
     nodes = {node["id"]: node for node in seen["nodes"]}

@@ -55,7 +55,7 @@ def connect(
     helper: str | None = None,
     key_service: str | None = None,
 ) -> ConnectedFederation:
-    """Reach the parties of a federation through its coordinator.
+    """Connect to the parties of a federation through its coordinator.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class ConnectedFederation:
     # --- rows ---
 
     def align(self) -> JobFacts:
-        """Find the common rows now, and use them in what follows; without it every job finds them anew.
+        """Find the common rows now, and use them in what follows; without it every job finds them again.
 
         Returns
         -------

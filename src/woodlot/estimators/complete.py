@@ -21,7 +21,7 @@ from woodlot.trees.predict import Predictor, Vote
 
 
 class CompleteForest:
-    """All parts of a forest in one hand.
+    """A forest with the parts of all parties: it predicts and is exported without them.
 
     Parameters
     ----------

@@ -138,12 +138,12 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
     n_estimators : int, default=100
         Number of trees.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation.
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of all clients together, as released.
+        When to stop splitting, as in scikit-learn; counts are of all clients together, as released.
     min_samples_leaf : int, default=5
         Rows of all clients together on both sides of a split. With 1, as in the paper, leaves tell the labels of
         single rows.

@@ -27,20 +27,20 @@ __all__ = ["FederatedForestClassifier", "FederatedForestRegressor", "UncertainPr
 class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: ignore[misc]
     """Federated Forest for classification.
 
-    A random forest over columns that lie at different organisations, equal to the bit to the forest grown on all
-    columns in one place.
+    A random forest over columns that are held by different organisations. It is bit for bit the forest that grows on
+    all columns in one place.
 
     Parameters
     ----------
     n_estimators : int, default=100
         Number of trees.
     parties : int or mapping, default=2
-        To whom the columns of X are dealt: a number of simulated parties, or party name -> columns. The forest does not
-        depend on it. Not used on a federation.
+        How the columns of X are divided: a number of simulated parties, or a mapping of party name to columns. The
+        forest does not depend on it. Not used on a federation.
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split, min_samples_leaf, min_weight_fraction_leaf, max_leaf_nodes, min_impurity_decrease
-        When a node is not split further, as in scikit-learn.
+        When to stop splitting, as in scikit-learn.
     max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
         Features tried at each node (or for each tree, see ``feature_sampling``).
     bootstrap, max_samples
@@ -59,7 +59,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         from them, not the labels: with the default parameters pure leaves tell a party, and leaf totals the
         coordinator, the class of every training row (docs/results/leaks.md; ``woodlot leak-test`` measures it on your
         table). The forest is the same as with "shared" and the same bins. It takes much longer, needs ``pip install
-        'woodlot[crypto]'``, and knows no ``class_weight`` and no columns of categories at other parties.
+        'woodlot[crypto]'``, and supports neither ``class_weight`` nor columns of categories at other parties.
     key_bits : int, default=3072
         With encrypted labels, the length of the key: 2048, 3072 or 4096.
     max_bins : int or None, default=None
@@ -68,7 +68,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
     voting : {"soft", "majority"}, default="soft"
         Mean of the trees' probabilities, or one vote per tree.
     memory_limit : int or None, default=None
-        Bytes that a party may use for the trees in flight (default 2 GiB); the forest does not depend on it.
+        Bytes that a party may use for the trees that are growing (default 2 GiB); the forest does not depend on it.
     n_jobs : int or None, default=None
         Threads.
     random_state : int, RandomState or None

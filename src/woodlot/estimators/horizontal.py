@@ -82,12 +82,12 @@ class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
     n_estimators : int, default=100
         Number of trees over all clients.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation.
     criterion : {"entropy", "gini", "log_loss"}, default="entropy"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of the growing client's rows.
+        When to stop splitting, as in scikit-learn; counts are of the growing client's rows.
     min_samples_leaf : int, default=5
         Rows that a client must have on both sides of a split. With 1, as in the slides, leaves tell the labels of
         single rows.
@@ -222,12 +222,12 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
     n_estimators : int, default=100
         Number of trees.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation.
     criterion : {"entropy", "gini", "log_loss"}, default="entropy"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of the growing client's rows.
+        When to stop splitting, as in scikit-learn; counts are of the growing client's rows.
     min_samples_leaf : int, default=5
         Rows that the growing client must have on both sides of a split. With 1, as in the slides, trees
         grow until their leaves are pure.

@@ -32,20 +32,20 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
     """The forest of all clients' rows together, grown without bringing them together.
 
     Clients count their rows at every open node, by bins and classes; the coordinator sees the sums over all clients
-    only, and finds the best splits in them. The forest is the one that would grow on the pooled rows, bit for bit,
-    however many clients there are and whoever holds which row.
+    only, and finds the best splits in them. The forest is the one that would grow on the pooled rows, bit for bit, for
+    any number of clients and any distribution of the rows.
 
     Parameters
     ----------
     n_estimators : int, default=100
         Number of trees.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation. The forest does not depend on it.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation. The forest does not depend on it.
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of all clients' rows.
+        When to stop splitting, as in scikit-learn; counts are of all clients' rows.
     min_samples_leaf : int, default=5
         Rows on both sides of a split. With 1, the coordinator sees sums of single rows, and leaves tell their labels.
     max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"

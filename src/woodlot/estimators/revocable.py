@@ -168,7 +168,7 @@ class RevocableForest(FederatedForest):
         Parameters
         ----------
         parties : sequence of str
-            Who leaves; somebody must stay.
+            Who leaves; at least one must stay.
         level : {1, 3}
             As for ``revoke``; at level 2 they leave one at a time.
         holdout, data, identity
@@ -202,7 +202,7 @@ class RevocableForest(FederatedForest):
         return super()._ask(federation, *arguments, **options)
 
     def predict_encrypted(self, X: Any, *, federation: ConnectedFederation | None = None) -> NDArray[np.float64]:
-        """FRF-Predict: the rows are encrypted, and nobody but the requester can read them; nor can it read a split.
+        """FRF-Predict: the rows are encrypted, and only the requester can read them. It cannot read the splits.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
     n_estimators : int, default=100
         Number of trees.
     parties : int or mapping, default=2
-        To whom the columns of X are dealt: a number of simulated participants, or name -> columns.
+        How the columns of X are divided: a number of simulated participants, or a mapping of name to columns.
     encryption : int, str or Encryption, default=3072
         Length of the keys (at least 2048 bits); "paper" for the paper's 1024 bits, which are too short today;
         "simulated" makes no keys: the splits stay with their participants in clear, and nothing can be predicted

@@ -38,7 +38,7 @@ class LocalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Parameters
     ----------
     epsilon : float, optional
-        The total; the noise follows from it. Instead of ``pr``.
+        Total epsilon, from which the noise follows. Give either this or ``pr``.
     pr : float, optional
         The paper's parameter: a bit is kept with probability (1 + pr) / 2. 0.75 unless epsilon is given.
     code : {"auto", "one-bit", "one-hot", "bloom"}
@@ -52,7 +52,7 @@ class LocalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     alpha : float
         Strength of the Lasso's penalty.
     length, hashes : int
-        Of the Bloom filter: its bits, and how many of them each class sets.
+        Bits of the Bloom filter, and how many of them each class sets.
 
     Examples
     --------
@@ -153,11 +153,11 @@ class GlobalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Parameters
     ----------
     epsilon : float, optional
-        The total, dealt out evenly to all queries that a row takes part in.
+        Total epsilon, divided evenly among all queries that a row takes part in.
     query_epsilon : float, optional
-        Of one query, as the paper has it. Give one of the two.
+        Epsilon of one query, as in the paper. Give either this or ``epsilon``.
     delta : float
-        For the total that is printed beside the plain sum: composed, but for this chance.
+        Delta of the composed total, which is printed beside the plain sum.
     neighbours : {"add-remove", "replace"}
         What stays hidden: whether a row is there, or what is in it.
     leaves_only : bool

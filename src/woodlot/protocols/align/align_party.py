@@ -209,7 +209,7 @@ class AlignParty:
         return msg.SecretTaken()
 
     def _take(self, keys: JobKeys, secret: bytes) -> None:
-        """Bring the ids into the order of their tokens, which is the common order and tells nobody that of the rows."""
+        """Bring the ids into the order of their tokens: common to all, and independent of the order in the table."""
         tokens, order = make_tokens(keys.matching_key(secret), self._ids.values)
         if not are_ascending(tokens):
             raise LocalProtocolError("two ids have the same token; run the alignment as a new job")

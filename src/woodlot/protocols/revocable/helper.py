@@ -2,7 +2,8 @@
 
 It compares values of a request, which the requester has signed, with splits that their providers have vouched for, each
 pair once, and makes the differences itself. What it opens is under masks of the key service's, what it answers is
-sealed to the providers. It must not be run by whoever runs the coordinator: together their shares open everything.
+sealed to the providers. Helper and coordinator must be run by different organisations: together their shares open
+everything.
 
 States of the keys are those of `Member`; TakeShare is this role's message, and KnowKeys must come before CommitEpoch.
 Requests are answered one at a time::
@@ -177,7 +178,7 @@ class Helper(Member):
             check_tag(
                 keys.key_with(name, "public key"),
                 message.tags[name],
-                f"the public key under the name of {name!r} is not its own; somebody may have changed it",
+                f"the public key under the name of {name!r} is not its own; it may have been changed on the way",
                 name,
                 public,
             )

@@ -157,9 +157,9 @@ class Participant:
     table : Table
         Its columns, all of them numbers, without missing values.
     former : PartyForest, optional
-        Its part of the forest that is to be grown anew in part.
+        Its part of the former forest, where one is regrown in part.
     plan : RevocablePlan, optional
-        What was ordered: it is asked for nothing else. Without it only forms are checked.
+        What was ordered; anything else is refused. Without it only the form of messages is checked.
     key_by_party : bool
         Whether the name enters the codes of the columns.
     secret : bytes

@@ -2,7 +2,7 @@
 
 Every member (the parties, the helper, the key service) agrees on a secret with every other one, through a coordinator
 who must not have them (`protocols.agreement`). Then the key service makes a modulus and splits its strong key; the
-parties draw weak keys of their own, which nobody else ever has. Everything of one epoch is in one `EpochKeys`, which a
+parties draw weak keys of their own, which do not leave them. Everything of one epoch is in one `EpochKeys`, which a
 member keeps for later jobs and replaces when the next epoch begins.
 
 States of a member, by its attributes. An epoch is prepared while the one before goes on::
@@ -92,7 +92,7 @@ class Member:
     setting : {"standard", "paper", "test"}
         The shortest modulus that is taken.
     keep : callable, optional
-        Called with the keys whenever they change, before the answer leaves: whoever stores them erases those before.
+        Called with the keys whenever they change, before the answer leaves; it stores them and erases those before.
 
     Raises
     ------
@@ -320,7 +320,7 @@ def prepare_epoch(
 ) -> Generator[Round, dict[str, Message], CoordinatorKeys]:
     """At the coordinator: have a modulus made, its strong key split, and a weak key drawn by every party.
 
-    An earlier epoch goes on until the new one is committed, so that whatever fails before leaves everything in use.
+    An earlier epoch goes on until the new one is committed, so that a failure before leaves everything in use.
 
     Parameters
     ----------

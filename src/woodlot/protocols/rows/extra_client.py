@@ -77,7 +77,7 @@ class ExtraTreesClient(HorizontalClient):
     own : Holdings
         What it brings.
     plan : ExtraTreesPlan
-        What was ordered: it answers nothing else.
+        What was ordered; anything else is refused.
     """
 
     takes: ClassVar[Mapping[type[Message], State]] = {
@@ -386,7 +386,7 @@ class ExtraTreesClient(HorizontalClient):
         )
 
     def _told_bits(self, privacy: LocalDP, counts: NDArray[np.int64], query: bytes) -> NDArray[np.int64]:
-        """Sums of permanent bits; with an instant response, told anew for each question."""
+        """Sums of permanent bits; with an instant response, randomised again for each question."""
         if not privacy.is_instant:
             return counts
         response = self._response

@@ -150,8 +150,8 @@ class Holdings:
     entropy : callable
         From a purpose to secret bytes, always the same for this client and this job.
     lasting : callable
-        From a purpose to secret bytes, always the same for this client: what must not be drawn anew by a second
-        training, such as permanent randomised response.
+        From a purpose to secret bytes, always the same for this client: what must be the same in every training, such
+        as permanent randomised response.
     bootstrap_secret : bytes
         Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
     purse : Purse or None
@@ -243,7 +243,7 @@ class HorizontalClient:
     secret : bytes
         Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
     plan : GrowthPlan, optional
-        What was ordered: a request for anything else is refused, whatever the coordinator says.
+        What was ordered; a request for anything else is refused.
     n_jobs : int
         Threads.
     """

@@ -254,7 +254,7 @@ class VerticalParty:
         """How many rows each tree draws."""
         try:
             draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
-        except (DataError, ValueError, OverflowError):  # the coordinator sends a number that nobody has ordered
+        except (DataError, ValueError, OverflowError):  # the coordinator sends a number that was not ordered
             draws = 0
         if not 0 < draws < 2**WEIGHT_BITS:
             raise RemoteProtocolError(f"{type(message).__name__} asks for a number of draws out of range")

@@ -191,7 +191,7 @@ class RegrowingParty(VerticalParty):
         self._searched = None
 
     def grown_forest(self) -> PartyForest:
-        """This party's part of the new forest: the splits that stay, and those it has won anew."""
+        """This party's part of the new forest: the splits that stay, and those that it has won since."""
         if self.forest is None:
             former = self._former
             grafted = graft(former.structure, join_sketches(self._sketches))
