@@ -43,6 +43,15 @@ def plot_tree(model: Any, tree: int = 0, role: str = COORDINATOR, *, max_depth: 
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(X, y)
+    >>> ax = wl.plot_tree(model, tree=0, max_depth=2)
+    >>> ax.figure.savefig("tree.png")
     """
     check_is_fitted(model, "forest_")
     forest = model.forest_
@@ -50,7 +59,7 @@ def plot_tree(model: Any, tree: int = 0, role: str = COORDINATOR, *, max_depth: 
     if role != COORDINATOR and role not in held:
         raise DataError(f"role must be 'coordinator' or a party whose part is at hand: {sorted(held)}, not {role!r}")
     part = forest.coordinator if role == COORDINATOR else held[role]
-    # a forest over rows is whole: there is nobody who knows a part of it only
+    # a forest over rows is whole: no role knows only a part of it
     shared = forest.shared if forest.coordinator.parties == (HOLDER,) else {}
     seen = sight_of_tree(part, tree, levels=max_depth + 1, shared=shared)
     nodes = {node["id"]: node for node in seen["nodes"]}
@@ -120,6 +129,16 @@ def plot_importance(model: Any, *, max_features: int = 20, ax: Any = None) -> An
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(X, y)
+    >>> ax = wl.plot_importance(model, max_features=3)
+    >>> len(ax.patches)
+    3
     """
     check_is_fitted(model, "forest_")
     forest = model.forest_
@@ -152,6 +171,16 @@ def plot_oob_curve(model: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=20, oob_score=True, random_state=0).fit(X, y)
+    >>> ax = wl.plot_oob_curve(model)
+    >>> ax.get_ylabel()
+    'accuracy, out of bag'
     """
     check_is_fitted(model, "forest_")
     if not hasattr(model, "oob_curve_"):
@@ -177,6 +206,16 @@ def plot_cost(model: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(X, y)
+    >>> ax = wl.plot_cost(model)
+    >>> ax.get_xlabel()
+    'seconds'
     """
     check_is_fitted(model, "cost_")
     cost = model.cost_

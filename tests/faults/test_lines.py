@@ -20,10 +20,10 @@ from row_jobs import Rows, clinics
 from small_jobs import COORDINATOR, PARTIES, model_of, train_order, user_of
 from sweep import named
 from tally import Tally
-from tcp_proxy import TcpProxy
 from vertical_jobs import Columns, companies
 from world import World
 
+from tcp_proxy import TcpProxy
 from woodlot.connected import ConnectedFederation
 
 pytestmark = pytest.mark.faults

@@ -339,6 +339,16 @@ def test_class_weights_that_make_no_sense(weights: tuple[tuple[str, float], ...]
     assert encode(party.handle(share)) == recorded("classes").answered["holder"][1]
 
 
+def test_a_refused_request_for_labels_leaves_those_that_were_shared() -> None:
+    asked, answered = recorded("targets").asked["holder"], recorded("targets").answered["holder"]
+    party = replay("holder", "targets", lambda m: isinstance(m, msg.StartForest))
+    share = next(m for m in asked if isinstance(m, msg.ShareLabels))
+    with pytest.raises(RemoteProtocolError, match="number of draws"):
+        party.handle(with_fields(share, seed=share.seed + 1, max_samples=2**40))
+    at = next(k for k, m in enumerate(asked) if isinstance(m, msg.StartForest))
+    assert encode(party.handle(asked[at])) == answered[at]
+
+
 def test_a_partys_policy_keeps_its_splits() -> None:
     party = replay("other", "classes", lambda m: isinstance(m, msg.RevealSplits), shares_model=False)
     with pytest.raises(PolicyError, match="keeps its splits"):

@@ -55,7 +55,7 @@ def connect(
     helper: str | None = None,
     key_service: str | None = None,
 ) -> ConnectedFederation:
-    """Reach the parties of a federation through its coordinator.
+    """Connect to the parties of a federation through its coordinator.
 
     Parameters
     ----------
@@ -83,6 +83,16 @@ def connect(
     -------
     ConnectedFederation
         What an estimator is fitted on.
+
+    Examples
+    --------
+    With a coordinator at ``address``, such as ``"coordinator.example:7443"``, and parties that are connected to it:
+
+    >>> import woodlot as wl
+    >>> with wl.connect(address, "alice/identity", tables="customers") as fed:
+    ...     model = wl.FederatedForestClassifier(n_estimators=5, oob_score=True, random_state=0)
+    ...     model.fit(fed, y="bank.late").oob_score_ > 0.9
+    True
     """
     from woodlot.service.client import Client
 
@@ -195,7 +205,7 @@ class ConnectedFederation:
     # --- rows ---
 
     def align(self) -> JobFacts:
-        """Find the common rows now, and use them in what follows; without it every job finds them anew.
+        """Find the common rows now, and use them in what follows; without it every job finds them again.
 
         Returns
         -------

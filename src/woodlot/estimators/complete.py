@@ -21,7 +21,7 @@ from woodlot.trees.predict import Predictor, Vote
 
 
 class CompleteForest:
-    """All parts of a forest in one hand.
+    """A forest with the parts of all parties: it predicts and is exported without them.
 
     Parameters
     ----------
@@ -44,6 +44,19 @@ class CompleteForest:
         Columns of all parties, in the order that ``splits.feature`` counts them.
     classes : array
         The classes; empty for regression.
+
+    Examples
+    --------
+    `combine` makes one of a fitted model; simulated parties share everything:
+
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> forest = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(X, y).combine()
+    >>> forest.predict(X[::50]).tolist()
+    [0, 1, 2]
+    >>> forest.to_sklearn().predict(X[::50]).tolist()
+    [0, 1, 2]
     """
 
     def __init__(

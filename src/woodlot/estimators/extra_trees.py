@@ -138,12 +138,12 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
     n_estimators : int, default=100
         Number of trees.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation.
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of all clients together, as released.
+        When to stop splitting, as in scikit-learn; counts are of all clients together, as released.
     min_samples_leaf : int, default=5
         Rows of all clients together on both sides of a split. With 1, as in the paper, leaves tell the labels of
         single rows.
@@ -174,8 +174,8 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
     n_jobs : int or None, default=None
         Threads; the forest does not depend on them.
     random_state : int, RandomState or None
-        The same number and rows give the same forest, but for noise on counts, which is drawn anew. In ``fit(X, y)``
-        the clients' secrets follow from it too: a simulation protects nobody.
+        The same number and rows give the same forest, except for noise on counts, which is always fresh. In
+        ``fit(X, y)`` the clients' secrets follow from it too: a simulation gives no protection.
     verbose : int, default=0
         1 shows progress.
 
@@ -265,6 +265,15 @@ class FederatedExtraTreesRegressor(_ExtraTrees, WholeForestRegressor):
     ``max_features`` (default 1.0), without ``classes`` and ``classes_``, and ``privacy`` must be None, as in the paper:
     randomised response is for labels. Clients tell the power of two above their largest target, so that sums are
     exact.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.FederatedExtraTreesRegressor(n_estimators=10, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.3
+    True
     """
 
     classes = None

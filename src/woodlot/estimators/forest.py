@@ -27,20 +27,20 @@ __all__ = ["FederatedForestClassifier", "FederatedForestRegressor", "UncertainPr
 class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: ignore[misc]
     """Federated Forest for classification.
 
-    A random forest over columns that lie at different organisations, equal to the bit to the forest grown on all
-    columns in one place.
+    A random forest over columns that are held by different organisations. It is bit for bit the forest that grows on
+    all columns in one place.
 
     Parameters
     ----------
     n_estimators : int, default=100
         Number of trees.
     parties : int or mapping, default=2
-        To whom the columns of X are dealt: a number of simulated parties, or party name -> columns. The forest does not
-        depend on it. Not used on a federation.
+        How the columns of X are divided: a number of simulated parties, or a mapping of party name to columns. The
+        forest does not depend on it. Not used on a federation.
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split, min_samples_leaf, min_weight_fraction_leaf, max_leaf_nodes, min_impurity_decrease
-        When a node is not split further, as in scikit-learn.
+        When to stop splitting, as in scikit-learn.
     max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
         Features tried at each node (or for each tree, see ``feature_sampling``).
     bootstrap, max_samples
@@ -52,14 +52,14 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         ``class_weight``, which makes trees draw more of some classes, does not shift the score. It is NaN, with a
         warning, where every row of some class is in the sample of every tree.
     feature_sampling : {"node", "tree"}, default="node"
-        Draw the features to try anew at every node, or once per tree as in the Federated Forest paper.
+        Draw the features to try at every node, or once per tree as in the Federated Forest paper.
     labels : {"shared", "encrypted"}, default="shared"
         How the label holder lets the others learn. "shared": encoded labels go to every party, as in the paper.
         "encrypted": parties add up ciphertexts that only the label holder can open. It keeps the code of the labels
         from them, not the labels: with the default parameters pure leaves tell a party, and leaf totals the
         coordinator, the class of every training row (docs/results/leaks.md; ``woodlot leak-test`` measures it on your
         table). The forest is the same as with "shared" and the same bins. It takes much longer, needs ``pip install
-        'woodlot[crypto]'``, and knows no ``class_weight`` and no columns of categories at other parties.
+        'woodlot[crypto]'``, and supports neither ``class_weight`` nor columns of categories at other parties.
     key_bits : int, default=3072
         With encrypted labels, the length of the key: 2048, 3072 or 4096.
     max_bins : int or None, default=None
@@ -68,11 +68,11 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
     voting : {"soft", "majority"}, default="soft"
         Mean of the trees' probabilities, or one vote per tree.
     memory_limit : int or None, default=None
-        Bytes that a party may use for the trees in flight (default 2 GiB); the forest does not depend on it.
+        Bytes that a party may use for the trees that are growing (default 2 GiB); the forest does not depend on it.
     n_jobs : int or None, default=None
         Threads.
     random_state : int, RandomState or None
-        The same number gives the same forest, whatever the parties, threads and drivers.
+        The same number gives the same forest. It does not depend on parties, threads or drivers.
     verbose : int, default=0
         1 shows progress.
 
@@ -96,6 +96,31 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         The forest in its parts, by who holds them.
     estimators_ : list
         The trees as scikit-learn's, where the complete model is known.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=10, parties=2, random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    The forest does not depend on who holds which column:
+
+    >>> other = wl.FederatedForestClassifier(n_estimators=10, parties=4, random_state=0).fit(X[::2], y[::2])
+    >>> (other.predict_proba(X) == model.predict_proba(X)).all().item()
+    True
+
+    On a federation, name the column of the labels:
+
+    >>> import pandas as pd
+    >>> bank = pd.DataFrame({"income": [20, 60, 30, 70] * 5, "late": ["yes", "no"] * 10})
+    >>> shop = pd.DataFrame({"visits": [1, 4, 2, 5] * 5})
+    >>> fed = wl.Federation.local({"bank": bank, "shop": shop})
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(fed, y="bank.late")
+    >>> model.predict(fed)[:4].tolist()
+    ['yes', 'no', 'yes', 'no']
     """
 
     _task = "classes"
@@ -295,6 +320,15 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
     ``max_features`` (default 1.0), and without ``class_weight``, ``voting`` and ``classes_``. With ``oob_score=True``,
     ``predict_interval`` gives prediction intervals and ``oob_prediction_`` the out-of-bag answers (not on a connected
     federation).
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.FederatedForestRegressor(n_estimators=30, oob_score=True, random_state=0).fit(X, y)
+    >>> model.predict_interval(X[:3], coverage=0.9).shape
+    (3, 2)
     """
 
     _task = "targets"

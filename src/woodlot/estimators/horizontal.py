@@ -82,12 +82,12 @@ class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
     n_estimators : int, default=100
         Number of trees over all clients.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation.
     criterion : {"entropy", "gini", "log_loss"}, default="entropy"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of the growing client's rows.
+        When to stop splitting, as in scikit-learn; counts are of the growing client's rows.
     min_samples_leaf : int, default=5
         Rows that a client must have on both sides of a split. With 1, as in the slides, leaves tell the labels of
         single rows.
@@ -116,6 +116,15 @@ class LocalForestsClassifier(_LocalMethod, WholeForestClassifier):
         Rounds, bytes and seconds of the training.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.LocalForestsClassifier(n_estimators=12, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.8
+    True
     """
 
     def __init__(
@@ -155,6 +164,15 @@ class LocalForestsRegressor(_LocalMethod, WholeForestRegressor):
 
     Parameters and attributes as for `LocalForestsClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_``.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.LocalForestsRegressor(n_estimators=12, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.3
+    True
     """
 
     def __init__(
@@ -204,12 +222,12 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
     n_estimators : int, default=100
         Number of trees.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation.
     criterion : {"entropy", "gini", "log_loss"}, default="entropy"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of the growing client's rows.
+        When to stop splitting, as in scikit-learn; counts are of the growing client's rows.
     min_samples_leaf : int, default=5
         Rows that the growing client must have on both sides of a split. With 1, as in the slides, trees
         grow until their leaves are pure.
@@ -258,6 +276,24 @@ class CollaborativeForestClassifier(_CollaborativeMethod, WholeForestClassifier)
         Rounds, bytes and seconds of the training.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.CollaborativeForestClassifier(n_estimators=10, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    Clients that hold different rows in this process:
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(species=y)
+    >>> fed = wl.Federation.local({"north": rows[::3], "south": rows[1::3], "west": rows[2::3]}, layout="rows")
+    >>> model = wl.CollaborativeForestClassifier(n_estimators=10, random_state=0).fit(fed, y="species")
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
     """
 
     def __init__(
@@ -310,6 +346,15 @@ class CollaborativeForestRegressor(_CollaborativeMethod, WholeForestRegressor):
     Parameters and attributes as for `CollaborativeForestClassifier`, except ``criterion`` ("squared_error") and
     ``max_features`` (default 1.0), and without ``classes_`` and ``dp_leaf_epsilon``. Clients tell the power of two
     above their largest target, so that sums can be exact.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.CollaborativeForestRegressor(n_estimators=10, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.3
+    True
     """
 
     def __init__(

@@ -197,16 +197,17 @@ class FederatedLinear(ColumnsModel):
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ignore[misc]
-    """Logistic regression over columns that lie at different organisations (F-LR), multinomial from three classes on.
+    """Logistic regression over columns that are held by different organisations (F-LR).
 
-    Every party keeps its columns and its weights; partial scores and residuals travel. The result is that of
-    scikit-learn's ``LogisticRegression`` on all columns in one place, each scaled to unit variance.
+    It is multinomial from three classes on. Every party keeps its columns and its weights; partial scores and
+    residuals travel. The result is that of scikit-learn's ``LogisticRegression`` on all columns in one place, each
+    scaled to unit variance.
 
     Parameters
     ----------
     parties : int or mapping, default=2
-        To whom the columns of X are dealt: a number of simulated parties, or party name -> columns. The model does not
-        depend on it. Not used on a federation.
+        How the columns of X are divided: a number of simulated parties, or a mapping of party name to columns. The
+        model does not depend on it. Not used on a federation.
     C : float, default=1.0
         Inverse of the strength of the L2 penalty; ``numpy.inf`` for none.
     fit_intercept : bool, default=True
@@ -242,6 +243,15 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         ``prediction_cost_`` of the last prediction on a federation.
     linear_ : FittedLinear
         The model in its parts, by who holds them.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedLogisticRegression(parties=2).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
     """
 
     _task = "classes"
@@ -352,7 +362,7 @@ def _scores_of(probabilities: Matrix) -> Matrix:
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignore[misc]
-    """Least squares over columns that lie at different organisations (F-LR).
+    """Least squares over columns that are held by different organisations (F-LR).
 
     The result is that of scikit-learn's ``LinearRegression`` on all columns in one place, with ``alpha`` that of
     ``Ridge`` on columns of unit variance.
@@ -368,6 +378,15 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
     ----------
     coef_, intercept_, n_iter_, disclosure_, cost_, linear_
         As for `FederatedLogisticRegression`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import woodlot as wl
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
+    >>> model = wl.FederatedLinearRegression(parties=2).fit(X, 1 + 2 * X[:, 0] - 3 * X[:, 1])
+    >>> np.round(model.coef_, 4).tolist(), round(model.intercept_, 4)
+    ([2.0, -3.0], 1.0)
     """
 
     _task = "targets"

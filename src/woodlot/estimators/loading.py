@@ -67,6 +67,16 @@ def load(folder: str | os.PathLike[str]) -> AnyForest | FederatedLinearRegressio
     estimator
         The one that was saved. Where a party's part of a federated forest is not there, it must come from its
         own folder (``combine``), or its nodes are unknown. Horizontal forests are always whole.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(X, y)
+    >>> model.save("model")
+    >>> wl.load("model").predict(X[::50]).tolist()
+    [0, 1, 2]
     """
     if format_of(coordinators_folder(folder)) == LINEAR_FORMAT:
         try:

@@ -32,35 +32,35 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
     """The forest of all clients' rows together, grown without bringing them together.
 
     Clients count their rows at every open node, by bins and classes; the coordinator sees the sums over all clients
-    only, and finds the best splits in them. The forest is the one that would grow on the pooled rows, bit for bit,
-    however many clients there are and whoever holds which row.
+    only, and finds the best splits in them. The forest is the one that would grow on the pooled rows, bit for bit, for
+    any number of clients and any distribution of the rows.
 
     Parameters
     ----------
     n_estimators : int, default=100
         Number of trees.
     parties : int or array-like, default=3
-        To whom the rows of X are dealt: a number of simulated clients, who get them at random and as evenly as can be,
-        or the client of each row. Not used on a federation. The forest does not depend on it.
+        How the rows of X are divided: a number of simulated clients with about equal shares, or the client of each
+        row. Not used on a federation. The forest does not depend on it.
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        What a split improves.
+        Measure of the quality of a split.
     max_depth, min_samples_split
-        When a node is not split further, as in scikit-learn; counts are of all clients' rows.
+        When to stop splitting, as in scikit-learn; counts are of all clients' rows.
     min_samples_leaf : int, default=5
         Rows on both sides of a split. With 1, the coordinator sees sums of single rows, and leaves tell their labels.
     max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
         Features tried at each node.
     bootstrap : bool, default=True
-        Whether each tree draws rows: each row a number of times that is Poisson distributed, so that nobody must know
-        how many rows others have. Equal rows are drawn alike. A tree that draws none takes every row once.
+        Whether each tree draws rows: each row a number of times that is Poisson distributed, so that no client needs
+        to know how many rows the others have. Equal rows are drawn alike. A tree that draws none takes every row once.
     max_samples : int, float or None, default=None
         How many rows a tree draws on average: a number, or a share of all. None: as many as there are.
     max_bins : int, default=255
         Columns of more distinct values are cut at so many quantiles of all clients' values; any other column has a bin
         for each value, and its splits are exact.
     bins : mapping of str to array-like, optional
-        Edges of the bins of some columns, ascending, by their names. Of these columns nobody learns any value. Rows
-        beyond the edges are in the outermost bins.
+        Edges of the bins of some columns, ascending, by their names. The protocol asks for no values of these columns.
+        Rows beyond the edges are in the outermost bins.
     sums : {"secure", "plain"}, default="secure"
         Secure sums hide each client's numbers from the coordinator and need three clients; plain ones show them.
     allow_two : bool, default=False
@@ -84,6 +84,21 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         Rounds, bytes and seconds of the training.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = wl.HorizontalForestClassifier(n_estimators=10, parties=3, random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    The forest does not depend on who holds which row:
+
+    >>> other = wl.HorizontalForestClassifier(n_estimators=10, parties=5, random_state=0).fit(X[::2], y[::2])
+    >>> (other.predict_proba(X) == model.predict_proba(X)).all().item()
+    True
     """
 
     def __init__(
@@ -131,6 +146,15 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
     ``max_features`` (default 1.0), and without ``classes_``. Targets are added in fixed point: a leaf's answer is exact
     to about 2^-30 of the largest target for a million rows, and better for fewer. A node that none of its candidates
     improves is a leaf.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.HorizontalForestRegressor(n_estimators=10, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.3
+    True
     """
 
     def __init__(

@@ -168,7 +168,7 @@ class RevocableForest(FederatedForest):
         Parameters
         ----------
         parties : sequence of str
-            Who leaves; somebody must stay.
+            Who leaves; at least one must stay.
         level : {1, 3}
             As for ``revoke``; at level 2 they leave one at a time.
         holdout, data, identity
@@ -202,7 +202,7 @@ class RevocableForest(FederatedForest):
         return super()._ask(federation, *arguments, **options)
 
     def predict_encrypted(self, X: Any, *, federation: ConnectedFederation | None = None) -> NDArray[np.float64]:
-        """FRF-Predict: the rows are encrypted, and nobody but the requester can read them; nor can it read a split.
+        """FRF-Predict: the rows are encrypted, and only the requester can read them. It cannot read the splits.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
     n_estimators : int, default=100
         Number of trees.
     parties : int or mapping, default=2
-        To whom the columns of X are dealt: a number of simulated participants, or name -> columns.
+        How the columns of X are divided: a number of simulated participants, or a mapping of name to columns.
     encryption : int, str or Encryption, default=3072
         Length of the keys (at least 2048 bits); "paper" for the paper's 1024 bits, which are too short today;
         "simulated" makes no keys: the splits stay with their participants in clear, and nothing can be predicted
@@ -317,6 +317,26 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
         As for `FederatedForestClassifier`.
     receipts_ : tuple of Receipt
         One for each participant that has left.
+
+    Examples
+    --------
+    Simulated encryption makes no keys, so that this example runs fast:
+
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> dealing = {"bank": [0, 1], "shop": [2, 3]}
+    >>> model = wl.RevocableForestClassifier(n_estimators=5, parties=dealing, encryption="simulated", random_state=0)
+    >>> model.fit(X[::2], y[::2]).predict(X[1::50]).tolist()
+    [0, 1, 2]
+
+    A participant leaves. The trees are grown again where it had split them, and the receipt says so:
+
+    >>> receipt = model.revoke("shop")
+    >>> receipt
+    Receipt: shop has left at level 1; 54 of 57 nodes removed, 174 regrown, epoch 1
+    >>> set(model.importance_owners_.tolist())
+    {'bank'}
     """
 
     class_weight = None
@@ -368,6 +388,15 @@ class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
 
     Parameters and attributes as for `RevocableForestClassifier`, except ``criterion`` ("squared_error"), and
     without ``voting`` and ``classes_``.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = wl.RevocableForestRegressor(n_estimators=5, encryption="simulated", random_state=0).fit(X[::2], y[::2])
+    >>> model.predict(X[1::2]).shape
+    (221,)
     """
 
     def __init__(

@@ -53,6 +53,21 @@ class Federation:
         Rows that they have in common (or, joined "outer", that any of them has).
     ids : array or None
         Id of each row, in the order of predictions: that of the first party.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import woodlot as wl
+    >>> bank = pd.DataFrame({"id": range(40), "income": [20, 60, 30, 70] * 10, "late": ["yes", "no"] * 20})
+    >>> shop = pd.DataFrame({"id": range(39, 4, -1), "visits": [5, 2, 4, 1, 3] * 7})
+    >>> fed = wl.Federation.local({"bank": bank, "shop": shop}, id="id")
+    >>> fed
+    Federation of 2 parties, 35 rows
+      bank  2 columns
+      shop  1 column
+    >>> model = wl.FederatedForestClassifier(n_estimators=5, random_state=0).fit(fed, y="bank.late")
+    >>> dict(zip(fed.ids[:3].tolist(), model.predict(fed)[:3].tolist(), strict=True))
+    {5: 'no', 6: 'yes', 7: 'no'}
     """
 
     layout: ClassVar[Literal["columns", "rows"]] = "columns"
@@ -98,6 +113,23 @@ class Federation:
             among them. With "rows", ``id`` names a column that is not learnt from, and the models are whole: everybody
             has all of them.
 
+        Examples
+        --------
+        Different columns of the same customers; rows are found by their id:
+
+        >>> import pandas as pd
+        >>> import woodlot as wl
+        >>> bank = pd.DataFrame({"id": range(40), "income": [20, 60, 30, 70] * 10, "late": ["yes", "no"] * 20})
+        >>> shop = pd.DataFrame({"id": range(39, 4, -1), "visits": [5, 2, 4, 1, 3] * 7})
+        >>> wl.Federation.local({"bank": bank, "shop": shop}, id="id").n_rows
+        35
+        >>> wl.Federation.local({"bank": bank, "shop": shop}, id="id", join="outer").n_rows
+        40
+
+        Different rows of the same columns:
+
+        >>> wl.Federation.local({"north": bank[:20], "south": bank[20:]}, id="id", layout="rows").parties
+        ('north', 'south')
         """
         if not isinstance(tables, Mapping):
             raise DataError(f"give a mapping of party name to table, not a {type(tables).__name__}")

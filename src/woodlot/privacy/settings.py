@@ -38,7 +38,7 @@ class LocalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Parameters
     ----------
     epsilon : float, optional
-        The total; the noise follows from it. Instead of ``pr``.
+        Total epsilon, from which the noise follows. Give either this or ``pr``.
     pr : float, optional
         The paper's parameter: a bit is kept with probability (1 + pr) / 2. 0.75 unless epsilon is given.
     code : {"auto", "one-bit", "one-hot", "bloom"}
@@ -52,12 +52,13 @@ class LocalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     alpha : float
         Strength of the Lasso's penalty.
     length, hashes : int
-        Of the Bloom filter: its bits, and how many of them each class sets.
+        Bits of the Bloom filter, and how many of them each class sets.
 
     Examples
     --------
-    >>> LocalDP.preset("label-dp").total_epsilon(["no", "yes"])
-    1.9459101490553135
+    >>> import woodlot as wl
+    >>> round(wl.LocalDP.preset("label-dp").total_epsilon(["no", "yes"]), 3)
+    1.946
     """
 
     epsilon: float | None = None
@@ -145,22 +146,32 @@ class GlobalDP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Differential privacy of rows: every client adds integer Laplace noise to its own counts.
 
     A row is counted once per level, candidate feature and tree, and each time costs. So a forest that looks at the
-    data to choose its splits needs a total epsilon of hundreds to be as good as one without noise, which protects
-    nobody; the paper prints neither that total nor the part of a query. With ``leaves_only`` the splits do not depend
-    on the data at all, and a row costs once per tree.
+    data to choose its splits needs a total epsilon of hundreds to be as good as one without noise, which is no
+    protection. The paper prints neither that total nor the part of a query. With ``leaves_only`` the splits do not
+    depend on the data at all, and a row costs once per tree.
 
     Parameters
     ----------
     epsilon : float, optional
-        The total, dealt out evenly to all queries that a row takes part in.
+        Total epsilon, divided evenly among all queries that a row takes part in.
     query_epsilon : float, optional
-        Of one query, as the paper has it. Give one of the two.
+        Epsilon of one query, as in the paper. Give either this or ``epsilon``.
     delta : float
-        For the total that is printed beside the plain sum: composed, but for this chance.
+        Delta of the composed total, which is printed beside the plain sum.
     neighbours : {"add-remove", "replace"}
-        What nobody shall be able to tell: whether a row is there, or what is in it.
+        What stays hidden: whether a row is there, or what is in it.
     leaves_only : bool
         Draw the splits from the declared ranges alone, and ask for the counts in the leaves only.
+
+    Examples
+    --------
+    >>> import woodlot as wl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> privacy = wl.GlobalDP(epsilon=1.0, leaves_only=True)
+    >>> model = wl.FederatedExtraTreesClassifier(n_estimators=5, max_depth=3, privacy=privacy, random_state=0).fit(X, y)
+    >>> round(model.privacy_.plain_epsilon, 6)
+    1.0
     """
 
     epsilon: float | None = None

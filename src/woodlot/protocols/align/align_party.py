@@ -2,6 +2,24 @@
 
 The first party is the leader: it draws the secret of the job, and in private set intersection it is the one who finds
 out what is common. The state says which messages are due; any other is refused and changes nothing.
+
+States and messages (``TAKES``)::
+
+    idle         OpenAlignment       -> opened         all
+    opened       DrawSecret          -> keyed          leader: draws and seals the secret
+    opened       TakeSecret          -> keyed          others
+
+    keyed        SendTokens          -> tokens_sent    keyed hash: all
+    tokens_sent  CommonRows          -> aligned        all
+
+    keyed        SendRequests        -> requested      private set intersection: leader
+    keyed        AnswerRequest       -> answered       others
+    requested    FindCommon          -> aligned        leader; *requested* stays where nothing is common
+    answered     TakeIntersection    -> aligned        others
+
+Every state is left once, and there is no way back: an alignment is one job. A message of the other method, or for the
+other role, is refused in every state. In *keyed* the rows are in the order of their tokens (``_order``), which is
+common to all and says nothing of the order in any table.
 """
 
 from __future__ import annotations
@@ -191,7 +209,7 @@ class AlignParty:
         return msg.SecretTaken()
 
     def _take(self, keys: JobKeys, secret: bytes) -> None:
-        """Bring the ids into the order of their tokens, which is the common order and tells nobody that of the rows."""
+        """Bring the ids into the order of their tokens: common to all, and independent of the order in the table."""
         tokens, order = make_tokens(keys.matching_key(secret), self._ids.values)
         if not are_ascending(tokens):
             raise LocalProtocolError("two ids have the same token; run the alignment as a new job")

@@ -1,7 +1,10 @@
 """A party of a linear model whose residuals stay encrypted (``residuals="encrypted"``).
 
-The label holder encrypts them anew at every step and opens masked slopes; any other party adds up ciphertexts to the
+The label holder encrypts them at every step and opens masked slopes; any other party adds up ciphertexts to the
 slopes by its own weights, and sees these and nothing else. See docs/protocol/linear.md.
+
+States are those of `LinearParty`. StartEncrypted and OpenDescent take the place of StartLinear; AskSlopes, OpenSlopes
+and DescendMasked that of Descend. Residuals in clear are taken in no state.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class EncryptedLinearParty(LinearParty):
     name, table, target
         As for `LinearParty`.
     job_secret : bytes, optional
-        What everything random of this job comes from: who has it and hears the same messages gives the same answers.
+        Source of everything random in this job: the same secret and the same messages give the same answers.
 
     """
 

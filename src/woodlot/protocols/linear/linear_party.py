@@ -1,6 +1,20 @@
 """A party of a federated linear model: it keeps its columns and weights, and answers with partial scores.
 
 The label holder is a party too, and besides decides how far to go (`loss.Descent`).
+
+States and messages (``TAKES``)::
+
+    idle                 OpenLinear     -> opened       columns as a matrix, centred and scaled
+    opened               StartLinear    -> opened       label holder: loss, penalty and first residuals
+    opened, descending   Descend        -> descending   a step along the directions, then the next direction
+    opened, descending   Advance        -> the same     label holder: how far to go, and new residuals
+    opened, descending   FinishLinear   -> fitted       not before the first Descend; the matrix is dropped
+    fitted               AskScores      -> fitted       a prediction
+
+A party that is made with a model begins as *fitted*. ``_directions`` has the newest direction, then the last steps;
+Descend carries one number for each, by which the weights move. The first Descend of a job fixes the number of scores,
+penalty, curvature and row weights: later ones that change them are refused. Every handler checks before it moves the
+weights, so that after a refusal the descent goes on from where it was.
 """
 
 from __future__ import annotations

@@ -2,7 +2,20 @@
 
 It compares values of a request, which the requester has signed, with splits that their providers have vouched for, each
 pair once, and makes the differences itself. What it opens is under masks of the key service's, what it answers is
-sealed to the providers. It must not be run by whoever runs the coordinator: together their shares open everything.
+sealed to the providers. Helper and coordinator must be run by different organisations: together their shares open
+everything.
+
+States of the keys are those of `Member`; TakeShare is this role's message, and KnowKeys must come before CommitEpoch.
+Requests are answered one at a time::
+
+    TakeRequest         _request is replaced, its name enters _taken for good    a request cannot be sent twice
+    OpenDifferences     for each (block, step) once: splits and pairs are added, ``open`` has what was blinded
+    FinishComparisons   for each step in ``open`` once: it is answered and forgotten
+
+``pairs`` has the rows and splits of the present block only. Rows of a block come after those of all blocks before
+(``floor``), so that no pair is compared twice without a list of all pairs. A step is checked whole, splits and pairs
+and masks, before the request changes; after a refusal the step can be sent again. Randomness follows from the keys and
+from what it is used for, so that a repeated job repeats its bytes and no mask serves two different steps.
 """
 
 from __future__ import annotations
@@ -165,7 +178,7 @@ class Helper(Member):
             check_tag(
                 keys.key_with(name, "public key"),
                 message.tags[name],
-                f"the public key under the name of {name!r} is not its own; somebody may have changed it",
+                f"the public key under the name of {name!r} is not its own; it may have been changed on the way",
                 name,
                 public,
             )

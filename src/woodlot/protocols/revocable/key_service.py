@@ -2,6 +2,14 @@
 
 It is trusted: it could open everything. So it keeps as little as it can: the factors of a modulus are forgotten as soon
 as the strong key is split, and weak keys never come here.
+
+States of the keys are those of `Member`; MakeGroup is this role's message. Besides::
+
+    _made    epoch -> what was asked        the same again gives the same modulus; anything else is refused
+    _dealt   (request, block)               randomness is dealt once
+
+RevokeAtService writes the party into the present keys and stores them; a second one changes nothing. A refused message
+changes nothing.
 """
 
 from __future__ import annotations

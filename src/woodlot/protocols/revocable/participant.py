@@ -1,4 +1,20 @@
-"""A participant's side of the construction: it recommends candidate splits and keeps those that win."""
+"""A participant's side of the construction: it recommends candidate splits and keeps those that win.
+
+States and messages (``TAKES``)::
+
+    idle, opened, trained  OpenConstruction    -> opened    settings of candidates; a growth that was begun is dropped
+    opened, growing        ExpandLeaves        -> growing   one level: what won, how nodes were split, what is open next
+    opened, growing        FinishConstruction  -> trained   the shape of all trees, and where this party's splits stand
+
+ExpandLeaves carries out a level and begins the next one. Before anything changes it is checked whole: winners are pairs
+that this participant proposed in the level before, the sides of its own splits are those that its values give, and,
+where the order is known (``plan``), `Oversight` checks nodes, keys and candidates against it. Only then rows, open
+nodes, pairs and winners are replaced. After a refusal the level can be sent again.
+
+The rows of all open nodes are in ``_rows``, those of node k in ``_start[k] : _end[k]``. Weights are not known here:
+only the coordinator knows how often a row was drawn. ``_pairs`` has the candidates of the level: node, feature, and the
+ends of the range in which the cuts lie.
+"""
 
 from __future__ import annotations
 
@@ -141,9 +157,9 @@ class Participant:
     table : Table
         Its columns, all of them numbers, without missing values.
     former : PartyForest, optional
-        Its part of the forest that is to be grown anew in part.
+        Its part of the former forest, where one is regrown in part.
     plan : RevocablePlan, optional
-        What was ordered: it is asked for nothing else. Without it only forms are checked.
+        What was ordered; anything else is refused. Without it only the form of messages is checked.
     key_by_party : bool
         Whether the name enters the codes of the columns.
     secret : bytes

@@ -1,4 +1,15 @@
-"""A party's side of keys and encrypted predictions: it encrypts its splits, and has the last word on their use."""
+"""A party's side of keys and encrypted predictions: it encrypts its splits, and has the last word on their use.
+
+States of the keys are those of `Member`; TakeGroup is this role's message. What else is kept belongs to the present
+epoch and is forgotten with it::
+
+    _admitted   request -> its ticket         a request is checked and admitted by the gate at its first step, once
+    _opened     request -> comparisons        how many were opened; a request has a limit
+    _answered   (request, block, step)        a step is opened once
+
+OpenAnswers checks ticket, step, seal, count and columns before it admits or counts anything. A refused message is not
+counted.
+"""
 
 from __future__ import annotations
 

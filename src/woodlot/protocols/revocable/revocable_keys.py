@@ -2,8 +2,20 @@
 
 Every member (the parties, the helper, the key service) agrees on a secret with every other one, through a coordinator
 who must not have them (`protocols.agreement`). Then the key service makes a modulus and splits its strong key; the
-parties draw weak keys of their own, which nobody else ever has. Everything of one epoch is in one `EpochKeys`, which a
+parties draw weak keys of their own, which do not leave them. Everything of one epoch is in one `EpochKeys`, which a
 member keeps for later jobs and replaces when the next epoch begins.
+
+States of a member, by its attributes. An epoch is prepared while the one before goes on::
+
+    _opening None              no epoch is being opened
+    OpenEpoch       sets _opening, drops _staged     an earlier preparation that was not committed is given up
+    MeetMembers     sets _opening.met, once          the members know each other's shares
+    role's message  sets _staged, clears _opening    MakeGroup, TakeShare or TakeGroup: the new keys, not yet in use
+    CommitEpoch     _staged becomes keys             from here on the keys before are gone; a second one changes nothing
+
+Messages that use keys (``_present``) name their epoch and are refused in any other. A refused message changes nothing.
+Keys are stored by ``keep`` before the answer leaves, so that a member that is killed in between has the keys that the
+others count on.
 """
 
 from __future__ import annotations
@@ -80,7 +92,7 @@ class Member:
     setting : {"standard", "paper", "test"}
         The shortest modulus that is taken.
     keep : callable, optional
-        Called with the keys whenever they change, before the answer leaves: whoever stores them erases those before.
+        Called with the keys whenever they change, before the answer leaves; it stores them and erases those before.
 
     Raises
     ------
@@ -308,7 +320,7 @@ def prepare_epoch(
 ) -> Generator[Round, dict[str, Message], CoordinatorKeys]:
     """At the coordinator: have a modulus made, its strong key split, and a weak key drawn by every party.
 
-    An earlier epoch goes on until the new one is committed, so that whatever fails before leaves everything in use.
+    An earlier epoch goes on until the new one is committed, so that a failure before leaves everything in use.
 
     Parameters
     ----------

@@ -250,6 +250,11 @@ def _exponent(magnitude: int) -> int:
 class CollaborativeClient(HorizontalClient):
     """A client that grows trees on and fills their leaves.
 
+    States are those of `HorizontalClient`. In *ready*, GrowOn and FillLeaves come for some trees at a time. A tree is
+    grown on once at this client, and its leaves are filled once; the same message again gives the same answer (with
+    noise it is refused), another one for the same tree is refused. Leaves are filled only of trees that contain what
+    this client has grown (``_grown``). A refused message changes nothing.
+
     Parameters
     ----------
     name, table, target, secret, plan, n_jobs

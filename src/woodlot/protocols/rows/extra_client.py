@@ -3,6 +3,21 @@
 What is differentially private is charged before it is told. Permanent randomised response is derived from the client's
 lasting secret, so that every training tells the same of a label; noise on counts is drawn, kept with its charge, and
 repeated when the same is asked again.
+
+States are those of `HorizontalClient`; DescribeColumns may take the place of DescribeRows, and does where classes or
+rows are private. Within *ready*::
+
+    TellQuantiles                       before anything was asked (``_asked`` is empty)
+    CountOutside, CountRows             any time; refused under GlobalDP
+    ProposeThresholds, CountSplits      level ``_step`` goes on, or level ``_step + 1`` begins
+    CountLeaves                         each tree once where there is privacy
+
+The first message of a level says what has become of the nodes of the level before (leaf, waits, split); further ones of
+the same level say nothing of it. ``_frontier`` has the open nodes, ``_counted`` how many of them were counted: nodes
+are asked about in order, each once. A new frontier is computed first and kept only when the message has been answered
+(``_commit``). Rows move inside their nodes meanwhile, which the old frontier does not notice. ``_asked`` is a digest of
+all answered messages; names of private releases contain it, so that the same question at another time is another
+release.
 """
 
 from __future__ import annotations
@@ -62,7 +77,7 @@ class ExtraTreesClient(HorizontalClient):
     own : Holdings
         What it brings.
     plan : ExtraTreesPlan
-        What was ordered: it answers nothing else.
+        What was ordered; anything else is refused.
     """
 
     takes: ClassVar[Mapping[type[Message], State]] = {
@@ -371,7 +386,7 @@ class ExtraTreesClient(HorizontalClient):
         )
 
     def _told_bits(self, privacy: LocalDP, counts: NDArray[np.int64], query: bytes) -> NDArray[np.int64]:
-        """Sums of permanent bits; with an instant response, told anew for each question."""
+        """Sums of permanent bits; with an instant response, randomised again for each question."""
         if not privacy.is_instant:
             return counts
         response = self._response

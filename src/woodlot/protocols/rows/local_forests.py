@@ -116,7 +116,9 @@ def _fill(
 class LocalClient(HorizontalClient):
     """A client that grows its share of the trees alone.
 
-    It grows one share. How large that may be it cannot know from the order: the trees are dealt to those who have rows.
+    States are those of `HorizontalClient`; in *ready* it takes GrowAlone. It grows one share (``_share``): the same
+    request again gives the same trees, any other is refused. The order does not say how large a share may be: the trees
+    are divided among the clients that have rows.
     """
 
     takes: ClassVar[Mapping[type[Message], State]] = {msg.GrowAlone: State.ready}

@@ -2,6 +2,20 @@
 
 The client holds a table and the labels of its rows. Its state says which messages it takes; any other is refused and
 changes nothing. All that it does follows from its data, the messages and its secret, so that a run can be replayed.
+
+States and messages::
+
+    idle        DescribeRows  -> described    what columns, categories and classes it has
+    described   UseSchema     -> ready        the schema of all clients; the rows are encoded by it
+    ready       the messages of the protocol (``takes`` of the subclass)    -> ready
+
+There is no way back to *idle*: a client serves one job. Within *ready* each protocol has an order of its own, which its
+handlers check: levels that ascend, trees that are done once (``check_trees``, ``note_trees``), sums whose round is used
+once. Where the plan is known (``plan``) a message that asks for anything else than was ordered is refused.
+
+A handler checks, computes, asks the sums for the masked answer, and only then notes what was done. So a refused
+message, also one that the sums refuse, leaves the client as it was. Noise and budget: what a message costs is charged
+before its answer leaves; a charge of a message that is refused afterwards is dropped by the runtime with the message.
 """
 
 from __future__ import annotations
@@ -136,8 +150,8 @@ class Holdings:
     entropy : callable
         From a purpose to secret bytes, always the same for this client and this job.
     lasting : callable
-        From a purpose to secret bytes, always the same for this client: what must not be drawn anew by a second
-        training, such as permanent randomised response.
+        From a purpose to secret bytes, always the same for this client: what must be the same in every training, such
+        as permanent randomised response.
     bootstrap_secret : bytes
         Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
     purse : Purse or None
@@ -229,7 +243,7 @@ class HorizontalClient:
     secret : bytes
         Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
     plan : GrowthPlan, optional
-        What was ordered: a request for anything else is refused, whatever the coordinator says.
+        What was ordered; a request for anything else is refused.
     n_jobs : int
         Threads.
     """

@@ -1,7 +1,19 @@
-"""A client of secure sums: a part of the party of whatever protocol needs sums.
+"""A client of secure sums: a part of the party of every protocol that needs sums.
 
 The party hands it the messages of the set-up, and for every later request that has a `SumOrder` the numbers that the
 request asks for; what it returns is the reply.
+
+States::
+
+    idle      OpenSums    -> opened     who takes part, and the mode; this client introduces itself
+    opened    StartSums   -> started    the others' introductions are checked, secrets agreed on
+    started   answer, mask, note: calls of the party, no messages
+
+In *started* a round is used once: the same order and numbers give the same bytes again, anything else under the round
+is refused. Clients that are left out of a round stay out. ``_asked`` is a digest of all that was answered or noted; it
+enters every later mask, so that only clients that were asked the same things have masks that cancel. ``_before`` has
+the digest before each round, so that a repeated round is masked as it was the first time. A refused message or order
+changes nothing.
 """
 
 from __future__ import annotations

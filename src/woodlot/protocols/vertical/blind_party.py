@@ -1,7 +1,12 @@
 """A party of a vertical forest whose labels are encrypted (``labels="encrypted"``).
 
-The label holder encrypts its labels and judges the others' splits; it searches its own columns in clear, as ever. Any
+The label holder encrypts its labels and judges the others' splits; it searches its own columns in clear. Any
 other party sums ciphertexts, and grows trees of which it is told the winners. See docs/protocol/encrypted-labels.md.
+
+States are those of `VerticalParty`. In *opened*, EncryptLabels (label holder) or TakeLabels (others) come before
+StartBlind. In *growing*, a level has two steps more: ScoreSums at the label holder and ResolveTies at the others,
+before ApplySplits. Everything random follows from the job's secret and the digest of all messages so far
+(``_history``). A refused message is taken out of the digest again, so that it leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -168,7 +173,7 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError("ScoreSums is not due before a training has started")
         # each name has a score told at every node: who could invent names could ask as often
         if self._others is not None and not set(message.envelopes) <= set(self._others):
-            raise RemoteProtocolError("ScoreSums brings sums of somebody who is no other party of this training")
+            raise RemoteProtocolError("ScoreSums carries sums of a name that is not another party of this training")
         return desk.score(message, grower, entropy_scale(sampling_of(self._start), self.table.n_rows))
 
     def _holder_desk(self) -> LabelDesk:

@@ -2,6 +2,26 @@
 
 The party holds a table, and the label holder the labels too. Its state says which messages it takes; any other is
 refused and changes nothing. Values, thresholds, names and labels in clear never enter a reply.
+
+States and messages (``TAKES``)::
+
+    idle, opened, trained  OpenTraining   -> opened    the table is encoded; what was grown before is dropped
+    opened                 ShareLabels    -> opened    label holder: fixes the code of the labels, weights and draws
+    opened                 StartForest    -> started   the label holder checks that the labels are those it shared
+    started, trained       PlantTrees     -> growing   a batch of trees begins; a forest may come in several batches
+    growing                ApplySplits    -> applied   only where this party has won nodes of the level
+    growing, applied       GrowLevel      -> growing   all splits of the level, this party's and the others'
+    growing, applied       FinishTrees    -> trained   the last level of the batch
+    trained                predictions, sealed sums, RevealSplits, OutOfBagAnswers    -> trained
+
+A party that is made with a forest begins as *trained*: it predicts. One level is one cycle *growing* (offers are made),
+*applied* (own splits are carried out), *growing*. In *applied* the party's rows are split where it has won, and nowhere
+else; GrowLevel must name these nodes among the split ones.
+
+A handler checks the whole message first, then changes the state, then answers. So a refused message leaves the party as
+it was, and the right message can still come: ``tests/states`` sends messages of every kind in every state, and compares
+all attributes before and after. Replies follow from the messages, the table and the secrets alone. A party that was
+killed is made again and hears the same messages from the journal; it then sends the same bytes.
 """
 
 from __future__ import annotations
@@ -218,9 +238,9 @@ class VerticalParty:
         if not all(0 <= weight < float("inf") for _, weight in message.class_weight):
             raise DataError("class_weight must have finite weights, none negative")
         weights, factor = target.integer_weights(message.balanced, message.class_weight)
+        draws = self._draws(message, weights, factor)  # the last that may be refused
         coded, unit = self._coded(target, weights, message.seed)
-        self._shared_weights = weights
-        self._shared_draws = self._draws(message, weights, factor)
+        self._shared_weights, self._shared_draws = weights, draws
         return msg.EncodedLabels(
             labels=coded if target.classes else None,
             targets=None if target.classes else coded,
@@ -234,7 +254,7 @@ class VerticalParty:
         """How many rows each tree draws."""
         try:
             draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
-        except (DataError, ValueError, OverflowError):  # the coordinator sends a number that nobody has ordered
+        except (DataError, ValueError, OverflowError):  # the coordinator sends a number that was not ordered
             draws = 0
         if not 0 < draws < 2**WEIGHT_BITS:
             raise RemoteProtocolError(f"{type(message).__name__} asks for a number of draws out of range")

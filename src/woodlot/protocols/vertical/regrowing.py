@@ -1,4 +1,11 @@
-"""A party whose forest is grown anew in part, because another party has left: it keeps its splits that stay."""
+"""A party whose forest is grown again in part, because another party has left: it keeps its splits that stay.
+
+States are those of `VerticalParty`, with ReplantTrees and RegrowLevel in place of PlantTrees and GrowLevel. Both mark
+what becomes of each node: it is searched, it is kept with the split of the former forest, or it is settled with all
+below it. A kept split is repeated by its owner, from its part of the former forest; its flags go to the others like
+those of a new split. Where the leaver has split no node no tree is grown, so that messages about the finished forest
+are taken in *started* too.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +191,7 @@ class RegrowingParty(VerticalParty):
         self._searched = None
 
     def grown_forest(self) -> PartyForest:
-        """This party's part of the new forest: the splits that stay, and those it has won anew."""
+        """This party's part of the new forest: the splits that stay, and those that it has won since."""
         if self.forest is None:
             former = self._former
             grafted = graft(former.structure, join_sketches(self._sketches))

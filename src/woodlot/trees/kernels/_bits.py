@@ -1,4 +1,9 @@
-"""Operations on 64 rows at once that LLVM knows and Numba does not offer: one word holds one bit per row."""
+"""Operations on 64 rows at once that LLVM knows and Numba does not offer: one word holds one bit per row.
+
+Bit j of a word is row ``64 * block + j``. An intrinsic is a function that emits LLVM code: Numba inlines it where it
+is called. `gather_bits` and `scatter_bits` are one instruction on x86-64 with BMI2 (pext, pdep), and a few lines of
+arithmetic elsewhere; both give the same bits.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,11 @@ _WORD = ir.IntType(64)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def at_least(typingctx: Any, codes: Any, start: Any, shift: Any, cut: Any) -> Any:
-    """Bit j says whether ``uint16(codes[start + j] + shift) >= cut``, for 64 codes from ``start`` on."""
+    """Bit j says whether ``uint16(codes[start + j] + shift) >= cut``, for 64 codes from ``start`` on.
+
+    ``codes`` is uint16 or wider. The 64 codes are loaded as one vector, compared, and the 64 results of one bit each
+    are reinterpreted as a word. The load may be unaligned: the alignment is that of one code.
+    """
     signature = types.uint64(codes, types.int64, types.int64, types.int64)
     bits = codes.dtype.bitwidth
 
@@ -32,7 +41,7 @@ def at_least(typingctx: Any, codes: Any, start: Any, shift: Any, cut: Any) -> An
             return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
         shifted = builder.add(loaded, everywhere(args[2]))
-        if bits > 16:
+        if bits > 16:  # with 16 bits the addition has wrapped around by itself
             shifted = builder.and_(shifted, ir.Constant(vector, [0xFFFF] * 64))
         return builder.bitcast(builder.icmp_unsigned(">=", shifted, everywhere(args[3])), _WORD)
 
@@ -58,9 +67,11 @@ def lowest_one(typingctx: Any, word: Any) -> Any:
 
 
 def gather_bits_portable(word: np.uint64, mask: np.uint64) -> np.uint64:
-    """Compress as in Hacker's Delight.
+    """Compress as in Hacker's Delight, section 7-4.
 
-    Round i moves by 2**i the bits for which bit i of the number of gaps below them is 1.
+    A selected bit moves down by the number of gaps (unselected bits) below it. Round i moves by 2**i the bits for which
+    bit i of that number is 1. ``odd`` is the prefix XOR of ``gaps``: whether the number of gaps below each bit is odd.
+    Every second gap goes on to the next round, so that the numbers are halved.
     """
     selected = word & mask
     gaps = ~mask << np.uint64(1)
@@ -81,10 +92,10 @@ def gather_bits_portable(word: np.uint64, mask: np.uint64) -> np.uint64:
 
 
 def scatter_bits_portable(packed: np.uint64, mask: np.uint64) -> np.uint64:
-    """Bit by bit, which suits the sparse masks of deep nodes."""
+    """The inverse of `gather_bits_portable`, bit by bit, which suits the sparse masks of deep nodes."""
     word = np.uint64(0)
     while mask != np.uint64(0):
-        lowest = mask & (~mask + np.uint64(1))
+        lowest = mask & (~mask + np.uint64(1))  # the lowest one bit: mask & -mask
         if packed & np.uint64(1):
             word |= lowest
         packed >>= np.uint64(1)

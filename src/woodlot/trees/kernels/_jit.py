@@ -1,4 +1,9 @@
-"""The one way to compile a kernel: without the GIL, cached on disk, and never in silence."""
+"""The one way to compile a kernel: without the GIL, cached on disk, with a message before the first compilation.
+
+Threads of `woodlot.trees.parallel` run kernels side by side. Numba's own ``prange`` is not used: its workqueue layer
+aborts when two Python threads enter it, and its OpenMP layer ends forked children. Floating point is IEEE:
+``fastmath`` would let machines and strategies differ in the last bit.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__f
 
 
 class _SayOnce(event.Listener):  # type: ignore[misc]
-    """Tells the user once per process why the first call takes seconds; silent when the disk cache has everything."""
+    """Tell the user once per process why the first call takes seconds; silent when the disk cache has everything."""
 
     said = False
 
@@ -36,10 +41,11 @@ event.register("numba:compile", _SayOnce())
 
 
 class _SharedCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk, good for these very sources, and written by one process at a time.
+    """Numba's cache on disk, valid for exactly these sources, and written by one process at a time.
 
-    Whatever a kernel calls is compiled into it, and numba only looks whether the kernel's own file has changed. Two
-    processes that number their files at once would mix them.
+    A kernel contains the machine code of the kernels that it calls, but Numba only checks whether the kernel's own
+    file has changed. So the stamp of every cache file is the hash of all kernel sources. The lock is there because two
+    processes that number new cache files at the same time would mix them.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -53,13 +59,13 @@ class _SharedCache(FunctionCache):  # type: ignore[misc]
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, where the system and the disk have such a thing."""
+    """Hold the folder's lock, where the system and the disk support locks."""
     try:
         import fcntl
 
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "woodlot.lock").open("ab")
-    except (ImportError, OSError):  # numba then goes without a cache, or with one that nobody else writes
+    except (ImportError, OSError):  # the system has no file locks, or there is no folder to write a cache to
         yield
         return
     with file:

@@ -1,6 +1,10 @@
 """Label holder: scores of splits of which another party has told the sums on one side, and nothing else.
 
-A score is the same whichever side the sums are of, to the last bit: it is the sum of the two sides' parts.
+A score is the same whichever side the sums are of, to the last bit: it is the sum of the two sides' parts. So the other
+party need not tell which side it has summed.
+
+The splits of a node are ``first[node] : first[node + 1]`` (first: int64, one more than nodes); ``side_weight`` and
+``sums`` count by split and come from the other party. They are checked here as far as the labels allow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Branches of trees in preorder: where each ends, and how they are put into other trees."""
+"""Branches of trees in preorder: where each ends, and how they are put into other trees.
+
+In preorder a branch is a stretch of neighbouring nodes, ``node : end[node]``, so that a branch is copied as a whole.
+The picture of a graft is in ``woodlot.trees.graft``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,12 @@ def place_branches(
 ) -> None:
     """Number the nodes of a grafted forest, see `woodlot.trees.graft`.
 
-    ``of_former`` comes filled with -1; ``sketch_of`` is the sketch of each tree, -1 where the whole tree stays.
+    Former trees are ``offset``, sketches ``sketch_offset``; ``sketch_of`` is the sketch of each tree, -1 where the
+    whole tree stays. ``origin`` is the former node behind each node of a sketch, -1 where it is new. A ``settled`` node
+    brings its whole former branch, any other node with an origin only itself.
+
+    Written: the new number of each node of a sketch (``of_sketch``) and of the former forest (``of_former``, which
+    comes filled with -1 and keeps -1 for nodes that are gone), and where the new trees begin.
     """
     place = 0
     for tree in range(len(sketch_of)):
@@ -72,7 +81,10 @@ def answer_numbers(
     missing_left: NDArray[np.uint8],
     flags: NDArray[np.uint8],
 ) -> None:
-    """Write which rows of some nodes go left (1) at their splits on one column of numbers, from ``first`` on."""
+    """Write which rows of some nodes go left (1) at their splits on one column of numbers, from ``first`` on.
+
+    Values and thresholds are compared as float64, as in training. ``value != value`` is a missing value (NaN).
+    """
     for node in range(len(start)):
         at = first[node]
         for i in range(start[node], end[node]):

@@ -8,6 +8,13 @@ the sum needs more bits than the node's weight, which is known before the histog
     counts      each cell: weight of class a, of class b, ... [, rows]             ``width`` bits each
     sums        of targets, one for each cell, in words behind the counts          ``width + target_bits`` bits each
 
+A number does not cross the end of a word: a word holds ``word_bits // width`` of them, lowest bits first. ``width``
+bits hold the weight of the node over all holders, and no count is larger, so that no sum runs over into the next
+number.
+
+A cell is one code of a pair's feature. Codes that no row of the node can have, by the splits above it, have no cell
+(`narrow_pairs`).
+
 Scores are those of ``classes.py``, ``wide.py`` and ``targets.py``: functions of exact integers only. The naive twin is
 ``tests/trees/naive_splits.py``.
 """
@@ -31,38 +38,62 @@ class Shape(NamedTuple):
     """Which numbers are asked of some nodes (see ``trees.cells.Cells``)."""
 
     width: Any
+    """uint8 (nodes,): bits of a count."""
     class_start: Any
+    """int64 (nodes + 1,): classes of a node are ``classes[class_start[node] : class_start[node + 1]]``."""
     classes: Any
+    """int32: classes that occur; a regression has one."""
     pair_start: Any
+    """int64 (nodes + 1,): pairs of a node, in its order of candidates; the next four arrays count by pair."""
     feature: Any
+    """int32"""
     first: Any
+    """int32: first code that has a cell."""
     codes: Any
+    """int32: codes that have a cell, from there on."""
     missing: Any
+    """uint8: 1 where a last cell is for missing values."""
     word_start: Any
+    """int64 (nodes + 1,): words of a node."""
     with_rows: Any
+    """int64: 1 where cells count rows beside weights."""
     target_bits: Any
+    """int64: bits of a target; 0 for classes."""
     word_bits: Any
+    """int64: bits of a word that are used."""
 
 
 class Found(NamedTuple):
-    """The best split of each node; ``left`` and ``total`` stand beside the shape's classes, ``goes_left`` is (nodes,
-    codes).
-    """
+    """The best split of each node."""
 
     score: Any
+    """float64 (nodes,)"""
     whole: Any
+    """float64 (nodes,): score of the node without a split."""
     feature: Any
+    """int32 (nodes,): -1 where no split is allowed."""
     low: Any
+    """int64 (nodes,): largest code on the left, ..."""
     high: Any
+    """int64 (nodes,): ... smallest code on the right; -1 where only missing values are on the right."""
     missing_left: Any
+    """uint8 (nodes,)"""
     improves: Any
+    """uint8 (nodes,): 0 where the mean target is the same on both sides."""
     left: Any
+    """int64, beside ``Shape.classes``: weight of each class on the left."""
     left_rows: Any
+    """int64 (nodes,)"""
     left_sum: Any
+    """int64 (nodes,): sum of targets on the left."""
     total: Any
+    """int64, beside ``Shape.classes``: weight of each class in the node."""
     rows: Any
+    """int64 (nodes,)"""
     sums: Any
+    """int64 (nodes,)"""
     goes_left: Any
+    """uint8 (nodes, codes): for a split by categories, which codes go left."""
 
 
 @kernel
@@ -81,7 +112,9 @@ def count_cells(
 ) -> None:
     """Holder: add its rows of the nodes to ``words``; one without a place among the cells of a pair is left out there.
 
-    ``targets`` is None for classes; a regression has one class.
+    ``codes`` (features, rows) and ``missing_code`` (features,) are the holder's table; ``words`` (uint64) comes as
+    zeros. ``targets`` (int64) is None for classes; a regression has one class. ``position`` is the place of a class
+    among those of the node, -1 for others, before and after each node.
     """
     position = np.full(n_classes, -1, np.int64)
     for node in range(len(start)):
@@ -135,6 +168,7 @@ def count_cells(
 
 @kernel
 def _field(words: Any, base: Any, field: Any, width: Any, per_word: Any) -> Any:
+    """One of the packed numbers."""
     word = U64(words[base + field // per_word])
     return I64((word >> ((field % per_word) * width)) & ((U64(1) << width) - U64(1)))
 
@@ -246,7 +280,9 @@ def search_cells(
 
     Equal scores go to the earlier pair, then to the lower cut, then to missing values on the right. With ``first_wins``
     the first pair that can split the node has it. ``room`` is the most cells of a pair and the most classes of a node.
-    A node that nobody has rows of is not split. False where the pairs of a node do not add up to the same.
+    A node without rows is not split. False where the pairs of a node do not add up to the same: every pair counts the
+    same rows, so a holder has left some out or made some up. ``kind`` is that of `_score`; ``table`` is x*log2(x) in
+    fixed point, or one entry where it is computed with ``scale``.
     """
     hist = np.zeros((room[0], room[1]), np.int64)
     rows = np.zeros(room[0], np.int64)
@@ -342,7 +378,7 @@ def search_cells(
                     found.feature[node] = f
                     found.low[node] = I64(shape.first[q]) + cell
                     found.high[node] = I64(shape.first[q]) + order[i + 1] if i + 1 < m else I64(-1)
-                    # where nobody is missing here, later ones go where most of the weight went
+                    # where no value is missing in the node, later missing values go where most of the weight went
                     found.missing_left[node] = side == 1 if has_missing else 2 * w > W
                     # products modulo 2^64: means that differ are taken for equal next to never
                     found.improves[node] = kind != 2 or s * W != S * w
@@ -380,7 +416,12 @@ def narrow_pairs(
     last: Any,
     missing: Any,
 ) -> None:
-    """Coordinator: which codes of a feature rows of a node can have, by the splits above it on the same feature."""
+    """Coordinator: which codes of a feature rows of a node can have, by the splits above it on the same feature.
+
+    Pair q is of node ``at[q]`` and ``feature[q]``. ``parent``, ``is_right`` and the splits (``split_feature`` to
+    ``missing_left``) count by node; -1 is no parent. ``first``, ``last`` and ``missing`` come as the whole range of the
+    feature and are narrowed on the way up to the root.
+    """
     for q in range(len(at)):
         f = feature[q]
         node = at[q]
@@ -415,7 +456,8 @@ def send_down(
 ) -> None:
     """Holder: stable partition, in place, of nodes by their splits; ``middle`` gets where the right child begins.
 
-    A question on categories has a set: bit ``c`` sends code ``c`` left.
+    A question on categories has a set, ``sets[set_start[node] : set_start[node + 1]]``: bit ``c`` sends code ``c``
+    left.
     """
     for node in range(len(start)):
         f = feature[node]
@@ -459,7 +501,11 @@ def add_to_keys(values: Any, column_key: Any, keys: Any) -> None:
 
 @kernel
 def draw_poisson(key: Any, row_keys: Any, thresholds: Any, counts: Any) -> None:
-    """How often each row is drawn: as many times as there are thresholds up to its random number."""
+    """How often each row is drawn: as many times as there are thresholds up to its random number.
+
+    The number is a hash of tree and row, so that every holder of an equal row draws it alike. The thresholds (uint64,
+    ascending) are the Poisson distribution function times 2**64, see ``trees.drawing``.
+    """
     for i in range(len(row_keys)):
         u = mix(mix(key ^ row_keys[i]) + U64(0x9E3779B97F4A7C15))
         n = 0

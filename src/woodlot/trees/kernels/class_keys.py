@@ -1,9 +1,12 @@
 """Rows of a node as keys that can be sorted: classification with at most 256 classes and weights up to 255.
 
-Payload of a row: ``class << 8 | weight``. Key: ``code << 16 | payload``, so that sorted keys are in the order of the
-codes, and a scan needs nothing but the keys.
+::
 
-Indices into rows and payload are unsigned: a signed one is tested for counting from the end each time it is used.
+    payload, uint16     class << 8 | weight
+    key                 code << 16 | class << 8 | weight        uint32 where codes fit 16 bits, else uint64
+
+Sorted keys are in the order of the codes, and a scan needs nothing but the keys. Two neighbours have different codes if
+and only if ``key ^ follower > 0xFFFF``. Larger classes or weights are for `wide`.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ def prepare(
     whole: Any,
     rules: Any,
 ) -> None:
-    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum and unsplit score."""
+    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum of squares and unsplit score.
+
+    ``rules.xlogx`` has an entry for every weight that a node can have.
+    """
     o = U64(0)
     for node in range(len(start)):
         first[node] = o
@@ -65,7 +71,11 @@ def prepare(
 def rank_categories(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
-    """Order the node's categories by the share of its largest class."""
+    """Order the node's categories by the share of the node's largest class in them; returns how many there are.
+
+    For two classes the best of all subsets of categories is a prefix of this order (Breiman et al. 1984, chapter 4);
+    for more it is a heuristic that keeps the search linear. ``categories.rank`` holds the order afterwards.
+    """
     s, o = U64(s), U64(o)
     # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
     top = I64(payload[o] >> 8)
@@ -119,7 +129,7 @@ def sort_categories(
     sorting: Any,
     categories: Any,
 ) -> int:
-    """As ``sort_codes``, by the rank of each category in this node."""
+    """As ``sort_codes``, by the rank of each category in this node: a cut between ranks is a set of categories."""
     m = rank_categories(fine, f, rows, s, payload, o, n, totals, node, categories)
     if m < 2:
         return 0
@@ -133,6 +143,9 @@ def sort_present(
     fine: Any, f: Any, missing: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, sorting: Any, left_of: Any
 ) -> Any:
     """Sort the rows of a node whose value is not missing, and put the others' class weights into ``left_of``.
+
+    For the second search of a column, with missing values on the left. ``missing`` is the column's code for them. In
+    the first search they have the largest code, and so are on the right of every cut.
 
     Returns how many rows are sorted (0: nothing to split between) and whether they stand in ``spare``.
     """

@@ -2,7 +2,8 @@
 
 A node's rows are sorted (`class_keys`) and scanned, or counted by groups of codes where that is less work: for two
 classes (`two_classes`) or more (`many_classes`). Gini scores are sums of squares per child divided by its weight;
-entropy scores are sums from a table of fixed-point x*log2(x): integers both, to the last step.
+entropy scores are sums from a table of fixed-point x*log2(x): integers both, to the last step. Scores, ties and
+strategies are described in `search`, the argument names in the package's docstring.
 """
 
 from __future__ import annotations
@@ -58,8 +59,14 @@ def search_classes(
 ) -> None:
     """Search every pair; the best of each node is kept.
 
-    What the table does not need is None, and its code is then not even compiled: ``groups`` serves two classes,
-    ``hist_class`` more than two, ``categories`` categorical columns, ``has_missing`` columns with missing values.
+    The arguments, in the order in which they are passed: the table; the rows of the nodes (``rows`` to ``end``); what
+    `class_keys.prepare` gathered of them (``payload`` to ``square``); the pairs (``pair_node`` to ``n_pairs``); the
+    rules; the thread's work space (``sorting`` to ``categories``); and the results (``best`` to ``best_missing``).
+
+    What the table does not need is None. Numba prunes a branch on None, so its code is not even compiled: ``groups``
+    serves two classes, ``hist_class`` more than two (of both one is None), ``categories`` categorical columns,
+    ``has_missing`` columns with missing values. The work space comes in pieces for the same reason. ``rank`` (int32)
+    serves the sort of few keys, ``left_of`` and ``hist_count`` the scans.
     """
     K = totals.shape[1]
     # taken out of their tuples once: inside the loop each would be counted as one more reference, and let go again
@@ -77,6 +84,7 @@ def search_classes(
         W = weight[node]
         sq = square[node]
         b = best[node]
+        # no score is above that of two pure sides: a feature that comes later in order cannot win any more
         perfect = 0.0 if rules.entropy else F64(W)
         if b >= perfect and best_place[node] < pair_place[q]:
             continue
@@ -135,6 +143,8 @@ def search_classes(
         if not searched:
             where = 0
             if plain and (n <= SMALL or (n <= RANKED and n_codes[f] > RANKED)):
+                # every key is compared with those before it, without a branch: quadratic, yet fastest for few keys.
+                # Whole keys are compared; keys of one code may change places, which no cut between codes notices
                 for i in range(U64(n)):
                     spare[i] = (U64(fine[f, rows[s + i]]) << SHIFT) | U64(payload[o + i])
                 for i in range(U64(n)):
@@ -160,7 +170,7 @@ def search_classes(
                     A = I64(totals[node, 1])
                     score, cut = scan_two(ordered, n, I64(0), I64(0), I64(0), A, W, n, b, False, rules)
                 if hist_class is not None:
-                    if n < K:
+                    if n < K:  # only the node's own classes are read
                         for i in range(U64(n)):
                             left_of[payload[o + i] >> 8] = 0
                     else:
@@ -169,6 +179,7 @@ def search_classes(
                     score, cut = scan_many(
                         ordered, n, I64(0), I64(0), I64(0), sq, totals, node, W, n, b, False, rules, left_of
                     )
+        # so far missing values were on the right, as the largest code; now on the left, where that is better
         to_left = np.uint8(0)
         if has_missing is not None:
             if plain and has_missing[f]:

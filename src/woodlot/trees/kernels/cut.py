@@ -1,4 +1,8 @@
-"""The winner of a node: which rows go left, and between which codes the cut lies."""
+"""The winner of a node: which rows go left, and between which codes the cut lies.
+
+A search found the best cut; here the party that won carries it out on its own column. Flags go to the other parties,
+feature and threshold stay.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ U64: Any = np.uint64
 
 @kernel
 def flags_by_rank(fine: Any, f: Any, rank: Any, cut: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any) -> None:
-    """Flags of one node of a categorical column by the ranks of its categories."""
+    """Flags of one node of a categorical column by the ranks of its categories (int64, from ``search.Categories``)."""
     for i in range(n):
         goes_left[o + i] = 1 if rank[fine[f, rows[s + i]]] <= cut else 0
 
@@ -40,8 +44,13 @@ def cut_nodes(
 ) -> None:
     """Carry out the numeric splits among ``nodes``: their flags, and the rows partitioned as ``rows.partition`` does.
 
+    ``nodes`` (int64) are the open nodes that this party has won. ``feature``, ``cut``, ``missing_left``, ``start``,
+    ``end`` and ``middle`` count by open node; ``flag_start``, ``low`` and ``high`` by place in ``nodes``. Splits by
+    categories are left to `flags_by_rank`; their ``middle`` stays -1.
+
     ``low`` and ``high`` get the largest code on the left and the smallest on the right (of values that are not missing;
-    -1 when there is none).
+    -1 when there is none): the threshold lies between their values. ``missing_left`` is changed where the node has no
+    missing value.
     """
     beyond = I64(1) << 40
     for k in range(len(nodes)):
@@ -85,5 +94,5 @@ def cut_nodes(
         low[k] = below
         high[k] = above if above < beyond else I64(-1)
         if top != missing:
-            # nobody was missing here: later ones go where most rows went
+            # no value is missing in this node: missing values at prediction go where most rows went
             missing_left[node] = left - s > e - left

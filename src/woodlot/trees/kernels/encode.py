@@ -8,6 +8,9 @@ One column goes through four steps; `rows` is sorted by value with missing rows 
     count         1    2    1                  rows of each code
     group_of      0    1    1    2             codes 1 and 2 share a group, missing is alone
     coarse        1    2    0    1    1
+
+Ranks keep a split search exact. Groups are what a large node is counted by first, so they should have about as many
+rows each: then the histogram's best cut is close to the best of all.
 """
 
 from __future__ import annotations
@@ -18,15 +21,21 @@ from numpy.typing import NDArray
 from woodlot.trees.kernels._jit import kernel
 
 _MISSING = 0xFFFFFFFF
+"""Ordered bits of NaN: above those of every number, infinity included."""
 _DIGITS = 3
 _DIGIT_BITS = 11
 _BUCKETS = 1 << _DIGIT_BITS
+"""The 32 bits of a float32 in three digits of 11 bits."""
 _COARSE = 256
+"""Groups fit one byte, that of missing values included."""
 
 
 @kernel
 def sort_rows(values: NDArray[np.float32], keys: NDArray[np.uint64], spare: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Radix sort ``ordered bits of the value << 32 | row``; the result is in `keys` or in `spare`."""
+    """Radix sort ``ordered bits of the value << 32 | row``; returns `keys` or `spare`, where the result is.
+
+    The counts of all digits are taken in one pass over the values. A digit that is equal for all rows is skipped.
+    """
     n = values.size
     bits = values.view(np.uint32)
     counts = np.zeros((_DIGITS, _BUCKETS), np.int64)

@@ -10,8 +10,13 @@ questions at every open node::
 A question is on numbers (``value <= threshold``), or on categories (a set, one bit per code). A feature of -1 stands
 for no question.
 
+``values`` is float32 (columns, rows); categories are codes, NaN is missing. Kernels with ``first`` and ``last`` work on
+the nodes in between: a thread's share.
+
 The coordinator draws the questions. What it knows of a node's values are facts that have been released: the splits
-above it, and candidates that left one side empty. Facts stand in lists; the list of a node goes on with its parent's.
+above it, and candidates that left one side empty. Facts stand in linked lists; the list of a node goes on with its
+parent's, so that children share it. ``head`` (nodes,) is the first fact of each open node, -1 for none. A position on
+a feature's axis says where between the feature's public knots a threshold lies (``trees.extra.Axes``).
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ class Questions(NamedTuple):
 
 @kernel
 def flag_rows(values: Any, rows: Any, start: Any, end: Any, questions: Any, j: Any, flags: Any) -> None:
-    """Whether each row of a node goes left; flags are written from 0 on."""
+    """Whether each row of a node goes left by question ``j``; flags are written from 0 on."""
     column = values[questions.feature[j]]
     first = questions.set_start[j]
     size = questions.set_start[j + 1] - first
@@ -70,6 +75,7 @@ def flag_rows(values: Any, rows: Any, start: Any, end: Any, questions: Any, j: A
 
 @kernel
 def _largest(start: Any, end: Any, first: Any, last: Any) -> Any:
+    """Rows of the largest of some nodes."""
     most = I64(0)
     for node in range(first, last):
         most = max(most, I64(end[node] - start[node]))
@@ -121,7 +127,11 @@ def count_tokens(
     last: Any,
     counts: Any,
 ) -> None:
-    """Rows that go left, and sums of their bits; a row's bits that are 1 are ``tokens[token_start[r] : ...]``."""
+    """Rows that go left, and sums of their bits; ``counts`` of zeros is (nodes, width, 1 + bits), rows first.
+
+    Labels under local privacy are vectors of randomised bits: the bits of row r that are 1 are
+    ``tokens[token_start[r] : token_start[r + 1]]``.
+    """
     flags = np.empty(_largest(start, end, first, last), np.uint8)
     width = counts.shape[1]
     for node in range(first, last):
@@ -214,7 +224,7 @@ def value_ranges(values: Any, rows: Any, start: Any, end: Any, feature: Any, wid
         for i in range(U64(start[node]), U64(end[node])):
             x = np.float64(column[rows[i]])
             if x == x:
-                low[j] = x if not low[j] <= x else low[j]
+                low[j] = x if not low[j] <= x else low[j]  # also true while low is NaN
                 high[j] = x if not high[j] >= x else high[j]
 
 
@@ -280,10 +290,11 @@ def draw_questions(
     position: Any,
     draw: Any,
 ) -> None:
-    """Candidates of each node: features, positions on their axes, and a key for whatever else is drawn.
+    """Candidates of each node: features, positions on their axes, and a key for what else is drawn (sets, missing).
 
     Features come in the node's own order; one on which all rows are known to be alike is passed over. An attempt that
-    failed is followed by the next features. ``tops`` has the length of each feature's axis, -1 for categories, 0 for a
+    failed is followed by the next features: attempt t begins ``t * width`` features further on, and begins again at the
+    first when all were tried. ``tops`` has the length of each feature's axis, -1 for categories, 0 for a
     feature that cannot be asked. ``feature`` is filled with -1 before.
     """
     p = len(feature_keys)
@@ -313,7 +324,7 @@ def draw_questions(
             if found == width:
                 break
             rank = (step + attempts[i] * width) % p
-            if rank >= ranked:  # many features were passed over
+            if rank >= ranked:  # many features were passed over: sort them all after all
                 ranked = p
                 first_places(places, ranked, order)
             f = order[rank]
@@ -342,7 +353,7 @@ def draw_sets(draw: Any, feature: Any, category_start: Any, category_keys: Any, 
 
 @kernel
 def _class_score(cells: Any, n: Any, criterion: Any) -> Any:
-    """What is left of disorder, with its sign turned: to be as large as can be."""
+    """The negative weighted impurity of one side, up to a constant: larger is purer. ``n`` is the weight."""
     total = 0.0
     if criterion == GINI:
         for k in range(len(cells)):

@@ -1,4 +1,13 @@
-"""Counter-based randomness: every draw is a hash of what it is for, so the order of evaluation never matters."""
+"""Counter-based randomness: every draw is a hash of what it is for, so the order of evaluation never matters.
+
+A node's key is a hash of the tree's key and of the path to the node. It does not depend on other nodes, on threads or
+on who holds which columns, so that every role that knows the seed computes the same order of candidates. The hash is
+the finaliser of splitmix64 (Steele, Lea and Flood 2014). It is fast and spreads well. It is not a cryptographic hash:
+do not use it for secrets.
+
+The odd constants only keep purposes apart. 0x9E3779B97F4A7C15 is the step of splitmix64: keys that advance by it give
+its stream of numbers.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +44,10 @@ def child_keys(keys: Any, out: Any) -> None:
 
 @kernel
 def place(node_key: Any, feature_key: Any) -> Any:
-    """Place of a feature in a node's order of candidates: the smallest come first. Distinct for distinct features."""
+    """Place of a feature in a node's order of candidates: the smallest come first.
+
+    `mix` is a bijection, so distinct feature keys have distinct places: an order has no ties.
+    """
     return mix(node_key ^ feature_key)
 
 
@@ -47,15 +59,16 @@ def places(node_keys: Any, feature_keys: Any, out: Any) -> None:
 
 
 BUCKET_SIZE = 4096
-"""Size of the counters that ``nth_place`` is lent."""
+"""Size of the counters that the caller of ``nth_place`` passes: 2**12, the most buckets."""
 
 
 @kernel
 def nth_place(places: Any, m: Any, count: Any, members: Any) -> Any:
     """The m-th smallest of some places (m counts from 1).
 
-    Places are uniform in 64 bits: count them by their leading bits, walk to the bucket that holds the answer, and look
-    among its few members. ``count`` and ``members`` are lent work space.
+    Places are uniform in 64 bits: count them by their leading bits, walk to the bucket that holds the answer, and sort
+    its few members by insertion. There is about one bucket for two places, so this takes linear time. ``count`` (int32,
+    BUCKET_SIZE) and ``members`` (uint64, as many as places) are work space.
     """
     p = len(places)
     if m == 1:
@@ -90,9 +103,13 @@ def nth_place(places: Any, m: Any, count: Any, members: Any) -> Any:
 
 @kernel
 def candidate_limits(keys: Any, wanted: Any, feature_keys: Any, owners: Any, limits: Any, counts: Any) -> None:
-    """The place of the last candidate of every node that has any, and how many candidates each owner has.
+    """Coordinator: the place of the last candidate of every node, and how many candidates each owner has there.
 
-    wanted is the number of candidates of each node, counts is (owners, nodes) of zeros.
+    A feature is a candidate of a node if its place is at most ``limits[node]`` (uint64; 0 where none is wanted). A
+    party is told only the number of its candidates: they are its first ones in the node's order.
+
+    ``wanted`` (nodes,) is the number of candidates of each node, ``owners`` (features,) the party of each feature;
+    ``counts`` (owners, nodes) comes as zeros.
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
@@ -129,11 +146,14 @@ def choose_offers(
     feature: Any,
     score: Any,
 ) -> None:
-    """Coordinator: the winning party of every node (-1 where nobody can split it), its feature and its score.
+    """Coordinator: the winning party of every node (-1 where no party can split it), its feature and its score.
 
-    Among the candidates the best score wins, and equal scores go to the feature first in the node's order. Where no
-    candidate can split the node, the first feature after them that can has it. scores and offered are (parties, nodes);
-    offered features are numbered from 1 within each party, 0 for no offer, and from 0 over all parties in the answer.
+    Each party offers one split per node at most. An offer of a candidate beats an offer of another feature. Among
+    candidates the best score wins, and equal scores go to the feature first in the node's order. Where no candidate can
+    split the node, the first feature in order that can is taken: parties went on to it by themselves.
+
+    ``scores`` and ``offered`` are (parties, nodes). Offered features are numbered from 1 within each party, 0 for no
+    offer; ``first_feature[party]`` is added, so that ``feature`` counts from 0 over all parties.
     """
     for node in range(len(limits)):
         best = -np.inf
@@ -165,7 +185,11 @@ def choose_offers(
 
 @kernel
 def draw_counts(key: Any, n_draws: Any, counts: Any) -> None:
-    """Bootstrap: how often each row was drawn."""
+    """Bootstrap: how often each row was drawn.
+
+    The upper 32 bits of a hash times n, shifted down by 32, is a row number: a division-free draw. Rows differ in
+    probability by at most 2**-32.
+    """
     n = U64(len(counts))
     for i in range(len(counts)):
         counts[i] = 0
@@ -177,7 +201,11 @@ def draw_counts(key: Any, n_draws: Any, counts: Any) -> None:
 
 @kernel
 def draw_weighted_counts(key: Any, n_draws: Any, cumulated: Any, counts: Any) -> None:
-    """Bootstrap of weighted rows: row i is drawn with probability proportional to its integer weight."""
+    """Bootstrap of weighted rows: row i is drawn with probability proportional to its integer weight.
+
+    ``cumulated`` is the running sum of the weights. A draw is a number below their total (less than 2**32); binary
+    search finds the first row whose running sum is above it, so that a row of weight 0 is not drawn.
+    """
     total = U64(cumulated[-1])
     for i in range(len(counts)):
         counts[i] = 0

@@ -1,6 +1,8 @@
 """The best split of a node for more than two classes: the sums over classes on both sides are carried along.
 
-The keys are those of `class_keys`.
+The keys are those of `class_keys`. With l of a class on the left, r on the right and a row of weight d that moves to
+the left, the sums of squares change by ``(l + d)**2 - l**2 = d * (2 * l + d)`` and
+``(r - d)**2 - r**2 = -d * (2 * r - d)``: whole numbers, and constant time per row for any number of classes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ def scan_many(
     rules: Any,
     left_of: Any,
 ) -> Any:
-    """Many classes: the sums over classes are updated with each row, whatever the number of classes."""
+    """Many classes: all cuts between the sorted keys, with sums over classes that are updated row by row.
+
+    ``w``, ``c``, ``sl``, ``sr`` and ``left_of`` are the weight, the rows, the sums on both sides and the class weights
+    that are on the left before the first key. ``left_of`` is work space, changed by the call.
+    """
     cut = I64(-1)
     key = U64(keys[0])
     for i in range(m - 1):
@@ -131,8 +137,10 @@ def many_by_groups(
 ) -> Any:
     """Many classes and few codes: a histogram of classes per code, summed up from code to code.
 
-    With l of a class on the left and t in all, the squares on the right are those of t - l: the sums of l*l and of t*l
-    give both sides, by a loop over classes without branches, which the processor runs many classes at a time.
+    Only where each group is one code (``refine`` 0). ``hist[group * K + class]`` (int32) are class weights; ``sizes``
+    packs the weight and the rows of a group, ``weight | rows << 32``. With l of a class on the left and t in all, the
+    squares on the right are those of t - l: the sums of l*l and of t*l give both sides, by a loop over classes without
+    branches, which the processor runs many classes at a time.
     """
     K = totals.shape[1]
     for b in range(n_groups * K):

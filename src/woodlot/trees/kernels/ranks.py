@@ -1,4 +1,4 @@
-"""Values to rank codes."""
+"""Values to rank codes: how many of a forest's thresholds lie below each. Prediction needs no more of a value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MISSING = 0xFFFF
 def rank_values(values: NDArray[np.float32], thresholds: NDArray[np.float32], codes: NDArray[np.uint16]) -> None:
     """Write the number of thresholds below each value, ``MISSING`` for NaN.
 
-    The binary search takes the same steps for every value: the inner loop has no branch and runs on vectors.
+    ``thresholds`` are ascending, distinct, and at least one; fewer than ``MISSING``. The binary search takes the same
+    steps for every value: the inner loop has no branch and runs on vectors. Invariant: the answer is between
+    ``position`` and ``position + length``.
     """
     n = len(values)
     position = np.zeros(n, np.int32)

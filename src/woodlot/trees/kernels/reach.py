@@ -6,7 +6,12 @@ is at every foreign node there, down to the next owned ones. So the party's view
     owned node      k                    (k-th of this tree, in preorder)
     its regions     2k + 1   2k + 2      (rows that went left, right; region 0 is the whole tree)
     up[k]           the region in which k stands; rows at k = rows in that region
-    skip[k]         the first owned node after that region: where to go on when nobody is there
+    skip[k]         the first owned node after that region: where to go on when no row is there
+
+``masks[region]`` is a word: the rows of the block in that region. Owned nodes come in preorder, so a region is filled
+before it is read. What a party sends (`encode_decisions`) are the bits of the rows that can be at a node, packed
+without gaps; the coordinator (`decode_decisions`) follows the same path over its copy of the view, so that it knows
+from the bits read so far how many come next. No lengths are sent.
 """
 
 from __future__ import annotations
@@ -27,8 +32,11 @@ class Views(NamedTuple):
 
     first: NDArray[np.int64]
     node: NDArray[np.int32]
+    """Node of the forest behind each owned node."""
     up: NDArray[np.int32]
+    """Region in which it stands, numbered within its tree."""
     skip: NDArray[np.int32]
+    """Where to go on if no row is there, as an index into these arrays."""
 
 
 class Tests(NamedTuple):
@@ -48,7 +56,11 @@ def find_regions(
     region: NDArray[np.int32],
     until: NDArray[np.int64],
 ) -> None:
-    """Write for one party the region of every node and the first node after that region."""
+    """Write for one party the region of every node and the first node after that region.
+
+    ``end[i]`` is the node after the last one below i. A child of an owned node begins a region of its own; a child of
+    any other node is in its parent's.
+    """
     end = np.empty(len(right), np.int64)
     for tree in range(len(offset) - 1):
         root = offset[tree]
@@ -70,7 +82,10 @@ def find_regions(
 
 @kernel
 def goes_right(tests: Tests, question: Any, rows: np.uint64, codes: NDArray[Any], base: Any) -> Any:
-    """Bits of the rows that a question sends right, valid for ``rows``."""
+    """Bits of the rows that a question sends right; only those of ``rows`` mean something.
+
+    Numbers are compared 64 at a time; sets are looked up row by row. ``base`` is block * n_slots.
+    """
     word = tests.word[question]
     slot = (word >> SLOT_BIT) & (MAX_SLOTS - 1)
     shift = (word >> SHIFT_BIT) & 1
@@ -102,7 +117,8 @@ def encode_decisions(
     """Write one bit per known row at each owned node that the row can reach as far as this party knows.
 
     The order is tree, block, node in preorder, row. ``out`` starts as zeros. Where it could become too small
-    the kernel returns False; called again with more room it goes on at ``state``: tree, block, bits written.
+    the kernel returns False; called again with more room it goes on at ``state``: tree, block, bits written. ``masks``
+    has a word per region of the largest tree. A row that the party does not know is at none of its nodes.
     """
     tree, block, at = state[0], state[1], state[2]
     while tree < views.first.shape[1] - 1:
@@ -184,8 +200,11 @@ def decode_decisions(
 ) -> int:
     """Settle every row from the streams of all parties; returns the first party whose stream is wrong, or -1.
 
-    The stream of party p is ``stream[start[p] : stop[p]]``. Each party's own bits tell where its next ones
-    stand, so one pass per party suffices; the bits of all parties together lead every row to its leaf.
+    The stream of party p is ``stream[start[p] : stop[p]]``. Each party's own bits tell where its next ones stand, so
+    one pass per party suffices; the bits of all parties together lead every row to its leaf. A stream is wrong if it
+    ends too early, if a whole word is left over, or if the unused bits of its last word are not 0. Nothing is read
+    beyond ``stop``. ``right`` is not cleared between blocks: at nodes that no row of this block can reach it holds old
+    bits, which no row ever looks at.
     """
     n_parties = len(start)
     right = np.zeros(shape.max_nodes, np.uint64)

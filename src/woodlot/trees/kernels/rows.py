@@ -7,8 +7,11 @@
     rows   uint32 [ 0 4 7 1 2 3 5 6   0 1 2 4 5 6 7 9 ]     ascending inside a node
     weight uint8  [ 1 2 1 1 1 3 1 2   ...             ]     how often the bootstrap drew the row
 
-Labels are not stored here: they are gathered from the table of labels for a chunk of nodes at a time.
-Indices are unsigned in the loops over rows: a signed one is tested for counting from the end each time it is used.
+A split moves rows only inside their node, so that a closed node stays where it is, and its place is all that must be
+kept of a leaf. The partition is stable: rows stay ascending inside a node, and all parties list the rows of a node in
+the same order, which is why one bit per row is enough to tell them of a split. Rows that were not drawn are not stored.
+Weights above 255 need uint32. Labels are not stored here: they are gathered from the table of labels for a chunk of
+nodes at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ U64: Any = np.uint64
 
 @kernel
 def keep_drawn(counts: Any, rows: Any, weights: Any) -> int:
-    """Write the rows with a positive count and their counts; returns how many."""
+    """Write the rows with a positive count and their counts; returns how many. All arrays have the table's length."""
     m = 0
     for i in range(len(counts)):
         # written always, and the index moves on only if the row was drawn: no branch to mispredict
@@ -42,7 +45,9 @@ def partition(
 ) -> None:
     """Stable partition, in place, of the nodes whose ``middle`` is still -1: it gets where the right child begins.
 
-    ``flags`` has one flag (1: left) per row of these nodes, one node after the other.
+    ``flags`` has one flag (1: left) per row of these nodes, one node after the other. Nodes with a ``middle`` were
+    split by this party itself (`cut`) and have no flags here. Writing in place is safe: ``left`` never overtakes the
+    row that is read.
     """
     o = U64(0)
     for node in range(len(start)):
@@ -81,7 +86,10 @@ def close_nodes(
     min_weight: Any,
     is_open: Any,
 ) -> None:
-    """A node stays open unless it is too small or all its labels are equal."""
+    """Write 1 into ``is_open`` (uint8) for nodes that may be split: large enough, and with at least two labels.
+
+    ``may_split`` is False at the maximal depth.
+    """
     for node in range(len(start)):
         s = start[node]
         e = end[node]
@@ -107,7 +115,8 @@ def class_entries(
 ) -> int:
     """Weight of each class that occurs in each node, node after node, classes ascending; returns how many entries.
 
-    ``entries`` gets the number of each node's, ``seen`` is one zero per class, before and after.
+    ``entries`` gets the number of each node's, ``label`` and ``weight`` the entries; they have room for
+    min(rows, classes) of each node. ``seen`` (int64) is one zero per class, before and after.
     """
     m = 0
     for node in range(len(start)):
@@ -144,8 +153,10 @@ def target_totals(rows: Any, weights: Any, values: Any, start: Any, end: Any, to
 def route_bits(sent: Any, sent_start: Any, winner: Any, sizes: Any, routed: Any, routed_bits: Any, left: Any) -> None:
     """Coordinator: pass each node's bits on from its winner to all others, 64 rows at a time.
 
-    ``sent`` holds the winners' words, those of party p from ``sent_start[p]`` on; ``routed`` (parties, words) of zeros
-    gets the bits for each party one after the other, ``routed_bits`` their number, and ``left`` the ones of each node.
+    ``sent`` (uint64) holds the winners' words, those of party p from ``sent_start[p]`` on, with a spare word after each
+    party's; ``routed`` (parties, words) of zeros gets the bits for each party one after the other, ``routed_bits``
+    their number, and ``left`` the ones of each node. ``winner`` and ``sizes`` are of the nodes that are split. Bits are
+    not aligned to words: 64 of them are put together from two words on the way in, and taken apart on the way out.
     """
     read = np.zeros(len(sent_start), np.int64)
     for node in range(len(winner)):
@@ -183,6 +194,7 @@ def preorder(left: Any, n_trees: Any, position: Any, offset: Any, right: Any) ->
     ``position`` (filled with -1 before) keeps -1 for nodes that hang below a leaf: those that were pruned. ``right``
     (also of -1) gets each node's right child.
     """
+    # a stack of nodes to visit; beside a right child, its parent's new number
     waiting = np.empty(len(left) + 1, np.int64)
     parent = np.empty(len(left) + 1, np.int64)
     q = 0

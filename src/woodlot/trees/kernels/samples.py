@@ -1,7 +1,8 @@
-"""The rows of single nodes at which growing begins: in order, as sample vectors (one bit per row of the table), sides.
+"""The rows of single nodes at which growing begins: in order, as sample vectors, and their sides.
 
-Many nodes begin at once when a participant leaves, and most are small: a loop over them in Python costs more than the
-search of their splits.
+A sample vector has one bit per row of the table, eight to a byte, first row lowest. The vectors of several nodes follow
+one another, ``width`` bytes each. When a participant leaves, many nodes begin at once, and most are small: a loop over
+them in Python costs more than the search of their splits.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from woodlot.trees.kernels._jit import kernel
 
 U8: Any = np.uint8
 SPARSE = 16
-"""A node with less than one in so many rows of the table is sorted by comparison, others by a mark for each row."""
+"""A node with fewer than one in so many of the table's rows is sorted by comparison, others by a counter per row."""
 
 
 @kernel
 def sort_rows(rows: Any, weights: Any, start: Any, end: Any, n_rows: Any) -> None:
-    """Sort the rows of some nodes, with their weights; no row stands twice in a node, and no weight is 0."""
+    """Sort the rows of some nodes, in place, with their weights; no row occurs twice in a node, and no weight is 0.
+
+    ``drawn`` holds the weight of each table row of the node, and 0 for all others; it is all 0 again after each node.
+    """
     drawn = np.zeros(n_rows, np.uint32)
     for node in range(len(start)):
         s, e = start[node], end[node]
@@ -45,7 +49,8 @@ def sort_rows(rows: Any, weights: Any, start: Any, end: Any, n_rows: Any) -> Non
 def left_rows(bins: Any, first: Any, size: Any, cut: Any, at: Any, flags: Any) -> None:
     """Which rows of some nodes go left, by their bins: 1 where the bin is at most the node's cut.
 
-    The bins of node k begin at ``first[k]``, its flags at ``at[k]``.
+    A bin is that of `spaced`. The bins of node k begin at ``first[k]``, its flags at ``at[k]``; it has ``size[k]``
+    rows.
     """
     for k in range(len(first)):
         for i in range(size[k]):
@@ -54,7 +59,7 @@ def left_rows(bins: Any, first: Any, size: Any, cut: Any, at: Any, flags: Any) -
 
 @kernel
 def write_bits(rows: Any, start: Any, end: Any, width: Any, vectors: Any) -> None:
-    """The rows of some nodes as bits, ``width`` bytes for each."""
+    """The rows of some nodes as bits, ``width`` bytes for each; ``vectors`` comes as zeros."""
     for k in range(len(start)):
         for i in range(start[k], end[k]):
             vectors[k * width + (rows[i] >> 3)] |= U8(1) << U8(rows[i] & 7)

@@ -1,4 +1,9 @@
-"""Sealed prediction: numbers per row and leaf, row after row."""
+"""Sealed prediction: numbers per row and leaf, row after row.
+
+Every party sends a number for each row and leaf: 0, if the row can reach the leaf as far as the party knows, else
+random; masks that cancel in the sum over all parties are added. In the sum the leaf of a row is 0 and all others are
+random.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ def clear_possible(words: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> No
     for row in range(n_rows):
         block, bit = row // 64, np.uint64(row % 64)
         for leaf in range(n_leaves):
-            # all ones where the leaf is excluded: no branch, whatever the data
+            # all ones where the leaf is excluded: no branch on the data
             numbers[row, leaf] &= ((words[block, leaf] >> bit) & np.uint64(1)) - np.uint64(1)
 
 

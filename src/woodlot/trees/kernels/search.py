@@ -1,9 +1,30 @@
 """What all split searches share: their arguments, the candidates of a node, and the order of categories.
 
-A split search answers, for one (node, feature): the best score, the cut (the rank of the last code that goes left,
--1 when no split is allowed) and whether missing values go left. Scores are functions of exact integers only, so that
-every strategy, thread and party finds the same split to the bit. The naive twin of all searches is
-``tests/trees/naive_splits.py``.
+A split search answers, for one (node, feature): the best score, the cut (the last code that goes left, for categories
+the last rank; -1 when no split is allowed) and whether missing values go left. The cut need not be a code that occurs
+in the node: `cut` finds the codes next to it. Scores are functions of exact integers only, so that every strategy,
+thread and party finds the same split to the bit. The naive twin of all searches is ``tests/trees/naive_splits.py``.
+
+Larger scores are better. Constants that are the same for all splits of a node are left out::
+
+    gini            sum of squares of class weights / weight, of both sides       at most W, when both sides are pure
+    entropy         sum of xlogx(class weight) - xlogx(weight), of both sides     at most 0, when both sides are pure
+    squared error   (weighted sum of targets)**2 / weight, of both sides
+
+Ties. Of equal scores in a node the feature with the smallest place wins, then missing values on the right, then the
+lowest cut. A search of one column is passed the score that the node has reached already, in ``best``. It returns the
+first cut that reaches this score, even if it only equals it, because its feature may come earlier in the order (`offer`
+compares the places). Later cuts of the column must be better. With ``strict`` the column has a cut with missing values
+on the right already, and the search with missing values on the left must beat it.
+
+Nodes are searched by the cheapest of several strategies, chosen by the number of rows. All give the same answer::
+
+    rows            strategy
+    2               the first feature in order that separates the rows (`search_twos`)
+    up to 6         regression: the scores of all subsets, once per node (`tiny_targets`)
+    up to 16 or 64  keys sorted by counting the smaller ones
+    up to 1024      keys sorted (`sorting`), then scanned; or a histogram where the column has few codes
+    more            a histogram over coarse groups, then only the groups that may hide a better cut
 """
 
 from __future__ import annotations
@@ -34,35 +55,48 @@ BY_NODE_UP_TO = 1024
 BY_NODE_IN_LARGE_TABLE = 48
 """... in a larger table only nodes of this size: others column by column, so that a column stays in the cache."""
 SLACK = 1.0 - 1e-12
-"""Tests whether a score can be reached, without division, may only err on the side of computing it for nothing."""
+"""Factor of the division-free tests whether a score can be reached. Rounding may make them say yes in vain, which costs
+the computation of a score, but not no in error, which would lose a split."""
 IN_ORDER_UP_TO = 48
 """Nodes with at most this many rows try their candidates in the node's order, to stop at a perfect split."""
 
 
 class Columns(NamedTuple):
-    """A party's encoded table (see ``trees.encoding.EncodedTable``)."""
+    """A party's encoded table of p columns (see ``trees.encoding.EncodedTable``)."""
 
     fine: Any
+    """uint8, uint16 or uint32 (p, table rows): rank of the value, or code of the category."""
     coarse: Any
+    """uint8 (p, table rows): group of fine codes; not used in columns of categories."""
     last_fine: Any
+    """int64 (p, 256): last fine code of each group."""
     n_coarse: Any
+    """int64 (p,): groups, with that of missing values."""
     refine: Any
+    """uint8 (p,): 1 where a group can have several fine codes."""
     n_codes: Any
+    """int64 (p,): fine codes that are values; this number is the code of missing values."""
     has_missing: Any
+    """uint8 (p,)"""
     categorical: Any
+    """uint8 (p,)"""
 
 
 class Rules(NamedTuple):
     """What a split must satisfy, and the criterion."""
 
     min_leaf: Any
+    """int64: rows on each side, however often each was drawn."""
     min_weight: Any
+    """int64: weight on each side."""
     entropy: Any
+    """bool: entropy instead of gini; not used for regression."""
     xlogx: Any
+    """int64: table of x*log2(x) in fixed point; one entry, the scale, where `wide` searches."""
 
 
 class Sorting(NamedTuple):
-    """Work space for sorting keys."""
+    """Work space for sorting keys: ``keys`` and ``spare`` (uint32 or uint64), and int32 counters."""
 
     keys: Any
     spare: Any
@@ -70,39 +104,64 @@ class Sorting(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Work space for histograms over groups of codes."""
+    """Work space for histograms over groups of codes.
+
+    All ``hist*`` and ``flag`` have an entry per group, ``group`` and ``chosen`` one per row of a node. What the numbers
+    mean is up to the search: see `two_classes.two_by_groups` and `targets`.
+    """
 
     group: Any
+    """uint8: group of each row."""
     hist: Any
+    """int64"""
     hist_sum: Any
+    """int64"""
     hist_weight: Any
+    """float64: weight (regression)."""
     hist_target: Any
+    """float64: weighted sum of targets."""
     hist_spread: Any
+    """float64: weighted sum of absolute deviations from the node's mean."""
     hist_count: Any
+    """int64: rows."""
     chosen: Any
+    """int32: positions in the node of the rows to sort; also lent as ranks to the sort of few keys."""
     flag: Any
+    """uint8: 1 where a group must be looked into."""
 
 
 class Categories(NamedTuple):
-    """Work space for ordering the categories of a node; ``weight`` is zero between calls."""
+    """Work space for ordering the categories of a node, int64; an entry per code, and one for missing values.
+
+    Invariant: ``weight`` is zero between calls, so that a call only touches the categories of its node.
+    """
 
     rank: Any
+    """The answer: rank of each category that is present; rubbish for the others."""
     weight: Any
     total: Any
+    """What the mean is taken of: weight of the largest class, or weighted sum of targets."""
     present: Any
+    """Codes that are present, in the order in which they are met, then in order."""
 
 
 class Scratch(NamedTuple):
     """Work space of one thread, overwritten by every call. Functions get only the part they need: the fewer arrays a
     compiled function takes, the cheaper is the call.
+
+    Arrays by row have one place more than the largest node: loops without branches write before they know whether the
+    entry stays.
     """
 
     sorting: Sorting
     groups: Groups
     categories: Categories
     left: Any
+    """int32 (classes,): passed as ``left_of``."""
     hist_class: Any
+    """int32 (GROUPS * classes,): class weights of each group."""
     subset_weight: Any
+    """float64 (2**TINY,), as the next two: of each set of rows of a tiny node."""
     subset_sum: Any
     subset_score: Any
 
@@ -159,7 +218,8 @@ def list_candidates(
     """Party: the (node, feature) pairs to search. The first ``counts[node]`` of its features in the node's order.
 
     Small nodes come first, each with its candidates (in order where that may end a search early); the pairs of large
-    nodes follow, sorted by feature.
+    nodes follow, sorted by feature, so that a column stays in the cache. They are collected in the ``spare_*`` arrays
+    and moved by a counting sort. ``sizes`` (nodes,) is the number of rows. Returns the number of pairs.
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
@@ -230,6 +290,10 @@ def search_twos(
 ) -> None:
     """Search the nodes of two rows, where all splits are equally good: the first feature in order that has one wins.
 
+    All features are looked at, not only the candidates: where no candidate can split the node the search goes on in the
+    same order. This needs rules that allow every split of two rows, and candidates in the order of the node
+    (``GrowthRules.splits_two_rows_by_order``).
+
     ``payload`` is None for classes: the two rows of an open node then are of two classes.
     """
     for node in range(len(start)):
@@ -265,7 +329,11 @@ def search_twos(
 def next_candidates(
     select_key: Any, failed: Any, tried: Any, feature_keys: Any, pair_node: Any, pair_feature: Any, pair_place: Any
 ) -> None:
-    """Party: for each failed node its next feature in order, after the ``tried`` first ones."""
+    """Party: for each failed node its next feature in order, after the ``tried`` first ones.
+
+    ``failed`` are numbers of nodes; pair k is for ``failed[k]``. Only where candidates are drawn per node, so that
+    ``select_key`` is ``order_key`` and the place holds for both.
+    """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
     members = np.empty(p, np.uint64)
@@ -284,7 +352,10 @@ def next_candidates(
 
 @kernel
 def order_categories(n_present: Any, categories: Any) -> None:
-    """Rank the present categories by their mean (sum / weight), equal means by code. Shell sort."""
+    """Rank the present categories by their mean (total / weight), equal means by code; clear ``weight`` again.
+
+    Shell sort with Knuth's gaps: in place, and fast enough for the hundreds of categories that a node may have.
+    """
     present = categories.present
     gap = 1
     while gap < n_present // 3:

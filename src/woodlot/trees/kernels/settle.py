@@ -1,4 +1,9 @@
-"""From the decisions at all nodes of a tree to the answers of 64 rows."""
+"""From the decisions at all nodes of a tree to the answers of 64 rows.
+
+`reach` decodes what the parties sent into one word per node: bit j says that row j of the block goes right there. The
+word counts only where the node's owner knows the row. A row that all owners know goes down one path. Any other row
+follows both branches at the nodes of owners that do not know it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,16 @@ from woodlot.trees.kernels.walk import GROUP, Answers, add_tree
 
 
 class Shape(NamedTuple):
-    """What the coordinator knows of the trees."""
+    """What the coordinator knows of the trees; nodes in preorder, as in ``trees.forest.Structure``."""
 
     offset: NDArray[np.int64]
+    """Nodes of tree t are ``offset[t] : offset[t + 1]``."""
     jump: NDArray[np.int32]
     """Distance from a node to its right child, 0 at a leaf."""
     leaf: NDArray[np.int32]
+    """Number of each leaf, -1 at inner nodes."""
     owner: NDArray[np.int16]
+    """Party that splits each inner node."""
     share_left: NDArray[np.float64]
     """Share of a node's training weight that went left."""
     share_right: NDArray[np.float64]
@@ -45,6 +53,7 @@ def settle(
     ``goes_right`` has a word per node of the tree; a bit counts where its row can be and the owner knows the
     row, as ``known[owner, block]`` says. At other nodes the row follows both branches, weighted by their
     shares: it is then uncertain, and its leaf -1. ``uncertain`` is None where every row is known everywhere.
+    ``valid[block]`` has a one for each row of the table: the last block may be part padding.
     """
     jump, number = shape.jump, shape.leaf
     sure = valid[block]
@@ -95,7 +104,11 @@ def follow_both(
     out: NDArray[np.float64],
     row: Any,
 ) -> Any:
-    """Add the weighted answer of one row and return -1, or return its leaf if it met no unknown node."""
+    """Add the weighted answer of one row and return -1, or return its leaf if it met no unknown node.
+
+    Depth first: the left branch is followed, the right one waits on a stack with its weight. ``bit`` selects the row in
+    the words. With majority voting the tree gives one vote, to the largest of the weighted mean.
+    """
     jump, owner, share_left, share_right = shape.jump, shape.owner, shape.share_left, shape.share_right
     start, output, value = answers.start, answers.output, answers.value
     waiting = np.empty(shape.max_depth + 1, np.int64)
@@ -144,7 +157,10 @@ def measure_trees(
     share_left: NDArray[np.float64],
     share_right: NDArray[np.float64],
 ) -> int:
-    """Write the shares of every inner node, halves where it has no weight, and return the greatest depth."""
+    """Write the shares of every inner node, halves where it has no weight, and return the greatest depth.
+
+    In preorder children come after their parent, so one pass from the last node to the first sees children first.
+    """
     weight = np.empty(len(right), np.float64)
     height = np.zeros(len(right), np.int64)
     highest = 0

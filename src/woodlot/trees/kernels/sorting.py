@@ -1,6 +1,15 @@
 """Sorting packed keys ``code << shift | payload`` by code, stably, by the cheapest method for number and range.
 
-Indices are unsigned where they are computed: a signed one is tested for counting from the end each time it is used.
+The payload travels inside the key, so that a scan of the sorted keys needs no index into another array. Only codes are
+compared: keys of one code keep their order. Three methods::
+
+    keys      method                      why
+    1..12     insertion                   no set-up
+    13..512   one pass of buckets         the code, scaled to as many buckets as keys (a power of two), is the bucket;
+                                          nearly sorted keys are then finished by insertion
+    more      radix, up to 11 bits a pass linear time for any distribution of the codes
+
+Where the codes span no more values than there are buckets, every bucket is one code and nothing is left to finish.
 """
 
 from __future__ import annotations
@@ -19,11 +28,12 @@ INSERTION = 12
 BUCKETS = 512
 """Up to this many keys one pass of bucket sort and a repair by insertion beats radix sort."""
 COUNT_SIZE = 4096
-"""Size of the counters that the caller lends."""
+"""Size of the counters that the caller passes: more than the 2**11 of a radix pass and the 513 of the buckets."""
 
 
 @kernel
 def _insertion(keys: Any, first: Any, n: Any, shift: Any) -> None:
+    """Insertion sort of ``keys[:n]`` whose first keys, up to ``first``, are in order."""
     for i in range(first + 1, n):
         key = keys[i]
         code = U64(key) >> shift
@@ -36,7 +46,10 @@ def _insertion(keys: Any, first: Any, n: Any, shift: Any) -> None:
 
 @kernel
 def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, high: Any) -> bool:
-    """Sort ``keys[:n]`` with codes in [low, high]; True when the result stands in ``spare``."""
+    """Sort ``keys[:n]`` with codes in [low, high]; True when the result is in ``spare``, False when it is in ``keys``.
+
+    ``keys`` and ``spare`` are uint32 or uint64 and of equal length; the other one holds rubbish afterwards.
+    """
     if n <= INSERTION:
         _insertion(keys, 0, n, shift)
         return False
@@ -49,6 +62,7 @@ def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, h
         for i in range(buckets + 1):
             count[i] = 0
         exact = span <= buckets
+        # the bucket of a code is (code - low) * buckets / span, by a multiplication in fixed point with 32 bits
         factor = U64(1) << U64(32) if exact else (U64(buckets) << U64(32)) // U64(span)
         for i in range(n):
             count[((((U64(keys[i]) >> shift) - base) * factor) >> U64(32)) + U64(1)] += 1
@@ -66,6 +80,7 @@ def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, h
             if not exact:
                 _insertion(spare, 0, n, shift)
             return True
+    # radix sort of code - low: as few passes as digits of 8 bits need, or of 11 bits for more than 16
     bits = 1
     while (I64(1) << bits) < span:
         bits += 1

@@ -3,6 +3,17 @@
 A *pair* is a node and one of its candidate features. For each pair the party draws ``rho`` of the node's rows, takes
 their smallest and largest value, and puts ``zeta`` cuts evenly between them. A row's *bin* is the number of cuts below
 its value, so a row goes left at cut c where its bin is at most c: one bin per row tells all ``zeta`` split vectors.
+
+::
+
+    values        float32 (columns, table rows)
+    node, feature int64 (pairs,)      the pairs, ascending by node
+    keys          uint64 (pairs,)     seed of the draw of each pair's range
+    low, high     float64 (pairs,)    the range
+    bins          uint8, the rows of the first pair's node, then those of the next pair's; pair p begins at ``first[p]``
+
+FLE-Expan and FOS-Find are algorithms of RevFRF. Participants run the first half of this file; the coordinator, which
+has the labels there, runs the second (from `score_classes` on).
 """
 
 from __future__ import annotations
@@ -35,7 +46,10 @@ def cut_values(low: Any, high: Any, cut: Any, zeta: Any, out: Any) -> None:
 def draw_ranges(
     values: Any, rows: Any, start: Any, end: Any, node: Any, feature: Any, keys: Any, rho: Any, low: Any, high: Any
 ) -> None:
-    """Smallest and largest value of ``rho`` random rows of each pair's node; of all its rows where it has no more."""
+    """Smallest and largest value of ``rho`` random rows of each pair's node, drawn with replacement.
+
+    Of all rows of the node where it has no more than ``rho``, or where ``rho`` is 0.
+    """
     for p in range(len(node)):
         s = start[node[p]]
         n = end[node[p]] - s
@@ -59,7 +73,11 @@ def draw_ranges(
 def bin_rows(
     values: Any, rows: Any, start: Any, end: Any, node: Any, feature: Any, low: Any, high: Any, zeta: Any, bins: Any
 ) -> None:
-    """The bin of every row of every pair's node, pair after pair."""
+    """The bin of every row of every pair's node, pair after pair; 0 where the range is a single value.
+
+    A multiplication guesses the bin, and comparisons with the cuts themselves correct it: a row must go to the same
+    side here as at prediction, which compares with `cut_value`.
+    """
     o = 0
     for p in range(len(node)):
         a, b = low[p], high[p]
@@ -113,7 +131,7 @@ def score_classes(
         for b in range(zeta):
             n_left += count[b]
             if count[b] == 0 and cut[p] >= 0:
-                continue  # the same rows as the cut below
+                continue  # the same rows on the left as at the cut before, which is the lower one
             wl, wr, ql, qr = I64(0), I64(0), 0.0, 0.0
             for c in range(n_classes):
                 left[c] += hist[b, c]

@@ -1,8 +1,14 @@
-"""Split search for regression on fixed-point targets: sums are whole numbers below 2**53, exact in float64 whatever
-the order of their terms.
+"""Split search for regression on fixed-point targets: sums are whole numbers below 2**53, exact in float64 in any order
+of their terms.
 
-Payload of a row: weight * target. Key: ``code << shift | position in the node``. The score of a split is
-``sum_left**2 / weight_left + sum_right**2 / weight_right``: the larger, the smaller the squared error.
+::
+
+    payload, float64     weight * target
+    totals, float64      (nodes, 2): weight, and weighted sum of targets
+    key                  code << shift | position in the node        shift: half the bits of the key, 16 or 32
+
+The score of a split is ``sum_left**2 / weight_left + sum_right**2 / weight_right``: the larger, the smaller the squared
+error. ``left`` and ``total`` are the weighted sums on the left and of the node.
 """
 
 from __future__ import annotations
@@ -101,7 +107,10 @@ def _scan(
     strict: Any,
     rules: Any,
 ) -> Any:
-    """All cuts between the sorted keys, starting with (left, w) of n - m rows already on the left."""
+    """All cuts between the sorted keys, starting with (left, w) of n - m rows already on the left.
+
+    ``(key ^ follower) > position`` where the codes differ: their lower halves are positions.
+    """
     position = (U64(1) << shift) - U64(1)
     cut = I64(-1)
     key = U64(keys[0])
@@ -231,7 +240,11 @@ def _by_groups(
 ) -> Any:
     """Many rows: a histogram over groups of codes, then a look inside the groups that may hide a better cut.
 
-    Inside a group the centred sum on the left can at most gain all rows above the node's mean, or lose all below.
+    With c the sum on the left less w times the node's mean, the score is ``total**2 / W + c**2 * W / (w * (W - w))``.
+    Inside a group c can at most gain all that lies above the mean (``up``), or lose all below (``down``). Both follow
+    from the group's sum of deviations (up - down) and of absolute deviations (``hist_spread``, up + down). The mean is
+    no whole number, so the bound is rounded: the factors of 1e-9 keep it an upper bound. What it lets through is scored
+    exactly.
     """
     mean = total / W
     for g in range(n_groups):
@@ -379,9 +392,10 @@ def search_targets(
     best_cut: Any,
     best_missing: Any,
 ) -> None:
-    """Search every pair; the best of each node is kept.
+    """Search every pair; the best of each node is kept. The arguments are grouped as in ``classes.search_classes``.
 
-    ``categories`` and ``has_missing`` are None for tables without, and their code is then not even compiled.
+    ``ws`` is the thread's `search.Scratch`. ``categories`` and ``has_missing`` are None for tables without, and their
+    code is then not even compiled.
     """
     sorting = ws.sorting
     keys = sorting.keys
@@ -429,6 +443,7 @@ def search_targets(
                 ws.groups,
             )
         elif plain and (n <= SMALL or (n <= RANKED and columns.n_codes[f] > RANKED)):
+            # sorted by counting the smaller keys of each, as in `classes`
             for i in range(n):
                 spare[i] = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
             for i in range(n):

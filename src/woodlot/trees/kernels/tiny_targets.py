@@ -1,6 +1,6 @@
 """Split search for regression in the smallest nodes: of so few rows that all splits into two sets can be scored.
 
-Payload and score are those of `targets`.
+Payload and score are those of `targets`. A set of rows is a number: bit i stands for row i of the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ F64: Any = np.float64
 def _subset_scores(
     weights: Any, s: Any, payload: Any, o: Any, n: Any, subset_weight: Any, subset_sum: Any, subset_score: Any
 ) -> Any:
-    """Scores of all splits of a tiny node into two sets of rows; returns the best of them."""
+    """Scores of all splits of a tiny node into two sets of rows; returns the best of them.
+
+    The weight of a set is that of the set without its highest row, plus that row.
+    """
     subset_weight[0] = 0.0
     subset_sum[0] = 0.0
     for i in range(n):
@@ -62,8 +65,10 @@ def search_tiny(
 ) -> None:
     """Search the nodes of at most TINY rows by columns without categories and missing values.
 
-    The score of every split into two sets is computed once per node; then its candidates are taken in the node's
-    order until one reaches the best score of all, after which none can do better.
+    The score of every split into two sets is computed once per node; then its candidates are taken in the node's order
+    until one reaches the best score of all, after which none can do better. Where no candidate splits the node the
+    search goes on in the same order. As in ``search.search_twos`` all splits must be allowed, and candidates drawn per
+    node.
     """
     fine = columns.fine
     p = len(feature_keys)
@@ -89,7 +94,7 @@ def search_tiny(
                 if places[g] < at:
                     at = places[g]
                     f = g
-            places[f] = U64(0xFFFFFFFFFFFFFFFF)
+            places[f] = U64(0xFFFFFFFFFFFFFFFF)  # taken
             for i in range(n):
                 key = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
                 j = i

@@ -1,6 +1,8 @@
 """The best split of a node for two classes, from its weight on the left and that of class 1 there.
 
-The keys are those of `class_keys`.
+The keys are those of `class_keys`. Two numbers describe a cut: w, the weight on the left, and a, the weight of class 1
+on the left. W and A are the same of the whole node. Weights of a node stay below 2**31, so that two of them fit one
+int64 (``w | a << 32``) and squares are exact.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ F64: Any = np.float64
 
 @kernel
 def _score(a: Any, w: Any, A: Any, W: Any, rules: Any) -> Any:
+    """Score of a cut; the order of the floating-point operations is that of all other searches, to the bit."""
     b = w - a
     wr = W - w
     ar = A - a
@@ -49,7 +52,11 @@ def _may_reach(a: Any, w: Any, A: Any, W: Any, best: Any, rules: Any) -> Any:
 def scan_two(
     keys: Any, m: Any, a: Any, w: Any, c: Any, A: Any, W: Any, n: Any, best: Any, strict: Any, rules: Any
 ) -> Any:
-    """Two classes: all cuts between the sorted keys, starting with (a, w, c) already on the left."""
+    """Two classes: all cuts between the sorted keys, starting with (a, w) of c rows already on the left.
+
+    The class bit of the key times its weight is what the row adds to a. The code of the last key on the left is the
+    cut.
+    """
     cut = I64(-1)
     key = U64(keys[0])
     for i in range(m - 1):
@@ -96,9 +103,15 @@ def two_by_groups(
 ) -> Any:
     """Two classes, many rows: a histogram over groups of codes, then a look inside the groups that may hide better.
 
-    The score is convex in (weight, weight of class 1) on the left, so inside a group it is largest at a corner of the
-    box between "all of class 1 first" and "all of class 0 first". Groups whose corners stay below the best are never
-    sorted, and the answer still is the best of all cuts.
+    First the cuts between groups, from the histogram: their best is a lower bound. Then the cuts inside groups. The
+    score is convex in (weight, weight of class 1) on the left, so inside a group it is largest at a corner of the
+    parallelogram between "all of class 1 first" and "all of class 0 first". Groups whose corners stay below the best
+    are never sorted, and the answer still is the best of all cuts. Where ``refine`` is 0 a group is one code, and there
+    is nothing inside.
+
+    In ``groups``: ``group`` has the group of each row, ``hist`` packs the weight of each group and that of class 1 in
+    it (``w | a << 32``), ``hist_sum`` the same of all groups before it, ``hist_count`` counts rows where a rule asks
+    for them, ``flag`` marks the groups to look into and ``chosen`` lists their rows.
     """
     hist = groups.hist
     for g in range(n_groups):
@@ -141,7 +154,7 @@ def two_by_groups(
     if refine == 0:
         return best, cut
 
-    # with nothing on one side the score is the parent's own, the least of all
+    # where a corner has nothing on one side the score is not defined; its limit is the parent's own, the least of all
     parent = F64(square - rules.xlogx[W]) if rules.entropy else F64(square) / F64(W)
     parent_may_reach = parent >= best * SLACK if best > 0.0 else parent >= best
     before = groups.hist_sum
@@ -156,6 +169,7 @@ def two_by_groups(
         groups.flag[g] = 0
         if hw > 1:
             promising = False
+            # corners: class 1 first, class 0 first, the whole group, nothing of it
             for corner in range(4):
                 cw = w
                 ca = a
@@ -180,6 +194,7 @@ def two_by_groups(
         return best, cut
     m = I64(0)
     for i in range(U64(n)):
+        # written always; the next row overwrites it unless its group is promising
         groups.chosen[m] = i
         m += I64(groups.flag[groups.group[i]])
     keys = sorting.keys
@@ -214,12 +229,14 @@ def two_by_groups(
         a += d * I64((key >> U64(8)) & U64(1))
         left += 1
         follower = I64(U64(ordered[i + 1]) >> SHIFT)
+        # a follower beyond the group's end is a cut between groups, known already
         if follower != c and follower <= end and _may_reach(a, w, A, W, best, rules):
             if counted and (left < rules.min_leaf or n - left < rules.min_leaf):
                 continue
             if w < rules.min_weight or W - w < rules.min_weight:
                 continue
             score = _score(a, w, A, W, rules)
+            # of equal cuts the lowest: here cuts between groups came first, so the order must be compared
             if score > best or (score == best and (cut < 0 or c < cut)):
                 best = score
                 cut = c

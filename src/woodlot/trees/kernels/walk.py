@@ -10,7 +10,9 @@ A question is one word of 64 bits, and so is a leaf (cut 0 and jump 0: all go "r
            jump to the right    slot    shift   cut         right  <=>  uint16(code + shift) >= cut
            child
 
-The shift is 1 where missing values go left: it turns their code, the largest, into 0.
+The shift is 1 where missing values go left: it turns their code, the largest, into 0. The left child is the next node,
+so only the distance to the right child is stored. A row at a leaf stays there (jump 0), so that a group of rows can
+go on until the last one has arrived, without a test per row.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ GROUP = 16
 
 
 class Answers(NamedTuple):
-    """What leaves answer, and whether a tree answers with its leaf's values or with one vote."""
+    """What leaves answer, and whether a tree answers with its leaf's values or with one vote.
+
+    Leaf l answers ``value[j]`` for output ``output[j]``, j in ``start[l] : start[l + 1]``; ``top[l]`` is its vote.
+    """
 
     start: NDArray[np.int64]
     output: NDArray[np.int32]
@@ -56,7 +61,9 @@ def walk_numbers(
 ) -> None:
     """Write the leaf of every row in every tree to ``out[tree, row]``; no question is on categories.
 
-    Groups of rows go down level by level, so that their loads overlap, until all have arrived.
+    ``words`` has a word per node of the forest, ``roots`` the first node of each tree, ``leaf`` the number of each
+    leaf. Rows are padded to blocks of 64: ``out`` is as wide, and what it gets for the padding is to be ignored. Groups
+    of rows go down level by level, so that their loads overlap, until all have arrived.
     """
     at = np.empty(GROUP, np.int64)
     for tree in range(len(roots)):

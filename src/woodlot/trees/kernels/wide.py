@@ -1,7 +1,13 @@
 """Split search for classification with any number of classes and any integer weights: payloads looked up by position.
 
-Payload of a row: ``class << 32 | weight``. Key: ``code << shift | position in the node``. Slower than ``classes``,
-which serves the usual case; the answers are the same.
+::
+
+    payload, int64     class << 32 | weight
+    key                code << shift | position in the node        shift: half the bits of the key, 16 or 32
+
+Slower than `classes`, which serves the usual case; the answers are the same. Logarithms are computed when they are
+needed and not looked up: weights are too many for a table. ``rules.xlogx`` then has one entry, the scale of the fixed
+point.
 """
 
 from __future__ import annotations
@@ -22,7 +28,11 @@ WEIGHT = I64(0xFFFFFFFF)
 
 @kernel
 def fixed_xlogx(x: Any, scale: Any) -> Any:
-    """x * log2(x) in fixed point."""
+    """x * log2(x) in fixed point: a whole number, so that sums of it do not depend on their order.
+
+    The scale makes the largest score about 2**42 (``trees.rules.XLOGX_BITS``), which leaves room for the last bits of
+    another machine's ``log2``.
+    """
     return I64(np.rint(F64(x) * np.log2(F64(x)) * scale)) if x > 1 else I64(0)
 
 
@@ -48,7 +58,7 @@ def prepare_wide(
     whole: Any,
     rules: Any,
 ) -> None:
-    """Gather the payload of a chunk of nodes, and each node's class weights, weight, sum and unsplit score."""
+    """As ``class_keys.prepare``, with the wide payload."""
     scale = F64(rules.xlogx[0])
     o = I64(0)
     for node in range(len(start)):
@@ -76,7 +86,7 @@ def prepare_wide(
 def rank_categories_wide(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
-    """As ``classes.rank_categories``."""
+    """As ``class_keys.rank_categories``."""
     top = payload[o] >> 32
     for i in range(n):
         if totals[node, payload[o + i] >> 32] > totals[node, top]:
@@ -119,7 +129,10 @@ def _search_one(
     categories: Any,
     left_of: Any,
 ) -> Any:
-    """Sort and scan one column; with ``missing_first`` the missing values stand on the left from the start."""
+    """Sort and scan one column; with ``missing_first`` the missing values stand on the left from the start.
+
+    ``left_of`` is work space. Loop and scores are those of ``many_classes.scan_many``.
+    """
     shift = U64(sorting.keys.itemsize * 4)
     position = (U64(1) << shift) - U64(1)
     scale = F64(rules.xlogx[0])
@@ -215,7 +228,7 @@ def search_wide(
     best_cut: Any,
     best_missing: Any,
 ) -> None:
-    """Search every pair; the best of each node is kept."""
+    """Search every pair; the best of each node is kept. ``ws`` is the thread's `search.Scratch`."""
     fine = columns.fine
     for q in range(n_pairs):
         node = pair_node[q]

@@ -2,6 +2,17 @@
 
 The rows themselves are in `RowBlock`s: one here, or several on a cluster of the client's, whose numbers are added. All
 that leaves the client are vectors of sums.
+
+States are those of `HorizontalClient`. Within *ready*::
+
+    CountValues   quantiles of columns; at most so many prefixes per column as quantiles take
+    DrawRows      once (again only without a client that has left, before the first level): begins the trees
+    CountCells    level ``_level`` once more (other nodes, features or clients), or level ``_level + 1``
+
+A drawing has a number (``_tried``), and blocks keep the one before it. DrawRows whose sum is refused leaves an unused
+drawing in the blocks; the trees go on with the drawing that ``_drawing`` names. Apart from that a refused message
+changes nothing. ``_values_asked`` and ``_cells_asked`` count by round of the sums, so that a repeated round is not
+counted twice.
 """
 
 from __future__ import annotations
