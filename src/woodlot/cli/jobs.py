@@ -237,4 +237,4 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
     elif facts.kind.startswith("revoke"):
         say_revoked(client, facts, access, out, as_json=as_json)
     elif finish(facts, access, as_json=as_json):
-        typer.echo(f"Job {facts.job} {facts.standing}.")
+        typer.echo(f"Job {facts.job} {facts.standing}." + ("" if facts.told == "null" else f" It tells: {facts.told}"))

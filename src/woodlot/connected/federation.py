@@ -212,8 +212,7 @@ class ConnectedFederation:
         JobFacts
             Among others ``n_rows``, and by party ``rows`` and how many of them are ``common``.
         """
-        facts = self.client.submit(self.align_order())
-        self._alignment = self.client.finish(facts.job)
+        self._alignment = self.run(self.align_order())
         return self._alignment
 
     @property
@@ -233,6 +232,23 @@ class ConnectedFederation:
         return party, name
 
     # --- orders ---
+
+    def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
+        """Sign an order of any kind, send it, and wait until it is done.
+
+        Parameters
+        ----------
+        order : Order
+            What is to be done.
+        on_facts : callable, optional
+            Told of all news of the job.
+
+        Returns
+        -------
+        JobFacts
+            How it has ended.
+        """
+        return self.client.finish(self.client.submit(order).job, on_facts)
 
     def _common(
         self,
@@ -412,13 +428,13 @@ class ConnectedFederation:
                 waiting = f"waiting for {', '.join(facts.waiting_for)}" if facts.waiting_for else facts.note
                 on_progress(Progress(facts.done, facts.total, waiting))
 
-        self.client.finish(self.client.submit(order).job, show)
+        self.run(order, show)
         return self.client.model(order.job)
 
     def revoke(self, forest: GrownForest, label: Labels, leaver: str, level: int) -> tuple[GrownForest, Receipt]:
         """Have a party leave a forest; used by the estimators."""
         facts = self.client.model(model_of(forest)).facts
-        done = self.client.finish(self.client.submit(self.revoke_order(facts, leaver, level, label)).job)
+        done = self.run(self.revoke_order(facts, leaver, level, label))
         return grown_forest(self.client.model(done.job))[0], self.client.receipt(done.job)
 
     def present(self, forest: GrownForest) -> list[str]:
@@ -441,7 +457,7 @@ class ConnectedFederation:
 
     def _answers(self, order: Order) -> tuple[Answer, Account]:
         """Order a prediction and wait for its answers."""
-        self.client.finish(self.client.submit(order).job)
+        self.run(order)
         reply = self.client.predictions(order.job)
         uncertain: NDArray[np.bool_] = unpack(reply.uncertain, len(reply.outputs), "uncertain rows").astype(bool)
         return (np.array(reply.outputs), uncertain), Account.from_json(reply.disclosure, reply.cost)
@@ -452,7 +468,7 @@ class ConnectedFederation:
         return self._told_score(order)
 
     def _told_score(self, order: Order) -> float:
-        facts = self.client.finish(self.client.submit(order).job)
+        facts = self.run(order)
         return float("nan") if facts.score is None else facts.score
 
     # --- linear models ---

@@ -141,7 +141,7 @@ class ConnectedRowFederation(ConnectedFederation):
     ) -> tuple[GrownForest, Account, Receipt]:
         """Have a party leave a whole forest; used by the estimators."""
         facts = self.client.model(model_of(forest)).facts
-        done = self.client.finish(self.client.submit(self.revoke_rows_order(facts, plan, label, leaver, level)).job)
+        done = self.run(self.revoke_rows_order(facts, plan, label, leaver, level))
         return *whole_grown_forest(self.client.model(done.job)), self.client.receipt(done.job)
 
     def predict_rows(self, model: str, label: str | None = None, *, score_epsilon: float | None = None) -> JobFacts:
@@ -165,4 +165,4 @@ class ConnectedRowFederation(ConnectedFederation):
             party that requires differential privacy tells its number of rows with a noisy score only.
         """
         order = self.predict_rows_order(model, label, score_epsilon)
-        return self.client.finish(self.client.submit(order).job)
+        return self.run(order)

@@ -259,6 +259,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Accuracy or R2, and by party where each has its own rows.
     score_epsilon : float or None
         Where numbers of rows and scores have noise: its epsilon.
+    told : str
+        What a kind of another package tells of its outcome, as JSON.
 
     """
 
@@ -288,6 +290,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     score: float | None = None
     scores: dict[str, float] = {}
     score_epsilon: float | None = None
+    told: str = "null"
 
     @property
     def standing(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Union
 
 from woodlot.exceptions import ConfigError
 
@@ -149,6 +149,12 @@ def known() -> Mapping[str, Kind]:
             raise ConfigError(f"the entry point {entry.name!r} of {GROUP} adds the kind {kind.name!r}, which exists")
         kinds[kind.name] = kind
     return kinds
+
+
+@cache
+def any_order() -> Any:
+    """The type of all orders that there are kinds for."""
+    return Union[tuple(kind.order for kind in known().values())]  # noqa: UP007 - made when the program runs
 
 
 def kind_of(order: Order) -> Kind:

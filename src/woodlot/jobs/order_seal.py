@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, Union
+from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -21,7 +20,7 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.kind import known
+from woodlot.jobs.kind import any_order
 from woodlot.jobs.orders import Order, Part
 
 PURPOSE = "job order"
@@ -67,17 +66,11 @@ def sign_order(order: Order, identity: Identity) -> tuple[bytes, bytes]:
 def read_order(data: bytes) -> Order:
     """An order from its bytes; anything else is a `RemoteProtocolError`."""
     try:
-        order: Order = from_json(data, _any_order())
+        order: Order = from_json(data, any_order())
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"this is no order: {error}") from None
     order.check()
     return order
-
-
-@cache
-def _any_order() -> Any:
-    """The type of all orders that there are kinds for."""
-    return Union[tuple(kind.order for kind in known().values())]  # noqa: UP007 - made when the program runs
 
 
 def check_order(

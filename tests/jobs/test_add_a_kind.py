@@ -1,0 +1,140 @@
+"""The kind of job in docs/how-to/add-a-kind.md, as the page has it: added from outside, and killed in the middle."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kill_stage import Stage, kill_everywhere
+from processes import Processes, small_tables
+from small_jobs import EVERYBODY, PARTIES, user_of
+from world import World
+
+from woodlot.connected import ConnectedFederation
+from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
+from woodlot.jobs import kind as kinds
+from woodlot.jobs.order_seal import read_order
+from woodlot.jobs.orders import Order
+from woodlot.service.client import JobFailed
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-kind.md"
+COLUMNS = {"bank": "age", "shop": "visits"}
+
+START = """
+import sys
+sys.path.insert(0, {folder!r})
+from woodlot.jobs import kind
+kind.known.cache_clear()
+kind.any_order.cache_clear()
+"""
+"""What a service does that was forked from one in which the package was not installed."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def forget_kinds() -> None:
+    kinds.known.cache_clear()
+    kinds.any_order.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The page's module as a package that is installed, with its entry point."""
+    folder = tmp_path_factory.mktemp("site")
+    facts = folder / "count_rows-1.0.dist-info"
+    facts.mkdir()
+    (folder / "count_rows.py").write_text(blocks("python")[0], encoding="utf-8")
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: count-rows\nVersion: 1.0\n", encoding="utf-8")
+    (entry,) = re.findall(r"^count = \"(.*)\"$", blocks("toml")[0], re.MULTILINE)
+    (facts / "entry_points.txt").write_text(f"[woodlot.kinds]\ncount = {entry}\n", encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    forget_kinds()
+    yield folder
+    sys.path.remove(str(folder))
+    forget_kinds()
+
+
+def count_order(user: ConnectedFederation, **columns: str) -> Order:
+    """The order of the page's last block."""
+    namespace: dict[str, Any] = vars(importlib.import_module("count_rows")) | {
+        "federation": user,
+        "columns": COLUMNS | columns,
+    }
+    block = blocks("python")[1].replace("facts = federation.run(order)\nprint(json.loads(facts.told))\n", "")
+    exec(compile(block, PAGE.name, "exec"), namespace)  # noqa: S102
+    order = namespace["order"]
+    assert isinstance(order, Order)
+    return order
+
+
+def test_it_is_found_by_its_entry_point(package: Path) -> None:
+    kind = kinds.known()["count"]
+    assert (kind.listed, kind.right, kind.answers) == ("count", "predict", False)
+
+
+def test_without_the_package_it_is_no_order(package: Path) -> None:
+    sys.path.remove(str(package))
+    forget_kinds()
+    try:
+        with pytest.raises(RemoteProtocolError, match="this is no order"):
+            read_order(b'{"kind": "count", "threshold": 0.5}')
+    finally:
+        sys.path.insert(0, str(package))
+        forget_kinds()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("count_rows:CountWork", "which is no Kind"), ("woodlot.jobs.kinds:KINDS", "which is no Kind")],
+)
+def test_an_entry_point_that_names_something_else(package: Path, value: str, words: str) -> None:
+    entries = package / "count_rows-1.0.dist-info" / "entry_points.txt"
+    before = entries.read_text(encoding="utf-8")
+    entries.write_text(f"[woodlot.kinds]\ncount = {value}\n", encoding="utf-8")
+    forget_kinds()
+    try:
+        with pytest.raises(ConfigError, match=words):
+            kinds.known()
+    finally:
+        entries.write_text(before, encoding="utf-8")
+        forget_kinds()
+
+
+@pytest.mark.slow
+def test_it_runs_between_processes_that_die_at_every_round(package: Path, tmp_path: Path) -> None:
+    tables = small_tables()
+    world = World(tmp_path / "world", tables)
+    for own in world.settings.values():
+        own["policy"]["protocols"] = ["align", "train", "predict", "count"]
+    start = tmp_path / "start.py"
+    start.write_text(START.format(folder=str(package)), encoding="utf-8")
+    running = Processes(world)
+    running.scripts = dict.fromkeys(EVERYBODY, (str(start), {}))
+    expected = {p: sum(v > 0.5 for v in tables[p]["customers"][c].to_pylist()) for p, c in COLUMNS.items()}
+    with closing(running), ThreadPoolExecutor(1) as pool:
+        running.start()
+        running.wait_connected()
+        with user_of(world) as user:
+            stage = Stage(running, user, pool, count_order, lambda job: json.loads(user.client.job(job).told))
+            assert stage.expected == expected
+            for victim in EVERYBODY:
+                for job in kill_everywhere(stage, stage.train_order, victim, stage.replies(victim, stage.undisturbed)):
+                    assert stage.outcome_of(job) == expected
+            with pytest.raises(JobFailed, match="does not offer as a feature"):
+                user.run(count_order(user, bank="late"))
+            world.settings["bank"]["policy"]["protocols"] = ["align", "train", "predict"]
+            running.kill("bank")
+            running.restart("bank")
+            with pytest.raises((JobFailed, PolicyError), match=r"protocols in the section .* does not list 'count'"):
+                user.run(count_order(user))
+    assert set(expected) == set(PARTIES)
