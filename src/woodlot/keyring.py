@@ -27,6 +27,7 @@ from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_ep
 from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, encrypt_request, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
+from woodlot.protocols.revocable.row_test import RowTester, predict_own_rows
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
@@ -109,7 +110,6 @@ class LocalKeyring:
                 name,
                 splits=own,
                 gate=None if gates is None else gates.get(name),
-                threads=threads,
                 **self._numbers,
                 **_member(common, setting),
             )
@@ -156,6 +156,14 @@ class LocalKeyring:
     def predict(self, forest: RevocableForest, request: EncryptedRequest, vote: Vote = "soft") -> NDArray[np.float64]:
         """The forest's outputs for an encrypted request; see `predict_encrypted`."""
         return self._run(predict_encrypted(forest, self.keys, request, vote=vote, threads=self._threads))
+
+    def test(
+        self, forest: RevocableForest, testers: Mapping[str, RowTester], n_rows: int, vote: Vote = "soft"
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The forest's outputs for rows whose columns lie at the parties (FRF-Test); see `predict_own_rows`."""
+        protocol = predict_own_rows(forest, self.keys, tuple(testers), n_rows, vote)
+        with InProcessDriver(testers, ledger=self.ledger) as driver:
+            return run(protocol, driver, ledger=self.ledger)
 
     def revoke(self, party: str) -> None:
         """Have a party's key struck out, within the epoch (levels 1 and 3)."""

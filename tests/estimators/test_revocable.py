@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ from woodlot.exceptions import DataError, EpochError, PolicyError
 from woodlot.federation.revocable import Encryption, RevocableGrown
 from woodlot.protocols.revocable.revocable_model import RevocableForest
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.runtime.codec import encode
 
 KEYS = Encryption(512, "test", ready_master)
 N = 150
@@ -224,6 +226,60 @@ def test_an_encrypted_request_names_every_party(fitted: Fitted) -> None:
         model.predict_encrypted(renamed)
     with pytest.raises(DataError, match=r"needs the columns of every party; \['shop'\] are not here"):
         model.predict_encrypted(test.without("shop"))
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10**6), depth=st.integers(1, 6), classes=st.booleans(), weighted=st.booleans())
+def test_the_score_by_encrypted_splits_is_the_score(seed: int, depth: int, classes: bool, weighted: bool) -> None:
+    X, y = table(seed)
+    kind: Any = wl.RevocableForestClassifier if classes else wl.RevocableForestRegressor
+    labels = y > 0.5 if classes else y
+    model: Model = kind(5, max_depth=depth, random_state=seed, encryption=KEYS, parties=DEALING)
+    model.fit(X[:100], labels[:100])
+    weights = np.random.default_rng(seed).uniform(size=N - 100) if weighted else None
+    expected = model.score(X[100:], labels[100:], weights)
+    assert model.score(X[100:], labels[100:], weights, encrypted_splits=True) == expected
+
+
+def test_scores_by_encrypted_splits_before_and_after_each_leaves(fitted: Fitted, tmp_path: Path) -> None:
+    model, _, test = fitted
+    assert model.score(test, encrypted_splits=True) == model.score(test)
+    assert {row.receiver for row in model.prediction_disclosure_ if row.kind == "TestRows"} <= {"bank", "shop", "club"}
+    model.save(tmp_path / "model")
+    loaded = wl.load(tmp_path / "model").set_params(encryption=KEYS)  # its keys are new ones
+    assert loaded.score(test, "bank.target", encrypted_splits=True) == model.score(test)
+    model.revoke("shop", level=1)
+    assert model.score(test, encrypted_splits=True) == model.score(test)
+    model.revoke("club", level=2)
+    assert model.score(test, encrypted_splits=True) == model.score(test)
+
+
+def test_what_is_said_in_a_score_does_not_depend_on_labels(fitted: Fitted) -> None:
+    model, _, test = fitted
+    said: list[list[tuple[str, str, bytes]]] = []
+    for labels in ("bank.target", "bank.x1"):
+        said.append([])
+        test.observer = lambda sender, receiver, message: said[-1].append((sender, receiver, encode(message)))
+        with contextlib.suppress(ValueError):  # numbers are no classes: that is noticed when all has been said
+            model.score(test, labels, encrypted_splits=True)
+    assert said[0] == said[1] != []
+
+
+def test_scores_by_encrypted_splits_that_are_refused(fitted: Fitted, companies: dict[str, pd.DataFrame]) -> None:
+    model, train, test = fitted
+    with pytest.raises(ValueError, match="choose one of them"):
+        model.score(test, sealed=True, encrypted_splits=True)
+    with pytest.raises(DataError, match="'club' is absent"):
+        model.score(test.without("club"), encrypted_splits=True)
+    cut = companies | {"club": companies["club"][5:]}
+    with pytest.raises(DataError, match="every row at every party"):
+        model.score(wl.Federation.local(cut, id="id", join="outer"), encrypted_splits=True)
+    sealed = wl.Federation.local(companies, id="id", sealed_predictions=["shop"])
+    with pytest.raises(PolicyError, match="under seal only: score with sealed=True"):
+        model.score(sealed, encrypted_splits=True)
+    simulated = clone(model).set_params(encryption="simulated").fit(train, y="bank.target")
+    with pytest.raises(DataError, match="fit it with keys"):
+        simulated.score(test, encrypted_splits=True)
 
 
 def test_bad_rows_are_refused() -> None:

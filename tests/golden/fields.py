@@ -88,7 +88,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "ComparisonsFinished": {"words answers": ("secret", _MASKED)},
     "OpenAnswers": {"answer": ("secret", _SEALED)},
     "AnswersOpened": {"bits": ("secret", "shares of the comparisons' results")},
-    "TestRows": {"splits": ("secret", _CIPHER)},
+    "TestRows": {"splits tags": ("secret", _CIPHER)},
     # secure sums and sealed predictions
     "SumIntroduction": {"share": ("secret", _KEY), "certificate signature": ("drawn", _SIGNED)},
     "SumsStarted": {"transcript": ("secret", _TRANSCRIPT)},

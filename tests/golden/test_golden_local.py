@@ -46,7 +46,8 @@ import woodlot as wl
 from woodlot.crypto import paillier
 from woodlot.estimators import checks
 from woodlot.federation.revocable import Encryption
-from woodlot.protocols.revocable.revocable_predict import test_rows as ask_rows
+from woodlot.protocols.revocable.row_test import RowTester, walk_own_rows
+from woodlot.protocols.vertical.answers import match_columns
 
 BITS = 512
 """Keys are short here: what is done with them is the same."""
@@ -314,15 +315,21 @@ def _(folder: Path) -> Results:
 @setting("revocable/test-rows")
 def _(folder: Path) -> Results:
     """FRF-Test: every party says which way its own rows go at its own encrypted splits."""
-    tables = companies("late", numeric=True)
-    federation = wl.Federation.local(tables, id="id")
+    federation = wl.Federation.local(companies("late", numeric=True), id="id")
     grown = wl.RevocableForestClassifier(**SMALL, encryption="simulated").fit(federation, y="bank.late").forest_
-    columns = [tables[party].sort_by("id")[column] for column in (1, 2) for party in grown.coordinator.parties]
     splits = {name: part.splits for name, part in grown.parts.items()}
     planted = revocable_world.Planted(grown.coordinator, splits, np.empty(0, np.int32), np.empty(0))
-    world = revocable_world.World(planted, rows=np.column_stack(columns))
+    world = revocable_world.World(planted)
     keys, forest = world.begin()
-    return {"leaves": world.run(ask_rows(forest, keys, federation.n_rows))}
+    world.members = {
+        name: RowTester(
+            part,
+            match_columns(part.names, part.codings, federation.members[name].table),
+            world.providers[name].keys,
+        )
+        for name, part in grown.parts.items()
+    }
+    return {"leaves": world.run(walk_own_rows(forest, keys, world.parties, federation.n_rows))}
 
 
 # --- horizontal forests ---

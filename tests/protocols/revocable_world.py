@@ -17,7 +17,7 @@ from small_keys import PRIMES, ROOT
 
 from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
-from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
@@ -25,10 +25,12 @@ from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_epoch
 from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
 from woodlot.protocols.revocable.rotate import encrypt_splits
+from woodlot.protocols.revocable.row_test import RowTester
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.encoding import NumericCoding
 from woodlot.trees.forest import Leaves, Splits, Structure
 
 HELPER, KEYS = "helper", "keys"
@@ -141,7 +143,6 @@ class World:
     planted: Planted
     gates: Mapping[str, RequestGate] = field(default_factory=dict)
     saved: Mapping[str, EpochKeys] = field(default_factory=dict)
-    rows: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         self.parties = self.planted.coordinator.parties
@@ -150,12 +151,11 @@ class World:
             name: Provider(
                 name,
                 splits=lambda name=name: self.planted.splits[name],
-                rows=None if self.rows is None else self.rows[:, number :: len(self.parties)],
                 gate=self.gates.get(name),
                 structure=lambda: self.planted.coordinator.structure,
                 **self._member(name),
             )
-            for number, name in enumerate(self.parties)
+            for name in self.parties
         }
         self.helper = Helper(HELPER, **self._member(HELPER))
         self.key_service = KeyService(KEYS, make=ready_master, **self._member(KEYS))
@@ -180,6 +180,24 @@ class World:
         """The first epoch, and the forest with its splits encrypted."""
         keys = self.run(begin_epoch(self.parties, helper=HELPER, key_service=KEYS, **TEST))
         return keys, self.encrypted(self.run(encrypt_splits(self.planted.coordinator, keys)))
+
+    def part(self, party: str) -> PartyForest:
+        """A party's part of the forest; its columns are those of the rows that it has every so many of."""
+        own = range(self.parties.index(party), 5, len(self.parties))
+        coding = NumericCoding(np.empty(0, np.float32), np.empty(0, np.float32))
+        names = tuple(f"x{number}" for number in own)
+        return PartyForest(self.planted.coordinator.structure, self.planted.splits[party], names, (coding,) * len(own))
+
+    def testers(self, rows: NDArray[np.float64], **options: Any) -> dict[str, RowTester]:
+        """Every party with its columns of some rows, to be tested."""
+        return {
+            party: RowTester(self.part(party), self.columns(party, rows), self.providers[party].keys, **options)
+            for party in self.parties
+        }
+
+    def columns(self, party: str, rows: NDArray[np.float64]) -> list[NDArray[np.float32]]:
+        """A party's columns of some rows."""
+        return list(rows[:, self.parties.index(party) :: len(self.parties)].astype(np.float32).T)
 
     def encrypted(self, splits: EncryptedSplits) -> RevocableForest:
         return RevocableForest(self.planted.coordinator, splits)

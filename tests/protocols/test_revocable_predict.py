@@ -87,49 +87,6 @@ def test_ties_go_left() -> None:
     np.testing.assert_array_equal(found, planted.leaves(rows))
 
 
-@settings(max_examples=6, deadline=None)
-@given(seed=st.integers(0, 10**6), n_trees=st.integers(1, 5), depth=st.integers(0, 4), n_rows=st.integers(0, 9))
-def test_rows_that_lie_at_the_providers(seed: int, n_trees: int, depth: int, n_rows: int) -> None:
-    planted, rows = plant(seed, n_trees=n_trees, depth=depth), some_rows(seed, n_rows)
-    world = World(planted, rows=rows)
-    keys, forest = world.begin()
-    found = world.run(revocable_predict.test_rows(forest, keys, n_rows))
-    np.testing.assert_array_equal(found, planted.leaves(rows))
-
-
-def test_providers_test_their_own_rows_and_splits_only() -> None:
-    world = World(plant(0), rows=some_rows(0, 4))
-    _, forest = world.begin()
-    node = np.flatnonzero(forest.forest.owner == 0).astype(np.int32)[:2]
-    threshold = world.planted.threshold[node]
-    assert threshold[0] != threshold[1]
-    good = msg.TestRows(
-        epoch=1,
-        node=node,
-        splits=forest.splits.of(node),
-        which=np.zeros(4, np.uint32),
-        row=np.arange(4, dtype=np.uint32),
-    )
-    bank = world.providers["bank"]
-    bank.handle(good)
-    foreign = np.flatnonzero(forest.forest.owner == 1).astype(np.int32)[:2]
-    wrong: list[tuple[str, dict[str, Any]]] = [
-        ("not the split that this party gave", {"splits": good.splits[::-1]}),
-        ("no split", {"node": foreign}),
-        ("no row or no node", {"row": good.row + np.uint32(1)}),
-        ("no row or no node", {"which": good.which + np.uint32(2)}),
-        ("not one split for each node", {"splits": good.splits[:1]}),
-        ("epoch 2 has not begun", {"epoch": 2}),
-    ]
-    for why, fields in wrong:
-        with pytest.raises(RemoteProtocolError, match=why):
-            bank.handle(msgspec.structs.replace(good, **fields))
-    without = World(plant(0))
-    without.begin()
-    with pytest.raises(PolicyError, match="no rows"):
-        without.providers["bank"].handle(good)
-
-
 # --- wrong requests ---
 
 

@@ -14,7 +14,7 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as jobs
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import KeysOrder, Part
+from woodlot.jobs.orders import KeysOrder, Part, PredictOrder
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.revocable.key_jobs import told_keys
 from woodlot.protocols.core.message import Message
@@ -25,7 +25,7 @@ from woodlot.service.encrypted import encrypted_order
 from woodlot.service.member import MemberJob, _Home
 
 ORDERED: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
-PROTOCOLS = ("train", "keys", "predict-encrypted")
+PROTOCOLS = ("train", "keys", "predict-encrypted", "predict")
 
 
 class KeyBench(Bench):
@@ -86,9 +86,15 @@ class Told(Client):
     model = "0" * 32
 
 
+def splits_order(bench: Bench, model: str, keys: str, **fields: Any) -> PredictOrder:
+    """An order to predict the common rows by the encrypted splits of a model, with its keys under some name."""
+    parts = {"bank": Part(table="customers", label="late", keys=keys), "shop": Part(table="customers", keys=keys)}
+    return PredictOrder(**bench.fields(**parts), model=model, how="encrypted-splits", **fields)
+
+
 @contextmanager
 def recorded_keys(root: Path) -> Iterator[Recorded]:
-    """Keys for a forest, and rows that nobody reads predicted with it."""
+    """Keys for a forest, rows that nobody reads predicted with it, and the common rows by its encrypted splits."""
     with closing(KeyBench(root, forgets=False)) as bench:  # so that all of it can be asked again
         trained = play(bench, train_order(bench))
         made = play(bench, bench.order(model=trained.job))
@@ -96,4 +102,9 @@ def recorded_keys(root: Path) -> Iterator[Recorded]:
         user.model = trained.job
         rows = {"bank.age": [40.0], "bank.income": [3000.0], "shop.visits": [3.0], "shop.basket": [20.0]}
         order = encrypted_order(user, trained.job, rows, setting="test", helper="helper", key_service="keys")
-        yield Recorded(bench, {"keys": made, "predict-encrypted": play(bench, order)})
+        plays = {
+            "keys": made,
+            "predict-encrypted": play(bench, order),
+            "encrypted-splits": play(bench, splits_order(bench, trained.job, trained.job, score_at="bank")),
+        }
+        yield Recorded(bench, plays)

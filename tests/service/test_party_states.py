@@ -40,7 +40,7 @@ RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys)
 LEFT = ("revoke", "revoke-revocable", "revoke-rows")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
-    "train-rows", "train-rows alone", "predict-rows", *LEFT,
+    "train-rows", "train-rows alone", "predict-rows", "encrypted-splits", *LEFT,
 )  # fmt: skip
 KEYS = ("keys", "predict-encrypted")
 SIDES = [

@@ -108,7 +108,7 @@ class TestLimits:
         Policy(plain_sums=True).check_sums(plain=True, two=False)
         Policy(allow_two=True).check_sums(plain=False, two=True)
 
-    @pytest.mark.parametrize("form", ["decisions", "leaves", "ranks", "classical"])
+    @pytest.mark.parametrize("form", ["decisions", "leaves", "ranks", "classical", "encrypted-splits"])
     def test_wire_forms(self, form: str) -> None:
         Policy().check_wire_form(form)
         Policy(wire_forms=("sealed",)).check_wire_form("sealed")

@@ -99,7 +99,7 @@ def test_grown_encrypted_and_left(services: Processes, user: ConnectedFederation
     columns = joined(user, tables, model)
     outputs = model.predict_encrypted(pa.table(columns))
     np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(clear[:, 0]))
-    assert model.score(user) > 0.7
+    assert model.score(user, encrypted_splits=True) == model.score(user) > 0.7
     assert local.n_rows == len(outputs)
 
     # saved and loaded, it is the same model of the same members
@@ -128,6 +128,7 @@ def test_grown_encrypted_and_left(services: Processes, user: ConnectedFederation
     with connected(world, ("bank", "club")) as pair:
         pair._alignment = user.client.job(str(model.forest_.model))
         np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(model.predict_proba(pair)[:, 0]), strict=True)
+        assert model.score(pair, encrypted_splits=True) == model.score(pair)
     # the leaver is told when it is there: it erases its part and its keys
     wait_until(lambda: not keys_at(world, "shop"), "shop to be told")
     assert not (world.root / "shop" / "state" / "models" / trained).exists()
@@ -179,6 +180,8 @@ def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFe
     encrypted = ["predict", "--model", name, "--method", "encrypted", "--rows", str(tmp_path / "rows.csv")]
     assert "--setting test" in call(*encrypted, fails=True)
     assert "the helper 'helper', not 'shop'" in call(*encrypted, "--setting", "test", "--helper", "shop", fails=True)
+    scored = ["predict", "--model", name, "--tables", "customers", "--score", "bank.late"]
+    assert call(*scored, "--method", "encrypted-splits")["score"] == call(*scored)["score"]
     answers = call(*encrypted, "--setting", "test", "--helper", "helper", "--key-service", "keys")
     outputs = model.predict_encrypted(pa.table(columns))
     np.testing.assert_array_equal(answers["answers"]["probability_yes"], outputs[:, list(model.classes_).index("yes")])
@@ -240,6 +243,27 @@ def undisturbed(stage: Stage[ConnectedFederation]) -> str:
 
 def leaving(stage: Stage[ConnectedFederation], model: str) -> Any:
     return stage.user.revoke_order(stage.user.client.find_model(model), "shop", 2, LABELS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["bank", "club", COORDINATOR])
+def test_a_death_at_any_round_of_a_test_by_encrypted_splits_changes_nothing(
+    stage: Stage[ConnectedFederation], victim: str
+) -> None:
+    """The party comes back with the paths on which rows have gone, and the splits that it was shown."""
+    user = stage.user
+
+    def order(**fields: Any) -> Any:
+        return user.predict_order(stage.undisturbed, "bank.late", how="encrypted-splits", **fields)
+
+    job, facts = stage.run(order())
+    answers = user.client.predictions(job).outputs
+    total, again = stage.replies(victim, job), order()
+    # a coordinator takes long to come back: it is killed before, in the middle of, and after the test of the rows
+    places = {total // 2, total - 4, total - 1} if victim == COORDINATOR else set(range(total))
+    assert kill_through(stage, again, victim, places)
+    np.testing.assert_array_equal(user.client.predictions(again.job).outputs, answers)
+    assert user.client.job(again.job).score == facts.score is not None
 
 
 @pytest.mark.faults

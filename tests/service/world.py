@@ -22,7 +22,7 @@ PROTECTS: dict[str, Any] = {
     "labels": "shared",
     "min_samples_leaf": 1,
     "min_rows": 1,
-    "wire_forms": ["sealed", "decisions", "leaves", "ranks", "classical"],
+    "wire_forms": ["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"],
     "predictions_per_day": "unlimited",
     "trainings_per_day": "unlimited",
     "receive": ["*"],

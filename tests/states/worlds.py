@@ -142,6 +142,7 @@ def _revocable() -> None:
     X, y = frame()
     model = wl.RevocableForestClassifier(parties=DEALING, encryption=Encryption(BITS, "test", ready_master), **SMALL)
     model.fit(X, y).predict(X[:3])
+    model.score(X, y, encrypted_splits=True)
 
 
 def _rows(kind: Any, **params: Any) -> None:

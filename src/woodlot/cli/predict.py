@@ -50,6 +50,7 @@ class Method(StrEnum):
     classical = "classical"
     sealed = "sealed"
     encrypted = "encrypted"
+    encrypted_splits = "encrypted-splits"
 
 
 class KeySetting(StrEnum):
@@ -94,7 +95,8 @@ def predict(
     ] = None,
     party: PartiesOption = None,
     method: Annotated[
-        Method, typer.Option(help="In one round for all trees, node by node, sealed, or encrypted.")
+        Method,
+        typer.Option(help="In one round, node by node, sealed, encrypted, or by encrypted splits."),
     ] = Method.one_round,
     wire: Annotated[WireForm, typer.Option(help="What parties send in the one round.")] = WireForm.decisions,
     helper: Annotated[
@@ -127,6 +129,9 @@ def predict(
     With --method encrypted --rows FILE a forest with keys answers for rows of yours, which nobody else can read.
     They are encrypted only under a modulus that the forest's key service has signed. Say who that is, and who the
     helper is, with --key-service and --helper: else it is the coordinator's word.
+
+    With --method encrypted-splits a forest with keys answers for the common rows by its encrypted splits: every party
+    checks the coordinator's copy of each split that is used.
     """
     with reporting(as_json):
         check_out(out)

@@ -255,6 +255,7 @@ class ConnectedFederation:
         labels: Labels | None = None,
         tables: Mapping[str, str] | None = None,
         members: Sequence[str] = (),
+        keys: str = "",
     ) -> dict[str, Any]:
         from woodlot.jobs.orders import Part
 
@@ -263,6 +264,7 @@ class ConnectedFederation:
                 table=table,
                 label=labels.column if labels is not None and labels.holder == party else None,
                 weight=labels.weight if labels is not None and labels.holder == party else None,
+                keys=keys,
             )
             for party, table in (self._tables if tables is None else tables).items()
         } | {member: Part() for member in members}
@@ -343,10 +345,15 @@ class ConnectedFederation:
     def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
         """An order to predict; ``label``, ``"party.column"``: its party scores the answers."""
         from woodlot.jobs.orders import PredictOrder
+        from woodlot.service.encrypted import keys_name
 
         labels = None if label is None else self.find_labels(label, None)
+        keys = keys_name(self.client, model) if options.get("how") == "encrypted-splits" else ""
         return PredictOrder(
-            **self._common(labels), model=model, score_at=None if labels is None else labels.holder, **options
+            **self._common(labels, keys=keys),
+            model=model,
+            score_at=None if labels is None else labels.holder,
+            **options,
         )
 
     # --- online scoring ---

@@ -110,19 +110,22 @@ class FederatedForest(ColumnsModel):
         require(wire in ("decisions", "leaves", "ranks"), "wire", wire, "'decisions', 'leaves' or 'ranks'")
         if sealed and (method not in (None, "one-round") or wire != "decisions"):
             raise ValueError("sealed=True is a method and a form of its own; leave method and wire as they are")
+        if isinstance(X, AnyFederation) and method == "local":
+            raise ValueError("method='local' needs all columns in one table; use 'one-round' on a federation")
+        return self._routed(X, "sealed" if sealed else None if method == "local" else method, wire)
+
+    def _routed(self, X: Any, route: Route | None, wire: Wire) -> Outputs:
+        """As `_outputs`, by a route that was checked; None: in this process where X is one table, else in one round."""
         federation: AnyFederation
         if isinstance(X, AnyFederation):
-            if method == "local":
-                raise ValueError("method='local' needs all columns in one table; use 'one-round' on a federation")
             federation = X
-        elif method in (None, "local") and not sealed:
+        elif route is None:
             table = self._check_again(X)
             outputs = self.combine().outputs(table, self._vote, effective_jobs(self.n_jobs))
             return outputs, np.zeros(table.n_rows, np.bool_)
         else:
             federation = self._deal_again(X)
-        route: Route = "sealed" if sealed else "classical" if method == "classical" else "one-round"
-        outputs, uncertain = self._ask(federation, route, wire)
+        outputs, uncertain = self._ask(federation, route or "one-round", wire)
         if uncertain.any():
             present = federation.present(self.forest_)
             absent = [p for p in splitting_parties(self.forest_.coordinator) if p not in present]
@@ -131,7 +134,7 @@ class FederatedForest(ColumnsModel):
                 f"{int(uncertain.sum())} of {len(uncertain)} rows were predicted without all parties ({reason}): they "
                 "followed both branches where an answer was missing",
                 UncertainPredictionWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return outputs, uncertain
 
@@ -223,18 +226,19 @@ class FederatedForest(ColumnsModel):
         labels = self._origin.labels_of(X, y)
         return lambda shuffled: self._score_outputs(self._ask(federation, route, "decisions", shuffled)[0], labels)
 
-    def _score(self, X: Any, y: Any, sample_weight: Any, sealed: bool) -> float:
+    def _score(self, X: Any, y: Any, sample_weight: Any, route: Route | None) -> float:
+        """Score of the predictions; ``route`` as for `_routed`."""
         check_is_fitted(self, "forest_")
         if isinstance(X, ConnectedFederation):
             if sample_weight is not None:
                 raise DataError("weights of rows are not known outside their party; score without sample_weight")
-            route: Route = "sealed" if sealed else "one-round"
-            score = X.score(self.forest_, self._origin.label_column(y), self._vote, None, route)
+            where = self._origin.label_column(y)
+            score = X.score(self.forest_, where, self._vote, None, route or "one-round")
         else:
             labels = self._origin.labels_of(X, y)
             if isinstance(X, Federation) and isinstance(sample_weight, str):
                 sample_weight = X.weight_values(sample_weight)
-            score = self._score_outputs(self._outputs(X, None, "decisions", sealed)[0], labels, sample_weight)
+            score = self._score_outputs(self._routed(X, route, "decisions")[0], labels, sample_weight)
         self._seen.warn(X, "score held-out rows, or fit with oob_score=True and read oob_score_")
         return score
 

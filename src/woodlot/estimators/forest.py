@@ -307,7 +307,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         -------
         float
         """
-        return self._score(X, y, sample_weight, sealed)
+        return self._score(X, y, sample_weight, "sealed" if sealed else None)
 
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         return float(accuracy_score(y, self.classes_[outputs.argmax(axis=1)], sample_weight=sample_weight))
@@ -477,7 +477,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         -------
         float
         """
-        return self._score(X, y, sample_weight, sealed)
+        return self._score(X, y, sample_weight, "sealed" if sealed else None)
 
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
         return float(r2_score(y, outputs[:, 0], sample_weight=sample_weight))

@@ -22,7 +22,7 @@ from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
 from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.federation.members import refuse_strangers
 from woodlot.federation.revocable import (
     Encryption,
@@ -31,6 +31,7 @@ from woodlot.federation.revocable import (
     as_numbers,
     grow_revocable,
     make_secrets,
+    predict_by_encrypted_splits,
     predict_secretly,
     revoke_revocable,
     table_as_numbers,
@@ -196,10 +197,61 @@ class RevocableForest(FederatedForest):
             check_values("X", name, numbers)
         return numbers
 
-    def _ask(self, federation: Any, *arguments: Any, **options: Any) -> Outputs:
-        if isinstance(federation, Federation) and federation.key_by_party:
-            federation, _ = as_numbers(federation, self.forest_.categories)
-        return super()._ask(federation, *arguments, **options)
+    def _ask(self, federation: Any, method: Route, *arguments: Any, **options: Any) -> Outputs:
+        if isinstance(federation, Federation):
+            if federation.key_by_party:
+                federation, _ = as_numbers(federation, self.forest_.categories)
+            if method == "encrypted-splits":
+                return self._test(federation)
+        return super()._ask(federation, method, *arguments, **options)
+
+    def _test(self, federation: Federation) -> Outputs:
+        """FRF-Test in this process."""
+        answer, account = predict_by_encrypted_splits(
+            federation, self.forest_, self._secrets(), self._vote, effective_jobs(self.n_jobs)
+        )
+        self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure
+        return answer
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        sealed: bool = False,
+        encrypted_splits: bool = False,
+    ) -> float:
+        """Score the predictions: accuracy for a classifier, R2 for a regressor.
+
+        Parameters
+        ----------
+        X, y, sample_weight, sealed
+            As for ``FederatedForestClassifier.score``.
+        encrypted_splits : bool, default=False
+            Predict by the encrypted splits, as ``predict_encrypted`` does, but on rows whose columns lie at the
+            parties (FRF-Test, Protocols 6 and 7 of the RevFRF paper). Every party opens the coordinator's copy of each
+            of its splits that is used, and refuses one that is not its own. The score is the same, to the last bit. It
+            takes one exchange per level, in which each party learns which rows reach its nodes. Every party must be
+            present and have every row.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import numpy as np, woodlot as wl
+        >>> X = np.random.default_rng(0).normal(size=(80, 4))
+        >>> forest = wl.RevocableForestClassifier(5, max_depth=3, encryption="paper", random_state=0)
+        >>> forest = forest.fit(X, X[:, 0] > 0)
+        >>> forest.score(X, X[:, 0] > 0, encrypted_splits=True) == forest.score(X, X[:, 0] > 0)
+        True
+        """
+        if sealed and encrypted_splits:
+            raise ValueError("sealed=True and encrypted_splits=True are two ways to predict; choose one of them")
+        route: Route | None = "sealed" if sealed else "encrypted-splits" if encrypted_splits else None
+        return self._score(X, y, sample_weight, route)
 
     def predict_encrypted(self, X: Any, *, federation: ConnectedFederation | None = None) -> NDArray[np.float64]:
         """FRF-Predict: the rows are encrypted, and only the requester can read them. It cannot read the splits.

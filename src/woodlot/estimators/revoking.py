@@ -204,7 +204,7 @@ def become(model: Any, changed: Any, *receipts: Receipt) -> None:
 def _score(model: FederatedForest, holdout: HoldOut) -> float:
     """Score on rows that the trees have not seen; of a table the columns that the model knows."""
     if isinstance(holdout, Federation | ConnectedFederation):
-        return float(model._score(holdout, None, None, sealed=False))
+        return float(model._score(holdout, None, None, None))
     if not isinstance(holdout, tuple | list) or len(holdout) != 2:
         raise DataError("holdout must be (X, y), rows that the trees have not seen, or a federation")
     X, y = holdout

@@ -17,7 +17,8 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.runtime.audit import Cost, Disclosures
 
-Route = Literal["one-round", "classical", "sealed"]
+Route = Literal["one-round", "classical", "sealed", "encrypted-splits"]
+"""How parties are asked for a prediction; "encrypted-splits" is FRF-Test, of revocable forests."""
 Answer = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 

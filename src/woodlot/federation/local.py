@@ -180,7 +180,9 @@ class Federation:
 
     def with_members(self, members: Mapping[str, Member]) -> Federation:
         """The same rows at other members."""
-        return Federation(members, self.ids, self._key_by_party)
+        federation = Federation(members, self.ids, self._key_by_party)
+        federation.observer = self.observer
+        return federation
 
     def without(self, party: str) -> Federation:
         """The other parties."""
@@ -391,6 +393,14 @@ class Federation:
         """The parties here that have a part of the forest."""
         return [p for p in self.parties if p in forest.parts]
 
+    def check_prediction(self, forest: GrownForest) -> None:
+        """Refuse to predict no rows, or with parties that are not of the forest; used before every prediction."""
+        if self.n_rows == 0:
+            raise DataError(
+                "Found array with 0 sample(s) while a minimum of 1 is required: there are no rows to predict"
+            )
+        refuse_strangers(self.parties, forest.coordinator.parties, splitting_parties(forest.coordinator))
+
     def predict(
         self,
         forest: GrownForest,
@@ -402,12 +412,8 @@ class Federation:
         n_jobs: int = 1,
     ) -> tuple[Answer, Account]:
         """Predict with the parties that have both rows and a part of the forest; used by the estimators."""
-        if self.n_rows == 0:
-            raise DataError(
-                "Found array with 0 sample(s) while a minimum of 1 is required: there are no rows to predict"
-            )
+        self.check_prediction(forest)
         grown, present = forest.coordinator, self.present(forest)
-        refuse_strangers(self.parties, grown.parties, splitting_parties(grown))
         if method == "classical":
             protocol = predict_node_by_node(grown, present, self.n_rows, vote)
         elif method == "sealed":

@@ -15,7 +15,7 @@ from woodlot.crypto.master import MasterKey
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
-from woodlot.federation.grown import GrownForest, Labels
+from woodlot.federation.grown import Answer, GrownForest, Labels
 from woodlot.federation.local import Federation
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.core.forest_parts import PartyForest
@@ -26,6 +26,8 @@ from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.revocable_keys import key_fingerprint
 from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Rebuilding, RevocableForest
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.revocable.row_test import RowTester
+from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.runtime.audit import Account, Ledger
@@ -387,6 +389,44 @@ def _rekey(
         secrets.parts.update(before)
         raise
     return Secrets(secrets.ring, splits, secrets.parts)
+
+
+def predict_by_encrypted_splits(
+    federation: Federation, forest: RevocableGrown, secrets: Secrets, vote: Vote, n_jobs: int
+) -> tuple[Answer, Account]:
+    """FRF-Test: the forest's outputs for the rows of a federation, by the encrypted splits.
+
+    Parameters
+    ----------
+    federation : Federation
+        The rows, with categories as numbers.
+    forest : RevocableGrown
+        The forest.
+    secrets : Secrets
+        Its keys and encrypted splits.
+    vote : {"soft", "majority"}
+        What a tree answers.
+    n_jobs : int
+        Threads.
+    """
+    federation.check_prediction(forest)
+    present = federation.present(forest)
+    testers = {
+        name: RowTester(
+            part := forest.parts[name],
+            match_columns(part.names, part.codings, member.table),
+            secrets.ring.providers[name].keys,
+            known=member.known,
+            sealed_only=member.sealed_only,
+            threads=n_jobs,
+        )
+        for name, member in federation.members.items()
+        if name in present
+    }
+    ledger = Ledger(federation.observer)
+    secrets.ring.record_in(ledger)
+    answer = secrets.ring.test(RevocableForest(forest.coordinator, secrets.splits), testers, federation.n_rows, vote)
+    return answer, ledger.account()
 
 
 def predict_secretly(

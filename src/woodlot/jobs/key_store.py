@@ -14,6 +14,9 @@ from woodlot.exceptions import DataError, JournalError
 from woodlot.protocols.core.agreement import KEY_BYTES, derive
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 
+KEYS_FOLDER = "keys"
+"""Where a member keeps its keys, in its state folder."""
+
 _TAG = "woodlot key store 1"
 
 

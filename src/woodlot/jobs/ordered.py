@@ -22,6 +22,7 @@ from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.linear.linear_train import start_of
 from woodlot.protocols.linear.residual_messages import AskSlopes, DescendMasked, OpenDescent, StartEncrypted
 from woodlot.protocols.revocable import growth_messages
+from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind, PlantBlind
@@ -34,6 +35,7 @@ ASKED: dict[str, tuple[type[Message], ...]] = {
     "one-round": (forest_messages.AskDecisions,),
     "classical": (forest_messages.AskNodes,),
     "sealed": (OpenSums, StartSums, AskSealed),
+    "encrypted-splits": (TestRows,),
 }
 """What a prediction asks of a party, by how it was ordered."""
 

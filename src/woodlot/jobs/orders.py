@@ -32,12 +32,16 @@ JOB_ID = re.compile(r"[0-9a-f]{32}")
 # \Z, not $: that would let a line end through behind the digits
 JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^{JOB_ID.pattern}\Z")]
 
+KeysName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})?\Z")]
+"""The name under which members keep keys: the job that has begun their first epoch; empty where it is not named."""
+
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What only one party is told: its table, and its columns with labels and weights, where it has them.
 
     In an encrypted prediction there is no table; `columns` names, for each column of the request, the party's own, or
-    is empty where it is another party's. A scoring has the key with which the user seals ids to this party.
+    is empty where it is another party's. A scoring has the key with which the user seals ids to this party. A
+    prediction by encrypted splits has in `keys` the name under which the party keeps the keys of the model.
     """
 
     table: str = ""
@@ -45,6 +49,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     weight: str | None = None
     columns: tuple[str, ...] = ()
     key: bytes = b""
+    keys: KeysName = ""
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -212,6 +217,8 @@ class PredictOrder(AnsweredOrder, frozen=True, tag="predict"):
     ----------
     model, score_at, deliver_to, give_answers
         See `AnsweredOrder`.
+    how : {"one-round", "classical", "sealed", "encrypted-splits"}
+        How the parties are asked; "encrypted-splits" is FRF-Test, for forests with keys.
     shuffled : (feature, seed), optional
         For permutation importance.
     absent : tuple of str
@@ -219,7 +226,7 @@ class PredictOrder(AnsweredOrder, frozen=True, tag="predict"):
 
     """
 
-    how: Literal["one-round", "classical", "sealed"] = "one-round"
+    how: Literal["one-round", "classical", "sealed", "encrypted-splits"] = "one-round"
     wire: Wire = "decisions"
     vote: Vote = "soft"
     shuffled: tuple[int, int] | None = None
@@ -364,7 +371,7 @@ class RevokeRevocableOrder(RevocableOrder, frozen=True, kw_only=True, tag="revok
     leaver: str
     task: Task
     level: Literal[1, 2, 3] = 1
-    keys: Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})?\Z")] = ""
+    keys: KeysName = ""
 
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
@@ -477,7 +484,7 @@ class MemberOrder(Order, frozen=True, kw_only=True):
     model: JobId
     helper: str
     key_service: str
-    keys: Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})?\Z")] = ""
+    keys: KeysName = ""
 
     @property
     def keyring(self) -> str:

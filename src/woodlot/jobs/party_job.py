@@ -14,11 +14,10 @@ from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import AskedOrder, PartyHome, TakenOrder, Work, private_errors
-from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
 from woodlot.jobs.orders import Order, Part, RevokeOrder, RevokeRevocableOrder, RevokeRowsOrder
-from woodlot.jobs.revocable.provider_work import KEYS_FOLDER
 from woodlot.protocols.core.message import Message
 
 logger = logging.getLogger(__name__)

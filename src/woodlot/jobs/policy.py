@@ -23,7 +23,7 @@ from woodlot.jobs.kind import known
 RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
 """How a forest over rows can be grown: the tags of `woodlot.protocols.rows.methods`."""
 
-WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical"]
+WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"]
 """How a party's answers to a prediction over columns may travel, from the one that tells least on."""
 
 EVERYBODY = "*"
@@ -70,8 +70,8 @@ WRITTEN: dict[str, tuple[str, str]] = {
     "min_rows": ("1000", "the fewest common rows that this party takes part with"),
     "wire_forms": (
         '["sealed"]',
-        'how predictions may travel: "sealed", "decisions", "leaves" and "classical" (the coordinator sees which way '
-        'rows go), "ranks" (and the order of all values)',
+        'how predictions may travel: "sealed", "decisions", "leaves", "classical" and "encrypted-splits" (the '
+        'coordinator sees which way rows go), "ranks" (and the order of all values)',
     ),
     "predictions_per_day": ("10_000", 'rows predicted per day, for all users together; or "unlimited"'),
     "trainings_per_day": ("5", 'trainings per day from each label; or "unlimited"'),
@@ -111,9 +111,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         encrypted only; or as "shared", and by revocable forests too, for which the coordinator gets them in clear.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
-    wire_forms : tuple of {"sealed", "decisions", "leaves", "ranks", "classical"}
+    wire_forms : tuple of {"sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"}
         How predictions over columns may travel. With "sealed" the coordinator learns leaves, and no outcome of a split;
-        with "ranks" the order of all values. Out-of-bag scores need "decisions".
+        with "ranks" the order of all values. With "classical" and "encrypted-splits" other parties also learn which
+        rows reach their nodes. Out-of-bag scores need "decisions".
     weak_keys : bool
         Whether splits may be encrypted under keys of less than 2048 bits, as in the paper or in tests.
     helpers, key_services : tuple of str

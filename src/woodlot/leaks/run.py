@@ -542,6 +542,8 @@ class _LeakTest:
             "it handles differences under one-time masks; what a deviating coordinator has opened is not measured here"
         )
         found += [not_attacked(role, name, "values", "encrypted predictions", words) for role in (HELPER, KEY_SERVICE)]
+        words = "in a score by encrypted splits it is told which rows reach its nodes, so sides at the others' splits"
+        found.append(not_attacked(case.passive, name, "values", "scores by encrypted splits", words))
         return found
 
     def _all_numbers(self) -> Case:

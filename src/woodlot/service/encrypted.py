@@ -115,6 +115,14 @@ def _told(client: Client, model: str) -> KeysOfModel | None:
         return None
 
 
+def keys_name(client: Client, model: str) -> str:
+    """The name under which the members of a model keep its keys.
+
+    It is the coordinator's word. Parties refuse a wrong one, for they have no such keys, or those of other splits.
+    """
+    return client.ask(AskKeys(model=model), KeysOfModel).keys
+
+
 def checked_keys(
     client: Client,
     model: str,

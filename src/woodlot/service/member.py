@@ -13,7 +13,7 @@ from woodlot.exceptions import ConfigError, IdentityError, PolicyError, RemotePr
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import JobSigner
-from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.order_seal import check_age, check_passed_on
 from woodlot.jobs.orders import (
     KeysOrder,
@@ -24,7 +24,7 @@ from woodlot.jobs.orders import (
 )
 from woodlot.jobs.party_job import housekeeping_job
 from woodlot.jobs.policy import Policy
-from woodlot.jobs.revocable.provider_work import KEYS_FOLDER, check_epoch, check_ticket
+from woodlot.jobs.revocable.provider_work import check_epoch, check_ticket
 from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg

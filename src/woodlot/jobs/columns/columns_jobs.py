@@ -24,9 +24,12 @@ from woodlot.jobs.orders import (
     ScoreOrder,
     TrainOrder,
 )
+from woodlot.jobs.revocable.key_jobs import check_test, load_epoch
 from woodlot.protocols.core.forest_parts import splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
+from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.row_test import predict_own_rows
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
@@ -73,7 +76,11 @@ def predict_job(
     use = msg.UseModel(model=order.model, forest=forest_id_of(forest), n_rows=n)
     if present:
         yield Round("predict", dict.fromkeys(present, use))
-    if order.how == "classical":
+    if order.how == "encrypted-splits":
+        epoch = load_epoch(host.store, order.model)
+        encrypted = RevocableForest(forest, epoch.splits)
+        outputs, uncertain = yield from predict_own_rows(encrypted, epoch.keys, present, n, order.vote)
+    elif order.how == "classical":
         outputs, uncertain = yield from predict_node_by_node(forest, present, n, order.vote)
     elif order.how == "sealed":
         outputs, uncertain = yield from predict_sealed(forest, present, n, order.vote, order.shuffled)
@@ -120,3 +127,5 @@ def check_prediction(store: JobStore, order: PredictOrder | ScoreOrder) -> None:
         raise DataError("this model is whole, and every party can predict its own rows with it: order predict-rows")
     if not set(order.parties) & set(facts.parties):
         raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
+    if isinstance(order, PredictOrder) and order.how == "encrypted-splits":
+        check_test(store, order)

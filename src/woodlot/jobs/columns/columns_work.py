@@ -19,6 +19,7 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
+from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedTraining, Watch
 from woodlot.jobs.orders import (
     AlignedOrder,
@@ -33,13 +34,16 @@ from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.align.align_party import State as AlignState
-from woodlot.protocols.core.forest_parts import forget_values
+from woodlot.protocols.core.forest_parts import PartyForest, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
+from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.revocable.row_test import RowTester, require_every_row
 from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
@@ -75,8 +79,9 @@ class ColumnsWork:
             self._rows = np.arange(taken.loaded.n_rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
+        self._tester: RowTester | None = None
         self._watch: Watch = OrderedScore()
-        self._scored = Once()
+        self._used, self._scored = Once(), Once()
         if isinstance(order, TrainOrder) and order.holder == self.home.identity.name:
             self.home.policy.check_labels(order.plan.labels)
 
@@ -259,25 +264,48 @@ class ColumnsWork:
 
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
         order, home = self._due(PredictOrder), self.home
+        self._used.check(message)
+        if isinstance(self._watch, OrderedPrediction):
+            return msg.ModelReady()  # a forest that is opened anew would forget on which paths rows have gone
         rows = self._rows_to_predict(order, message)
         home.policy.check_wire_form(order.form)
         part = home.store.model(message.model, message.forest)
+        tested = order.how == "encrypted-splits"
+        tester = self._make_tester(part, rows) if tested else None
+        forest = None if tested else self._make_predictor(order, part, rows)
+        self._spend(rows)
+        self._tester, self._forest, self._watch = tester, forest, OrderedPrediction(order)
+        self._used.note(message)
+        return msg.ModelReady()
+
+    def _make_predictor(self, order: PredictOrder, part: PartyForest, rows: NDArray[np.int64]) -> VerticalParty:
+        home = self.home
         with self._private_table():
-            table = self._table(rows, self._taken.loaded.features)
-            forest = VerticalParty(
+            return VerticalParty(
                 home.identity.name,
-                table,
+                self._table(rows, self._taken.loaded.features),
                 forest=part,
                 known=None if (rows >= 0).all() else rows >= 0,
                 secret=home.store.secret_for("forest", "codes"),
                 sealer=self._sealer(order, rows) if order.how == "sealed" else None,
                 n_jobs=home.n_jobs,
             )
-        self._spend(rows)
-        self._forest = forest
-        if not isinstance(self._watch, OrderedPrediction):
-            self._watch = OrderedPrediction(order)
-        return msg.ModelReady()
+
+    def _make_tester(self, part: PartyForest, rows: NDArray[np.int64]) -> RowTester:
+        """This party in FRF-Test, with the keys that the order names to it."""
+        require_every_row(rows >= 0)
+        keys, _ = KeyStore(self.home.store.folder / KEYS_FOLDER).load(self._taken.part.keys, self.job)
+        if keys is None:
+            raise DataError("it has no keys of this model, or not under the name that the order gives")
+        with self._private_table():
+            columns = match_columns(part.names, part.codings, self._table(rows, self._taken.loaded.features))
+        return RowTester(part, columns, keys, threads=self.home.n_jobs)
+
+    def _on_TestRows(self, message: TestRows) -> Message:
+        if self._tester is None:
+            raise RemoteProtocolError("TestRows is not due before a model is open to be tested")
+        self._watch.check(message)
+        return self._tester.handle(message)
 
     def _rows_to_predict(self, order: PredictOrder | PredictLinearOrder, message: msg.UseModel) -> NDArray[np.int64]:
         """Own row of each row to predict, -1 where it is missing; what was not ordered is refused."""

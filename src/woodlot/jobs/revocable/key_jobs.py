@@ -16,7 +16,7 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
-from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder
+from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, PredictOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
@@ -228,6 +228,13 @@ def check_prediction(store: JobStore, order: PredictEncryptedOrder) -> None:
     size = read_group(told.group, told.setting).element_bytes
     if len(order.values) != order.rows * order.columns * size:
         raise DataError(f"the request is not of {order.rows} rows and {order.columns} columns")
+
+
+def check_test(store: JobStore, order: PredictOrder) -> None:
+    """Refuse an order to predict by encrypted splits of a model without any, or for what that way cannot do."""
+    told_keys(store, order.model)
+    if order.shuffled is not None or order.absent:
+        raise DataError("By encrypted splits no feature is shuffled and no party left out; predict in one round.")
 
 
 def predict_encrypted_job(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs.home import AskedOrder, PartyHome
-from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.forest_parts import PartyForest
@@ -22,9 +22,6 @@ from woodlot.protocols.revocable.epoch_keys import bit_length
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits, Structure
-
-KEYS_FOLDER = "keys"
-"""Where a member keeps its keys, in its state folder."""
 
 
 def check_ticket(ticket: msg.Ticket, order: MemberOrder | RevocableOrder, user: str) -> None:
@@ -85,7 +82,6 @@ def make_provider(
         signer=home.signer(job),
         setting=setting,
         keep=lambda fresh: store.keep(keyring, job, fresh),
-        threads=home.n_jobs,
     )
 
 
@@ -120,8 +116,6 @@ class ProviderWork:
         """Answer one message."""
         if isinstance(message, msg.UseForest):
             return self._on_UseForest(message)
-        if isinstance(message, msg.TestRows):
-            raise RemoteProtocolError("the order does not ask for a test of this party's rows")
         opening = isinstance(
             message, msg.OpenEpoch | msg.MeetMembers | msg.TakeGroup | msg.EncryptSplits | msg.CommitEpoch
         )

@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from woodlot.crypto.dtpkc import Setting
-from woodlot.protocols.core.message import I32, U16, U32, Disclosure, Message, Name, Role, U8x2
+from woodlot.protocols.core.message import I32, U8, U16, U32, Disclosure, Message, Name, Role, U8x2
 
 _TO_MEMBER = (Role.coordinator, Role.party)
 _FROM_MEMBER = (Role.party, Role.coordinator)
@@ -474,26 +474,28 @@ class AnswersOpened(Message):
 
 
 class TestRows(Message):
-    """Asks a provider which of its own rows go left at its own splits (FRF-Test)."""
+    """Asks a provider which way some of its own rows go at its own splits (FRF-Test)."""
 
     discloses: ClassVar = Disclosure(
         *_TO_MEMBER, "which rows come by which of the party's nodes; the splits are under its own key", "encrypted"
     )
     epoch: int
-    node: I32
-    """Each node once, ascending."""
+    rows: I32
+    """The row of each question."""
+    nodes: I32
+    """The node of each question."""
+    fresh: I32
+    """Those of the nodes whose splits the party has not been shown in this job, each once, ascending."""
     splits: U8x2
-    """Its split, as the coordinator has kept it."""
-    which: U32
-    """For each question, the place of its node."""
-    row: U32
-    """For each question, the row."""
+    """Their splits, as the coordinator has kept them."""
+    tags: U8x2
+    """The party's proofs that it has made these splits."""
 
 
 class RowsTested(Message):
-    """Which way each row goes."""
+    """Which way each row goes: one bit per question, 1 for right."""
 
     discloses: ClassVar = Disclosure(
         *_FROM_MEMBER, "one bit per row and node on its way: whether the party's value is at most its split", "clear"
     )
-    bits: bytes
+    bits: U8

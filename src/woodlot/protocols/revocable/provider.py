@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import Ciphertext, WeakKey
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive, secret_bytes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
@@ -41,8 +41,6 @@ class Provider(Member):
     ----------
     splits : callable
         Returns the party's own splits of the forest in use.
-    rows : float64 array of shape (n_rows, n_columns), optional
-        The party's part of rows to be tested, its columns in the order that its splits count them.
     gate : RequestGate, optional
         Whose requests are answered; everybody's without.
     columns : callable, optional
@@ -53,8 +51,6 @@ class Provider(Member):
         splits, and not as many as it has splits for each row.
     encoding, digits
         How splits become integers; see `woodlot.crypto.encoding`. All parties and requesters must have the same.
-    threads : int
-        For the decryptions.
 
     """
 
@@ -62,7 +58,6 @@ class Provider(Member):
         msg.TakeGroup,
         msg.EncryptSplits,
         msg.OpenAnswers,
-        msg.TestRows,
     }
 
     def __init__(
@@ -70,13 +65,11 @@ class Provider(Member):
         name: str,
         *,
         splits: Callable[[], Splits],
-        rows: NDArray[np.float64] | None = None,
         gate: RequestGate | None = None,
         columns: Callable[[], NDArray[np.int32]] | None = None,
         structure: Callable[[], Structure] | None = None,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
-        threads: int = 1,
         **member: Any,
     ) -> None:
         super().__init__(name, **member)
@@ -84,10 +77,8 @@ class Provider(Member):
         self._splits = splits
         self._columns = columns
         self._structure = structure
-        self._rows = rows
         self._encoding: Encoding = encoding
         self._digits = digits
-        self._threads = threads
         self._weak: WeakKey | None = None
         self._weak_of: EpochKeys | None = None
         self._admitted: dict[bytes, msg.Ticket] = {}
@@ -125,7 +116,8 @@ class Provider(Member):
         else:
             keys = self._present(message.epoch)
         at = self._places(message.node)
-        codes, feature = self._codes(at), self._splits().feature[at].astype(np.int32)
+        codes = codes_of(self._splits().threshold[at], self._encoding, self._digits)
+        feature = self._splits().feature[at].astype(np.int32)
         key, secret = self._key(keys), derive(TAG, keys.secret, "splits")
         found: list[Ciphertext] = []
         for node, code in zip(message.node.tolist(), codes.tolist(), strict=True):
@@ -149,30 +141,6 @@ class Provider(Member):
         if (at == len(own)).any() or (own[at] != node).any():
             raise RemoteProtocolError("this party has no split at one of the nodes")
         return at
-
-    def _codes(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The party's splits as integers."""
-        thresholds = self._splits().threshold[at]
-        if np.isnan(thresholds).any():
-            raise RemoteProtocolError("a split on categories has no threshold that could be compared encrypted")
-        return encode(thresholds, encoding=self._encoding, digits=self._digits)
-
-    def _on_TestRows(self, message: msg.TestRows) -> msg.RowsTested:
-        keys, rows = self._present(message.epoch), self._rows
-        if rows is None:
-            raise PolicyError("this party has no rows to be tested")
-        which, row, at = message.which, message.row, self._places(message.node)
-        if len(message.splits) != len(at) or len(which) != len(row):
-            raise RemoteProtocolError("there is not one split for each node, and one node for each row")
-        if len(which) and (int(which.max()) >= len(at) or int(row.max()) >= len(rows)):
-            raise RemoteProtocolError("a question is about no row or no node that is there")
-        key, codes = self._key(keys), self._codes(at)
-        # a split that is not the party's own would tell its values one by one
-        if key.decrypt(key.group.read_pairs(message.splits), threads=self._threads) != codes.tolist():
-            raise CiphertextError("what the coordinator has kept is not the split that this party gave for the node")
-        column = self._splits().feature[at]
-        values = encode(rows[row, column[which]], encoding=self._encoding, digits=self._digits)
-        return msg.RowsTested(bits=np.packbits(values <= codes[which], bitorder="little").tobytes())
 
     def _on_OpenAnswers(self, message: msg.OpenAnswers) -> msg.AnswersOpened:
         ticket = message.ticket
@@ -215,3 +183,10 @@ class Provider(Member):
                 raise RemoteProtocolError(
                     f"column {column} of the request was compared with splits of another column of this party"
                 )
+
+
+def codes_of(thresholds: NDArray[np.float64], encoding: Encoding, digits: int) -> NDArray[np.int64]:
+    """A party's splits as integers."""
+    if np.isnan(thresholds).any():
+        raise RemoteProtocolError("a split on categories has no threshold that could be compared encrypted")
+    return encode(thresholds, encoding=encoding, digits=digits)

@@ -236,12 +236,17 @@ class Member:
 
     def _present(self, epoch: int) -> EpochKeys:
         """The keys, if this is their epoch."""
-        if self.keys is None:
-            raise EpochError("this member has no keys yet")
-        if epoch != self.keys.epoch:
-            when = "has ended" if epoch < self.keys.epoch else "has not begun"
-            raise EpochError(f"epoch {epoch} {when} here; the keys are of epoch {self.keys.epoch}")
-        return self.keys
+        return present_keys(self.keys, epoch)
+
+
+def present_keys(keys: EpochKeys | None, epoch: int) -> EpochKeys:
+    """A member's keys, if this is their epoch."""
+    if keys is None:
+        raise EpochError("this member has no keys yet")
+    if epoch != keys.epoch:
+        when = "has ended" if epoch < keys.epoch else "has not begun"
+        raise EpochError(f"epoch {epoch} {when} here; the keys are of epoch {keys.epoch}")
+    return keys
 
 
 # --- the coordinator ---

@@ -1,4 +1,4 @@
-"""FRF-Predict and FRF-Test at the coordinator: rows that nobody can read go down trees that nobody can read.
+"""FRF-Predict at the coordinator: rows that nobody can read go down trees that nobody can read.
 
 All trees and rows advance one level per step, and a step is three exchanges, so the exchanges depend on the depth of
 the forest and not on the number of its trees::
@@ -11,8 +11,7 @@ the forest and not on the number of its trees::
     coordinator -> providers    these
     providers -> coordinator    the shares
 
-In FRF-Test the rows lie at the providers, who need nobody else: one exchange per level. x <= s goes left, as in
-training.
+x <= s goes left, as in training.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def check_request(
 
     """
     ticket, features = request.ticket, len(forest.forest.feature_keys)
-    _check_forest(forest, keys)
+    check_forest(forest, keys)
     if ticket.epoch != keys.epoch:
         raise EpochError(f"the request is of epoch {ticket.epoch}, and the keys are of epoch {keys.epoch}")
     if columns is None and ticket.features != features:
@@ -170,7 +169,8 @@ def check_request(
         raise CiphertextError("the values are not those that the requester's ticket is for")
 
 
-def _check_forest(forest: RevocableForest, keys: CoordinatorKeys) -> None:
+def check_forest(forest: RevocableForest, keys: CoordinatorKeys) -> None:
+    """Refuse a forest of another epoch than the keys, or with splits of a party that has no key any more."""
     if forest.epoch != keys.epoch:
         raise EpochError(f"the forest is of epoch {forest.epoch}, and the keys are of epoch {keys.epoch}")
     owners = np.unique(forest.forest.owner[forest.forest.owner >= 0])
@@ -240,57 +240,6 @@ def walk_encrypted(
         rows = np.arange(start, min(start + size, n_rows))
         found.append((yield from walk.block(block, rows)))
     return np.concatenate(found)
-
-
-def test_rows(
-    forest: RevocableForest, keys: CoordinatorKeys, n_rows: int
-) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
-    """FRF-Test at the coordinator: the leaf of each row in each tree, for rows whose columns lie at the providers.
-
-    A provider has both the value and the split, and the coordinator learns the outcome in any case, so nobody else is
-    needed to compare them: one exchange per level.
-
-    Parameters
-    ----------
-    forest : RevocableForest
-        With encrypted splits of the present epoch.
-    keys : CoordinatorKeys
-        Of the present epoch.
-    n_rows : int
-        How many rows there are, in the same order at every provider.
-
-    Raises
-    ------
-    EpochError, PolicyError
-        If the forest is of another epoch, or has nodes of somebody who has left.
-
-    """
-    _check_forest(forest, keys)
-    structure = forest.forest.structure
-    at = np.tile(structure.offset[:-1], (n_rows, 1))
-    for level in range(structure.n_nodes):
-        row, tree = np.nonzero(structure.right[at] >= 0)
-        if len(row) == 0:
-            break
-        node = at[row, tree]
-        owner = forest.forest.owner[node]
-        mine = {forest.forest.parties[number]: owner == number for number in np.unique(owner)}
-        ask: dict[str, Message] = {}
-        for name, here in mine.items():
-            nodes, which = np.unique(node[here], return_inverse=True)
-            ask[name] = msg.TestRows(
-                epoch=keys.epoch,
-                node=nodes.astype(np.int32),
-                splits=forest.splits.of(nodes.astype(np.int32)),
-                which=which.astype(np.uint32),
-                row=row[here].astype(np.uint32),
-            )
-        replies = yield Round("test", ask, Progress(level, level + 1, f"level {level}"))
-        left = np.empty(len(node), bool)
-        for name, here in mine.items():
-            left[here] = _bits(reply_of(replies[name], msg.RowsTested, name).bits, int(here.sum()), name)
-        at[row, tree] = np.where(left, node + 1, structure.right[node])
-    return structure.leaf[at]
 
 
 def _bits(data: bytes, count: int, party: str) -> NDArray[np.uint8]:
