@@ -17,7 +17,7 @@ import woodlot as wl
 matplotlib.use("agg")
 
 WARNINGS = [name for name in wl.__all__ if inspect.isclass(value := getattr(wl, name)) and issubclass(value, Warning)]
-SHOWN = [*(name for name in wl.__all__ if name not in WARNINGS), "Federation.local"]
+SHOWN = [*(name for name in wl.__all__ if name not in WARNINGS), "Federation.local", "RevocableForestClassifier.score"]
 
 
 def run_example(name: str, **given: Any) -> None:
