@@ -27,12 +27,12 @@ from textbook import Book  # noqa: E402
 
 from woodlot.crypto import dealer, packed  # noqa: E402
 from woodlot.crypto._libraries import gmp  # noqa: E402
-from woodlot.crypto.comparison import Comparer, decide  # noqa: E402
 from woodlot.crypto.dtpkc import WeakKey  # noqa: E402
 from woodlot.crypto.encoding import encode  # noqa: E402
 from woodlot.crypto.master import MasterKey  # noqa: E402
-from woodlot.crypto.pools import Pool  # noqa: E402
 from woodlot.crypto.streams import SecretStream  # noqa: E402
+from woodlot_lab.comparison import Comparer, decide  # noqa: E402
+from woodlot_lab.pools import Pool  # noqa: E402
 
 COMPARISONS, STEP, FEATURES = 100, 10, 14
 PROVIDERS = (1, 8)

@@ -15,12 +15,12 @@ from small_keys import PRIMES, ROOT, master, stream
 from textbook import Book, Textbook
 
 from woodlot.crypto import dealer, packed
-from woodlot.crypto.comparison import Blinded, Comparer, decide
 from woodlot.crypto.dtpkc import StrongShare, WeakKey
 from woodlot.crypto.encoding import decode, encode
-from woodlot.crypto.pools import Pool
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, DataError, LocalProtocolError, RemoteProtocolError
+from woodlot_lab.comparison import Blinded, Comparer, decide
+from woodlot_lab.pools import Pool
 
 KEY = master()
 GROUP = KEY.group

@@ -14,14 +14,14 @@ from small_keys import PRIMES, ROOT, master, stream
 from textbook import Book, Textbook
 
 from woodlot.crypto import _libraries
-from woodlot.crypto.cross_addition import CrossAddition
 from woodlot.crypto.dtpkc import Ciphertext, Group, PublicKey, StrongShare, WeakKey, add, refresh, scale
 from woodlot.crypto.master import MasterKey
-from woodlot.crypto.pools import Pool
 from woodlot.crypto.powers import FixedBase, powers_of
 from woodlot.crypto.primes import is_safe_prime, safe_prime
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError, ConfigError, EpochError, LocalProtocolError
+from woodlot_lab.cross_addition import CrossAddition
+from woodlot_lab.pools import Pool
 
 KEY = master()
 GROUP = KEY.group

@@ -9,10 +9,10 @@ import pytest
 from small_keys import PRIMES, ROOT, stream
 
 from woodlot.crypto import packed, paillier, powers
-from woodlot.crypto.comparison import Comparer, decide
 from woodlot.crypto.dtpkc import WeakKey, refresh
 from woodlot.crypto.master import MasterKey
 from woodlot.exceptions import LocalProtocolError
+from woodlot_lab.comparison import Comparer, decide
 
 
 def test_every_power_by_a_key_is_a_secret_power(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,13 @@ from small_keys import master, stream
 
 import woodlot as wl
 from woodlot.crypto.dtpkc import WeakKey
-from woodlot.crypto.pools import Pool
 from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode
 from woodlot.protocols.rows.releases import score_noise, tell_noisy
 from woodlot.protocols.sums import masks
 from woodlot.trees.sampling import feature_key
+from woodlot_lab.pools import Pool
 
 UNLUCKY = 1e-6
 ORDERS = {order: number for number, order in enumerate(itertools.permutations(range(4)))}

@@ -13,7 +13,6 @@ from revocable_world import HELPER, KEYS, PARTIES, TEST, World, plant, some_rows
 from small_keys import PRIMES, ROOT
 
 from woodlot.crypto import packed
-from woodlot.crypto.comparison import Comparer, decide
 from woodlot.crypto.dtpkc import Group, StrongShare, WeakKey, refresh
 from woodlot.crypto.encoding import encode
 from woodlot.crypto.master import MasterKey
@@ -34,6 +33,7 @@ from woodlot.protocols.revocable.revocable_keys import begin_epoch, commit_epoch
 from woodlot.protocols.revocable.revocable_predict import encrypt_request, predict_encrypted, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, rotate
 from woodlot.runtime.codec import encode as encode_message
+from woodlot_lab.comparison import Comparer, decide
 
 
 def test_shares_and_keys_belong_together() -> None:
