@@ -15,10 +15,10 @@ import numpy as np
 
 import woodlot as wl
 from woodlot.runtime import codec
-from woodlot.runtime.frames import Kind, Label, split
+from woodlot.runtime.frames import FrameKind, Label, split
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "compression.md"
-LABEL = Label(Kind.request, "0" * 32, 1)
+LABEL = Label(FrameKind.request, "0" * 32, 1)
 LINES = {"20 Mb/s": 20e6 / 8, "100 Mb/s": 100e6 / 8, "1 Gb/s": 1e9 / 8}
 N_ROWS = 100_000
 

@@ -48,7 +48,7 @@ from woodlot.runtime.drivers.grpc_hub import Hub
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.run import run
 from woodlot.runtime.sessions import Sessions
-from woodlot.trees.room import Room
+from woodlot.trees.room import WorkingMemory
 
 PARTIES = ("bank", "shop")
 N_COLUMNS = 50
@@ -124,7 +124,7 @@ class Peak:
 def serve(name: str, address: str, identity: Path, path: Path, n_jobs: int) -> None:
     """Read a party's table and take part until standard input ends; then tell what that took."""
     with Peak() as peak, tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        room = Room(Spool(Path(scratch)), MEMORY)
+        room = WorkingMemory(Spool(Path(scratch)), MEMORY)
         began = time.perf_counter()
         loaded = TableSource(name, id="id", path=path).read(room.spool)
         columns = [column for column in loaded.columns if column != "label"]

@@ -15,62 +15,66 @@ from pathlib import Path
 from typing import Any
 
 import woodlot as wl
-from woodlot.estimators.forecast import Shape, fit_made_up, forecast
+from woodlot.estimators.forecast import DataShape, fit_made_up, forecast
 from woodlot.runtime.audit import Cost
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "plan.md"
 MOST_BYTES, MOST_SECONDS = 0.10, 0.35
-Case = tuple[str, Any, Shape]
+Case = tuple[str, Any, DataShape]
 PLAIN: list[Case] = [
-    ("shared labels", wl.FederatedForestClassifier(50, max_depth=10), Shape(60_000, {"bank": 10, "shop": 10})),
-    ("shared labels", wl.FederatedForestClassifier(30), Shape(30_000, {"bank": 8, "shop": 4, "telco": 4}, classes=5)),
-    ("shared labels", wl.FederatedForestClassifier(20, max_depth=12), Shape(150_000, {"bank": 15, "shop": 25})),
+    ("shared labels", wl.FederatedForestClassifier(50, max_depth=10), DataShape(60_000, {"bank": 10, "shop": 10})),
+    (
+        "shared labels",
+        wl.FederatedForestClassifier(30),
+        DataShape(30_000, {"bank": 8, "shop": 4, "telco": 4}, classes=5),
+    ),
+    ("shared labels", wl.FederatedForestClassifier(20, max_depth=12), DataShape(150_000, {"bank": 15, "shop": 25})),
     (
         "shared labels",
         wl.FederatedForestRegressor(20, max_features=1 / 3),
-        Shape(25_000, {"bank": 12, "shop": 12}, classes=0),
+        DataShape(25_000, {"bank": 12, "shop": 12}, classes=0),
     ),
     (
         "shared labels",
         wl.FederatedForestClassifier(100, max_depth=6),
-        Shape(40_000, {"bank": 30, "shop": 10}, noise=0.3),
+        DataShape(40_000, {"bank": 30, "shop": 10}, noise=0.3),
     ),
 ]
 PROTECTED: list[Case] = [
     (
         "encrypted labels, 2048 bits",
         wl.FederatedForestClassifier(10, max_depth=6, labels="encrypted", key_bits=2048),
-        Shape(6_000, {"bank": 6, "shop": 8}),
+        DataShape(6_000, {"bank": 6, "shop": 8}),
     ),
     (
         "encrypted labels, 2048 bits",
         wl.FederatedForestRegressor(3, max_depth=5, max_features=0.5, labels="encrypted", key_bits=2048),
-        Shape(3_000, {"bank": 4, "shop": 4, "telco": 4}, classes=0),
+        DataShape(3_000, {"bank": 4, "shop": 4, "telco": 4}, classes=0),
     ),
     (
         "RevFRF, 2048 bits",
         wl.RevocableForestClassifier(20, max_depth=6, encryption=2048),
-        Shape(12_000, {"bank": 6, "shop": 6, "telco": 4}),
+        DataShape(12_000, {"bank": 6, "shop": 6, "telco": 4}),
     ),
     (
         "RevFRF, 2048 bits",
         wl.RevocableForestClassifier(15, max_depth=8, encryption=2048),
-        Shape(50_000, {"bank": 8, "shop": 8}, classes=3),
+        DataShape(50_000, {"bank": 8, "shop": 8}, classes=3),
     ),
     (
         "secure sums over rows",
         wl.HorizontalForestClassifier(30, max_depth=8),
-        Shape(40_000, {"north": 10, "south": 10, "west": 10}),
+        DataShape(40_000, {"north": 10, "south": 10, "west": 10}),
     ),
     (
         "secure sums over rows",
         wl.HorizontalForestRegressor(10, max_depth=10, max_features=0.5),
-        Shape(30_000, {"north": 8, "south": 8, "west": 8, "east": 8}, classes=0),
+        DataShape(30_000, {"north": 8, "south": 8, "west": 8, "east": 8}, classes=0),
     ),
 ]
 
 
-def measured(estimator: Any, shape: Shape, repeats: int) -> Cost:
+def measured(estimator: Any, shape: DataShape, repeats: int) -> Cost:
     """The quickest of some trainings: the trials of a forecast count their quickest too."""
     costs: list[Cost] = [fit_made_up(estimator, shape, shape.rows).cost_ for _ in range(repeats)]
     return min(costs, key=lambda cost: cost.total_seconds)

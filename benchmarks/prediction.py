@@ -25,7 +25,7 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 from woodlot.trees.collect import Collector
-from woodlot.trees.wire import Decisions, PartyPredictor, Ranks
+from woodlot.trees.wire import DecisionBits, PartyPredictor, RankCodes
 
 LINK_SECONDS = 0.02
 SLOW_LINK_ROWS = 1000
@@ -48,9 +48,9 @@ def cpu(call: Callable[[], object]) -> float:
 
 
 def size_of(reply: object) -> int:
-    if isinstance(reply, Decisions):
+    if isinstance(reply, DecisionBits):
         return reply.stream.nbytes + reply.lengths.nbytes
-    if isinstance(reply, Ranks):
+    if isinstance(reply, RankCodes):
         return sum(codes.nbytes for codes in reply.codes)
     return reply.words.nbytes  # type: ignore[attr-defined]
 

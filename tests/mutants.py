@@ -262,8 +262,8 @@ PROTOCOLS = [
     Mutant(
         "linear: scaled without the weights",
         "protocols/linear/linear_party.py",
-        "self._columns = Columns.of(self.table, *self._scaling, weights)",
-        "self._columns = Columns.of(self.table, *self._scaling)",
+        "self._columns = LinearColumns.of(self.table, *self._scaling, weights)",
+        "self._columns = LinearColumns.of(self.table, *self._scaling)",
         ("tests/estimators/test_linear_models.py", "-k", "weight"),
     ),
     Mutant(

@@ -21,7 +21,7 @@ from woodlot.exceptions import (
     WoodlotError,
 )
 from woodlot.keyring import HELPER, LocalKeyring
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.trees.predict import outputs_from_leaves
 
 
@@ -30,9 +30,9 @@ def test_encrypt_predict_rotate_and_revoke() -> None:
     expected = outputs_from_leaves(planted.leaves(rows), planted.coordinator.leaves)
     splits = {name: lambda name=name: planted.splits[name] for name in planted.splits}
     with LocalKeyring(splits, allow_same_host=True, make=ready_master, **TEST) as ring:
-        first = RevocableForest(planted.coordinator, ring.encrypt(planted.coordinator))
+        first = CoordinatorRevocable(planted.coordinator, ring.encrypt(planted.coordinator))
         np.testing.assert_array_equal(ring.predict(first, ring.request(rows, "alice")), expected)
-        second = RevocableForest(planted.coordinator, ring.rotate(planted.coordinator))
+        second = CoordinatorRevocable(planted.coordinator, ring.rotate(planted.coordinator))
         np.testing.assert_array_equal(ring.predict(second, ring.request(rows, "alice")), expected)
         with pytest.raises(EpochError):
             ring.predict(first, ring.request(rows, "alice"))
@@ -49,7 +49,7 @@ def test_a_change_of_epochs_that_was_interrupted_is_finished_by_trying_again() -
     expected = outputs_from_leaves(planted.leaves(rows), planted.coordinator.leaves)
     splits = {name: lambda name=name: planted.splits[name] for name in planted.splits}
     with LocalKeyring(splits, allow_same_host=True, make=ready_master, **TEST) as ring:
-        first = RevocableForest(planted.coordinator, ring.encrypt(planted.coordinator))
+        first = CoordinatorRevocable(planted.coordinator, ring.encrypt(planted.coordinator))
 
         def full(keys: object) -> None:
             raise JournalError("the disk is full")
@@ -61,7 +61,7 @@ def test_a_change_of_epochs_that_was_interrupted_is_finished_by_trying_again() -
         with pytest.raises(LocalProtocolError, match="epoch 1 has ended"):
             ring.predict(first, ring.request(rows, "alice"))
         ring.providers["shop"]._keep = None
-        again = RevocableForest(planted.coordinator, ring.rotate(planted.coordinator))
+        again = CoordinatorRevocable(planted.coordinator, ring.rotate(planted.coordinator))
         assert ring.keys.epoch == again.epoch == 3
         np.testing.assert_array_equal(ring.predict(again, ring.request(rows, "alice")), expected)
 

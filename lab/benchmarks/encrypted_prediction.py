@@ -23,7 +23,7 @@ import woodlot as wl
 from woodlot.federation import GrownForest
 from woodlot.federation.revocable import Encryption
 from woodlot.keyring import LocalKeyring
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.runtime.audit import readable_bytes
 from woodlot_lab.data import DataSource
 
@@ -86,7 +86,7 @@ def cost(bits: int) -> str:
     grown = model.forest_
     row = in_feature_order(grown, names, X[:1])
     with ring_for(grown, bits=bits) as ring:
-        forest = RevocableForest(grown.coordinator, ring.encrypt(grown.coordinator))
+        forest = CoordinatorRevocable(grown.coordinator, ring.encrypt(grown.coordinator))
         before = ring.ledger.cost()
         start = time.process_time()
         request = ring.request(row, "benchmark")

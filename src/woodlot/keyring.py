@@ -24,7 +24,7 @@ from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_epoch, commit_epoch, revoke_key
-from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, EncryptedSplits
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, encrypt_request, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
 from woodlot.protocols.revocable.row_test import RowTester, predict_own_rows
@@ -153,12 +153,14 @@ class LocalKeyring:
         """At the requester: encrypt rows, columns in the order of the forest's features."""
         return encrypt_request(rows, self.keys.group, requester=requester, **self._numbers)
 
-    def predict(self, forest: RevocableForest, request: EncryptedRequest, vote: Vote = "soft") -> NDArray[np.float64]:
+    def predict(
+        self, forest: CoordinatorRevocable, request: EncryptedRequest, vote: Vote = "soft"
+    ) -> NDArray[np.float64]:
         """The forest's outputs for an encrypted request; see `predict_encrypted`."""
         return self._run(predict_encrypted(forest, self.keys, request, vote=vote, threads=self._threads))
 
     def test(
-        self, forest: RevocableForest, testers: Mapping[str, RowTester], n_rows: int, vote: Vote = "soft"
+        self, forest: CoordinatorRevocable, testers: Mapping[str, RowTester], n_rows: int, vote: Vote = "soft"
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The forest's outputs for rows whose columns lie at the parties (FRF-Test); see `predict_own_rows`."""
         protocol = predict_own_rows(forest, self.keys, tuple(testers), n_rows, vote)

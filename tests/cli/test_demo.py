@@ -25,7 +25,7 @@ from rich.console import Console
 
 from woodlot import FederatedForestClassifier
 from woodlot.cli._companies import ID, LABEL, TABLES, make_companies, write_companies
-from woodlot.cli._comparison import Alignment, Audit, Comparison, Delivery, Identity, Result
+from woodlot.cli._comparison import AlignmentSummary, Audit, BitComparison, Comparison, Delivery, Result
 from woodlot.cli.demo import N_STEPS, TITLES, _print
 from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import WoodlotError
@@ -216,8 +216,8 @@ def made_up() -> Comparison:
         n_train=75,
         n_test=25,
         results=tuple(Result(name, 0.8, 0.9, 1.0, 0.1) for name in TITLES),
-        identity=Identity(same_forest=True, n_trees=3, n_nodes=30, same_answers=True, n_answers=50),
-        alignment=Alignment(75, 0.5, 7, 12_345),
+        identity=BitComparison(same_forest=True, n_trees=3, n_nodes=30, same_answers=True, n_answers=50),
+        alignment=AlignmentSummary(75, 0.5, 7, 12_345),
         prediction_cost=Cost(rounds=3, bytes_sent=10, bytes_received=20),
         audits=(audit,),
         delivery=Delivery(pa.table({ID: [1], "prediction": ["no"], "probability_no": [0.7]}), 0.8),

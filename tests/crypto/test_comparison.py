@@ -205,7 +205,7 @@ def test_a_half_that_was_changed_is_noticed(added: int) -> None:
     with pytest.raises(CiphertextError, match="1 packs need a half of each"):
         packed.open_blinded(CC, sides.blinded, [], 1)
     # without the factor it would open, one off or as many as one likes
-    plain = packed.Blinded([GROUP.read(GROUP.write(sides.blinded.c1))[0]], [1])
+    plain = packed.BlindedPacks([GROUP.read(GROUP.write(sides.blinded.c1))[0]], [1])
     assert CC.open(plain.c1, other)[0] == CC.open(plain.c1, sides.halves)[0] + added
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from woodlot.crypto import _libraries, paillier
 from woodlot.crypto.envelope import seal, unseal
 from woodlot.crypto.packing import layout, pack, sum_bits, unpack
-from woodlot.crypto.paillier import PrivateKey, PublicKey
+from woodlot.crypto.paillier import PaillierPublicKey, PrivateKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 
@@ -48,7 +48,7 @@ def test_a_key_of_two_digits_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """p = 7, q = 11: (1 + 77)^42 23^77 modulo 77^2 is 3840, and the sum with a ciphertext of 40 is one of 82 - 77."""
     monkeypatch.setattr(paillier, "SMALLEST_BITS", 7)
     mpz = _libraries.gmp().mpz
-    small = PrivateKey(mpz(7), mpz(11), PublicKey(77, pow(-4 % 77, 77, 77**2)))
+    small = PrivateKey(mpz(7), mpz(11), PaillierPublicKey(77, pow(-4 % 77, 77, 77**2)))
     known = 78**42 * 23**77 % 77**2
     assert known == 3840
     other = 78**40 * 5**77 % 77**2
@@ -142,16 +142,16 @@ def test_elements_outside_the_group_are_refused(key: PrivateKey) -> None:
 def test_keys_that_are_none_are_refused(key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> None:
     n, base = int(key.public.n), int(key.public.base)
     with pytest.raises(RemoteProtocolError, match="256 bits is not taken"):
-        PublicKey(n, base)
+        PaillierPublicKey(n, base)
     with pytest.raises(LocalProtocolError, match="from 2048"):
         PrivateKey.generate(1024, stream("short"))
     monkeypatch.setattr(paillier, "SMALLEST_BITS", BITS)
-    assert PublicKey(n, base).name == key.public.name
+    assert PaillierPublicKey(n, base).name == key.public.name
     for wrong in (0, 1, n * n, int(key.p) * 5):
         with pytest.raises(RemoteProtocolError, match="not in its group"):
-            PublicKey(n, wrong)
+            PaillierPublicKey(n, wrong)
     with pytest.raises(RemoteProtocolError, match="is not taken"):
-        PublicKey(n + 1, base)
+        PaillierPublicKey(n + 1, base)
 
 
 def test_an_envelope_opens_for_its_key_and_purpose_only(key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 import woodlot as wl
 from woodlot.estimators import forecast_parts, forecast_protected
-from woodlot.estimators.forecast import Network, Shape, fit_made_up, forecast, made_up_rows
+from woodlot.estimators.forecast import DataShape, Network, fit_made_up, forecast, made_up_rows
 from woodlot.exceptions import DataError
 
 WOODLOT = Path(sys.executable).with_name("woodlot")
-CASES: dict[str, tuple[Any, Shape]] = {
-    "many rows": (wl.FederatedForestClassifier(12, max_depth=9), Shape(40_000, {"a": 5, "b": 4})),
-    "more trees, five classes": (wl.FederatedForestClassifier(40), Shape(3_000, {"a": 3, "b": 3, "c": 2}, 5)),
-    "regression": (wl.FederatedForestRegressor(10), Shape(18_000, {"a": 4, "b": 2}, 0)),
+CASES: dict[str, tuple[Any, DataShape]] = {
+    "many rows": (wl.FederatedForestClassifier(12, max_depth=9), DataShape(40_000, {"a": 5, "b": 4})),
+    "more trees, five classes": (wl.FederatedForestClassifier(40), DataShape(3_000, {"a": 3, "b": 3, "c": 2}, 5)),
+    "regression": (wl.FederatedForestRegressor(10), DataShape(18_000, {"a": 4, "b": 2}, 0)),
 }
 
 
@@ -50,19 +50,19 @@ SMALLER = {
     "COUNTED_ROWS": (1_000, 2_000),
 }
 """Trials as small as what is foreseen here."""
-PROTECTED: dict[str, tuple[Any, Shape]] = {
+PROTECTED: dict[str, tuple[Any, DataShape]] = {
     "encrypted labels": (
         wl.FederatedForestClassifier(3, max_depth=5, labels="encrypted", key_bits=2048),
-        Shape(600, {"a": 3, "b": 4}),
+        DataShape(600, {"a": 3, "b": 4}),
     ),
-    "RevFRF": (wl.RevocableForestClassifier(8, max_depth=5, encryption="paper"), Shape(4_000, {"a": 3, "b": 3})),
+    "RevFRF": (wl.RevocableForestClassifier(8, max_depth=5, encryption="paper"), DataShape(4_000, {"a": 3, "b": 3})),
     "rows": (
         wl.HorizontalForestClassifier(16, max_depth=7, max_bins=20),
-        Shape(5_000, {"a": 6, "b": 6, "c": 6}, classes=3),
+        DataShape(5_000, {"a": 6, "b": 6, "c": 6}, classes=3),
     ),
     "rows, regression": (
         wl.HorizontalForestRegressor(6, max_bins=20, max_features=0.5),
-        Shape(3_000, {"a": 4, "b": 4, "c": 4}, classes=0),
+        DataShape(3_000, {"a": 4, "b": 4, "c": 4}, classes=0),
     ),
 }
 
@@ -82,7 +82,7 @@ def test_bytes_of_protected_trainings_are_foreseen_within_a_tenth(case: str, mon
 
 
 def test_the_network_adds_its_time() -> None:
-    estimator, shape = wl.FederatedForestClassifier(4, max_depth=3), Shape(200, {"a": 2, "b": 2})
+    estimator, shape = wl.FederatedForestClassifier(4, max_depth=3), DataShape(200, {"a": 2, "b": 2})
     far = forecast(estimator, shape, Network(latency=0.05, bandwidth=2_500_000))
     assert far.network_seconds == pytest.approx(0.05 * far.rounds + max(far.bytes_by_party.values()) / 2_500_000)
     assert forecast(estimator, shape).network_seconds == 0
@@ -95,7 +95,7 @@ def test_the_network_adds_its_time() -> None:
 )
 def test_shapes_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Shape(**{"rows": 10, "columns": {"a": 1}, **wrong})
+        DataShape(**{"rows": 10, "columns": {"a": 1}, **wrong})
     with pytest.raises(ValueError, match="latency"):
         Network(latency=-1)
 
@@ -103,9 +103,9 @@ def test_shapes_that_cannot_be(wrong: dict[str, Any]) -> None:
 def test_what_is_not_foreseen_is_told() -> None:
     for other in (wl.FederatedForestClassifier(max_leaf_nodes=5), wl.LocalForestsClassifier()):
         with pytest.raises(DataError, match="without max_leaf_nodes, RevocableForest and HorizontalForest"):
-            forecast(other, Shape(100, {"a": 2}))
+            forecast(other, DataShape(100, {"a": 2}))
     with pytest.raises(DataError, match="the same columns: give each the same number"):
-        forecast(wl.HorizontalForestClassifier(), Shape(100, {"a": 2, "b": 3}))
+        forecast(wl.HorizontalForestClassifier(), DataShape(100, {"a": 2, "b": 3}))
 
 
 @pytest.mark.slow

@@ -308,7 +308,7 @@ def test_thresholds_on_a_public_grid(kind: Any) -> None:
         model_of(kind, grid=dict.fromkeys(("age", "visits", "basket", "height"), (0, 1))).fit(X, y)
 
 
-def test_clients_in_process_pay_from_the_purses_they_are_given(tmp_path: Path) -> None:
+def test_clients_in_process_charge_the_budgets_they_are_given(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tables = {
         name: pd.DataFrame({"id": np.arange(40), "x": rng.uniform(size=40), "y": rng.choice(["a", "b"], 40)})

@@ -24,7 +24,7 @@ import woodlot as wl
 from woodlot.crypto._libraries import gmp
 from woodlot.exceptions import DataError, EpochError, PolicyError
 from woodlot.federation.revocable import Encryption, RevocableGrown
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.runtime.codec import encode
 
@@ -161,7 +161,7 @@ def test_encrypted_answers_are_those_in_clear_before_and_after_each_leaves(fitte
     np.testing.assert_array_equal(model.predict_encrypted(few), model.predict_proba(few))
     former = model.forest_
     secrets = former.memo.secrets
-    old = RevocableForest(former.coordinator, secrets.splits)
+    old = CoordinatorRevocable(former.coordinator, secrets.splits)
 
     first = model.revoke("shop", level=1, holdout=test)
     assert (first.statement.keys_before, first.statement.keys_after) == (1, 1)

@@ -27,7 +27,7 @@ from woodlot.runtime.drivers.grpc_wire import (
     options,
     spawn,
 )
-from woodlot.runtime.frames import HEADER_SIZE, Assembler, Kind
+from woodlot.runtime.frames import HEADER_SIZE, Assembler, FrameKind
 
 CONNECT_SECONDS = 10.0
 _READER = Assembler(DEFAULT_LIMIT)
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     """The beginning of a message: whose connection it is on, and which message."""
 
     member: str
-    kind: Kind
+    kind: FrameKind
     job: str
     number: int
 
@@ -203,7 +203,7 @@ class FrameProxy:
     async def _carry(self, method: str, member: str, read: Callable[[], Awaitable[Any]], courier: Courier) -> None:
         while (data := await read()) is not grpc.aio.EOF:
             frame = read_frame(member, data)
-            if method == PARTY_METHOD and frame.seen.kind in (Kind.request, Kind.reply):
+            if method == PARTY_METHOD and frame.seen.kind in (FrameKind.request, FrameKind.reply):
                 self._check_repeated(frame)
             if self.on_message is not None and frame.part == 0:
                 await asyncio.get_running_loop().run_in_executor(None, self.on_message, frame.seen)

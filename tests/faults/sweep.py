@@ -31,7 +31,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.orders import Order
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
-from woodlot.runtime.frames import Kind
+from woodlot.runtime.frames import FrameKind
 from woodlot.runtime.journal import Journal
 
 FAULTS_IN_A_RUN = 4
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     """A message of a job, at which something happens."""
 
     member: str
-    kind: Kind
+    kind: FrameKind
     number: int
 
 
@@ -172,7 +172,7 @@ class FaultStage(Stage[U]):
 
     def _check_recorded(self, seen: Seen) -> None:
         """A reply that is on its way is in its sender's journal: whoever dies now still knows what it has said."""
-        if seen.kind is Kind.reply and seen.member in self.parties:
+        if seen.kind is FrameKind.reply and seen.member in self.parties:
             with closing(Journal.read(self.running.journal(seen.member))) as journal:
                 numbers = {record.number for record in journal.job(seen.job).records() if record.sender == seen.member}
             assert seen.number in numbers, f"{seen} was sent before it was recorded"

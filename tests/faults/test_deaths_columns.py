@@ -12,7 +12,7 @@ from tally import Tally
 from vertical_jobs import PROTOCOLS, TRIO, Columns, companies, rows_spent
 
 from woodlot.exceptions import DataError
-from woodlot.runtime.frames import Kind
+from woodlot.runtime.frames import FrameKind
 
 pytestmark = pytest.mark.faults
 
@@ -58,11 +58,11 @@ def test_deaths_while_a_scoring_is_open(stage: Columns, tally: Tally) -> None:
     with stage.user.scoring(stage.undisturbed) as scoring:
         expected = [array.tobytes() for array in scoring.outputs(IDS)]
         once = {party: rows_spent(path, scoring.job) for party, path in states.items()}
-        places = [(party, kind) for party in TRIO for kind in (Kind.request, Kind.reply)]
+        places = [(party, kind) for party in TRIO for kind in (FrameKind.request, FrameKind.reply)]
         for calls, (victim, kind) in enumerate(places, 2):
             due = [Fault("kill -9", victim)]
 
-            def act(seen: Seen, due: list[Fault] = due, place: tuple[str, Kind] = (victim, kind)) -> None:
+            def act(seen: Seen, due: list[Fault] = due, place: tuple[str, FrameKind] = (victim, kind)) -> None:
                 if due and place == (seen.member, seen.kind):
                     stage.inflict(due.pop(), scoring.job)
 
@@ -84,7 +84,7 @@ def test_a_coordinator_that_dies_ends_its_scorings(stage: Columns, tally: Tally)
     due = [Fault("kill -9", COORDINATOR)]
 
     def act(seen: Seen) -> None:
-        if due and seen.kind is Kind.reply:
+        if due and seen.kind is FrameKind.reply:
             stage.inflict(due.pop(), scoring.job)
 
     with tally.checking("its scorings end, and the user hears it; another has the same answers", "score") as noted:

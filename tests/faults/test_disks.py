@@ -22,7 +22,7 @@ from tally import Tally
 from torn import last_transaction, log_of, tear
 from vertical_jobs import companies
 
-from woodlot.runtime.frames import Kind
+from woodlot.runtime.frames import FrameKind
 from woodlot.runtime.journal import Entry, Journal
 
 pytestmark = pytest.mark.faults
@@ -45,7 +45,7 @@ def at_step(step: Step, act: Callable[[], None]) -> Callable[[Seen], None]:
     return on_message
 
 
-def middles(stage: FaultStage[Any], order: Any, member: str, kind: Kind, count: int) -> list[Step]:
+def middles(stage: FaultStage[Any], order: Any, member: str, kind: FrameKind, count: int) -> list[Step]:
     """Steps of a member, spread over a job that is run for it."""
     steps = [step for step in stage.steps(order) if step.member == member and step.kind is kind]
     return [steps[len(steps) * (2 * n + 1) // (2 * count)] for n in range(count)]
@@ -69,7 +69,7 @@ def test_disks_that_fill_up_and_that_come_back_read_only(
     with small_disk(tmp_path / victim / "state") as disk, make(tmp_path) as stage:
         first = protocol.order(stage)
         member = stage.parties[0] if victim == COORDINATOR else victim
-        places = middles(stage, first, member, Kind.request, 3)
+        places = middles(stage, first, member, FrameKind.request, 3)
         expected = protocol.outcome(stage, first.job)
         client = stage.user.client
         for place in places:
@@ -124,7 +124,7 @@ def test_a_party_dies_while_it_records_its_reply(private: row_jobs.Rows, name: s
     stage, rng = private, random.Random(11)
     protocol = named(row_jobs.PROTOCOLS, name)
     first = protocol.order(stage)
-    places = middles(stage, first, "bern", Kind.reply, 8)
+    places = middles(stage, first, "bern", FrameKind.reply, 8)
     expected = protocol.outcome(stage, first.job)
     for place in places:
         with tally.checking(TORN, name) as noted:
@@ -150,7 +150,7 @@ def test_a_coordinator_loses_the_end_of_its_journal(private: row_jobs.Rows, tall
     stage, rng = private, random.Random(12)
     protocol = named(row_jobs.PROTOCOLS, "horizontal rounds, noisy sums")
     first = protocol.order(stage)
-    places = middles(stage, first, "anna", Kind.request, 6)
+    places = middles(stage, first, "anna", FrameKind.request, 6)
     expected = protocol.outcome(stage, first.job)
     for place in places:
         with tally.checking(TORN, protocol.name) as noted:

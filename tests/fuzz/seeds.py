@@ -29,13 +29,13 @@ from woodlot.federation import Labels
 from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import key_bytes
 from woodlot.identity.identity import Identity, install, request
-from woodlot.identity.receipts import MemberKey, Request, Statement, make_receipt, signature_of
+from woodlot.identity.receipts import MemberKey, SignedRequest, Statement, make_receipt, signature_of
 from woodlot.jobs.order_seal import common_fields, sign_order
 from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime import codec
-from woodlot.runtime.frames import Kind, Label, split
+from woodlot.runtime.frames import FrameKind, Label, split
 
 
 def save_models(root: Path) -> None:
@@ -106,7 +106,7 @@ class Federation:
         data = b'{"leaver": "shop", "level": 1, "model": "m"}'
         alice = self.identity("alice")
         signed = signature_of(alice.certificate, alice.sign(data, "revocation request"))
-        asked = Request(data=data, purpose="revocation request", signed=signed)
+        asked = SignedRequest(data=data, purpose="revocation request", signed=signed)
         made = make_receipt(
             msgspec.convert(self.statement(), Statement), asked, MemberKey(self.identity("coordinator"))
         )
@@ -197,7 +197,7 @@ def connections(encoded: list[bytes]) -> list[bytes]:
     """The same messages in frames, plain and compressed, each behind its length."""
     found = []
     for number, data in enumerate(encoded):
-        label = Label(Kind.request, "0" * 31 + "1", number)
+        label = Label(FrameKind.request, "0" * 31 + "1", number)
         for compress in (False, True):
             frames = list(split(label, data, frame_limit=4096, compress=compress))
             found.append(b"".join(struct.pack("<H", len(frame)) + frame for frame in frames))

@@ -20,10 +20,10 @@ from workshop import federation
 
 from woodlot.exceptions import WoodlotError
 from woodlot.identity import certificates
-from woodlot.identity.certificates import Request, Revocations
+from woodlot.identity.certificates import CertificateRequest, Revocations
 from woodlot.identity.identity import Trust
 from woodlot.identity.receipts import MemberKey, Receipt, Statement, check_request, make_receipt, signature_of
-from woodlot.identity.receipts import Request as Asked
+from woodlot.identity.receipts import SignedRequest as Asked
 from woodlot.jobs import order_seal
 from woodlot.jobs.orders import AlignOrder
 from woodlot.jobs.scores.score_seal import KEY_BYTES, IdSeal
@@ -132,7 +132,7 @@ def issued(data: bytes) -> None:
         trust.update(pem)
         trust.admit(federation().identity("bank").certificate)
     elif kind == 2:
-        Request.parse(pem, "a request")
+        CertificateRequest.parse(pem, "a request")
     else:
         certificate = certificates.parse_certificate(pem, "a certificate")
         for read in (

@@ -31,7 +31,7 @@ from woodlot.data.spool import Spool
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import WoodlotError
 from woodlot.identity import certificates
-from woodlot.identity.certificates import Request, Revocations
+from woodlot.identity.certificates import CertificateRequest, Revocations
 from woodlot.identity.identity import Trust
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known
@@ -196,7 +196,7 @@ def certificate_files(data: bytes) -> None:
     for read in (
         lambda: trust.admit(data),
         lambda: trust.update(data),
-        lambda: Request.parse(data, "a request"),
+        lambda: CertificateRequest.parse(data, "a request"),
         lambda: Revocations.parse(data, authority, "a list"),
         lambda: certificates.parse_authority(data, "an authority"),
         lambda: certificates.subject_of(certificates.parse_certificate(data, "a certificate"), "a certificate"),

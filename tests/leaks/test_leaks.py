@@ -321,7 +321,7 @@ receive = {receive}
 def test_a_policy_decides_what_a_user_steals(tmp_path: Path, case: leaks.Case, receive: str) -> None:
     """Ten trainings with leaves of 5 read the one column that is a label, in three days; no receiver, no theft."""
     (tmp_path / "party.toml").write_text(PARTY.format(receive=receive))
-    guard = leaks.Guard.of(PartyConfig.load(tmp_path / "party.toml"))
+    guard = leaks.PolicyGuard.of(PartyConfig.load(tmp_path / "party.toml"))
     found = theft_attacks(case, {"bank": guard}, "your policy")[0]
     if receive == "[]":
         assert found.verdict == "no more"

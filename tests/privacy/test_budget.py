@@ -51,7 +51,7 @@ def test_ten_tenths_fit_and_no_eleventh(tmp_path: Path) -> None:
             charge(file, release("r11", 1e-6), Budget(1.0))
 
 
-def test_a_purse_pays_once_from_a_file_or_in_memory(tmp_path: Path) -> None:
+def test_a_local_budget_is_charged_once_in_a_file_or_in_memory(tmp_path: Path) -> None:
     with LedgerFile(tmp_path / "ledger") as file:
         for purse in (LedgerPurse("bank", "loans", Budget(1.0), file), LedgerPurse("bank", "loans", Budget(1.0))):
             purse.check(release("r", 0.6, answer=b"first"))

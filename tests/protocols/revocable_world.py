@@ -23,7 +23,7 @@ from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_epoch
-from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, EncryptedSplits
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.revocable.row_test import RowTester
 from woodlot.protocols.revocable.tickets import RequestGate
@@ -176,7 +176,7 @@ class World:
         with InProcessDriver(self.members, ledger=self.ledger) as driver:
             return run(protocol, driver, ledger=self.ledger)
 
-    def begin(self) -> tuple[CoordinatorKeys, RevocableForest]:
+    def begin(self) -> tuple[CoordinatorKeys, CoordinatorRevocable]:
         """The first epoch, and the forest with its splits encrypted."""
         keys = self.run(begin_epoch(self.parties, helper=HELPER, key_service=KEYS, **TEST))
         return keys, self.encrypted(self.run(encrypt_splits(self.planted.coordinator, keys)))
@@ -199,8 +199,8 @@ class World:
         """A party's columns of some rows."""
         return list(rows[:, self.parties.index(party) :: len(self.parties)].astype(np.float32).T)
 
-    def encrypted(self, splits: EncryptedSplits) -> RevocableForest:
-        return RevocableForest(self.planted.coordinator, splits)
+    def encrypted(self, splits: EncryptedSplits) -> CoordinatorRevocable:
+        return CoordinatorRevocable(self.planted.coordinator, splits)
 
 
 def stream(label: object = 0) -> SecretStream:

@@ -27,7 +27,7 @@ from wire_search import captured
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.align import AlignParty, psi
 from woodlot.protocols.align import align_messages as msg
-from woodlot.protocols.align.align_party import State
+from woodlot.protocols.align.align_party import AlignState
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
@@ -145,7 +145,7 @@ def test_the_package_is_missing_at_one_party(monkeypatch: pytest.MonkeyPatch) ->
     parties = {"bank": party("bank", [1]), "shop": party("shop", [1])}
     with pytest.raises(DataError, match=r"party 'bank': .* install woodlot\[psi\]"):
         run_alignment(parties, "psi")
-    assert parties["bank"].state == State.idle
+    assert parties["bank"].state == AlignState.idle
     assert run_alignment(parties, "keyed-hash").n_rows == 1
 
 
@@ -234,7 +234,7 @@ def test_garbage_in_the_leaders_request(lie: str) -> None:
     with pytest.raises(LocalProtocolError, match="party 'shop': ") as caught:
         run_alignment({"bank": lying("bank", "request", LIES[lie]), "shop": shop}, "psi")
     assert isinstance(caught.value.__cause__, RemoteProtocolError)
-    assert shop.state == State.keyed
+    assert shop.state == AlignState.keyed
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -243,7 +243,7 @@ def test_garbage_in_an_answer(lie: str) -> None:
     with pytest.raises(LocalProtocolError, match="party 'bank': ") as caught:
         run_alignment({"bank": bank, "shop": lying("shop", "answer", LIES[lie])}, "psi")
     assert isinstance(caught.value.__cause__, RemoteProtocolError)
-    assert bank.state == State.requested
+    assert bank.state == AlignState.requested
 
 
 def test_garbage_in_the_response_of_an_answer() -> None:
@@ -266,7 +266,7 @@ def test_garbage_in_the_intersection(lie: str) -> None:
     with pytest.raises(LocalProtocolError, match="party 'shop': ") as caught:
         run_alignment({"bank": lying("bank", "intersection", LIES[lie]), "shop": shop}, "psi")
     assert isinstance(caught.value.__cause__, RemoteProtocolError)
-    assert shop.state == State.answered
+    assert shop.state == AlignState.answered
 
 
 def test_a_setup_out_of_order() -> None:

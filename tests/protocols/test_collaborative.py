@@ -27,7 +27,7 @@ from woodlot.protocols.rows.collaborative import (
     tally_width,
 )
 from woodlot.protocols.rows.local_forests import LocalClient, LocalPlan, deal_trees, local_forests
-from woodlot.protocols.rows.row_client import HorizontalClient, State
+from woodlot.protocols.rows.row_client import HorizontalClient, RowClientState
 from woodlot.protocols.rows.whole_forest import fields_of, trees_of
 from woodlot.protocols.sums import SumClient, sum_messages
 from woodlot.runtime import codec
@@ -365,7 +365,7 @@ def test_messages_out_of_turn_are_refused_and_change_nothing() -> None:
         one.handle(grow_message(WholeTrees.single_leaves(1)))
     with pytest.raises(RemoteProtocolError, match="does not take GrowAlone"):
         one.handle(msg.GrowAlone(settings=plan().settings(5), first_tree=0, n_trees=1))
-    assert one.state == State.idle
+    assert one.state == RowClientState.idle
     with pytest.raises(RemoteProtocolError, match="DescribeRows is not due"):
         ready().handle(msg.DescribeRows(task="classes"))
 
@@ -485,7 +485,7 @@ def test_a_schema_that_is_not_the_clients_is_refused(changes: dict[str, Any], er
     }
     with pytest.raises(RemoteProtocolError, match=error):
         one.handle(msg.UseSchema(**(known | changes)))
-    assert one.state == State.described
+    assert one.state == RowClientState.described
     one.handle(msg.UseSchema(**known))
 
 

@@ -34,7 +34,7 @@ from woodlot.protocols.vertical import blind_sums, forest_messages
 from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
-from woodlot.protocols.vertical.party import State
+from woodlot.protocols.vertical.party import TrainingState
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.protocols.vertical.train import train
@@ -279,7 +279,7 @@ def test_refused_messages_change_nothing_and_a_repeated_job_gives_the_same_bytes
                 pytest.fail(f"{type(message).__name__}, {what} was taken")
         assert party.state == before
         assert encode(party.handle(decode(encode(message)))) == reply
-    assert seen == set(State)
+    assert seen == set(TrainingState)
     assert thrown > 200
 
 
@@ -420,7 +420,7 @@ def test_exchanged_ciphertexts_grow_another_forest_and_tell_nobody_anything(task
 
 def test_sums_that_no_rows_can_have_are_refused() -> None:
     def change(message: msg.TakeLabels) -> Message:
-        key = paillier.PublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
+        key = paillier.PaillierPublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
         heavy = key.pack([key.encrypt(3, SecretStream.fresh()) for _ in range(N * message.n_parts)])
         return vouched(plain.with_fields(message, ciphertexts=heavy))
 

@@ -29,7 +29,7 @@ from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.linear_model import LinearPlan
-from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
+from woodlot.protocols.linear.residuals import ResidualDesk, ResidualSlots, SlopeSide
 from woodlot.runtime.codec import encode
 
 BITS = 512
@@ -79,7 +79,7 @@ def test_weighted_sums_are_those_of_the_plaintexts(key: PrivateKey, weights: lis
 def test_slopes_are_those_of_the_residuals(key: PrivateKey, seed: int, n: int, columns: int, n_scores: int) -> None:
     """Several plaintexts per row, columns of any size, residuals as large as they can be: nothing outgrows its slot."""
     rng = np.random.default_rng(seed)
-    slots = Slots(n, n_scores, key.public.plaintext_bits)
+    slots = ResidualSlots(n, n_scores, key.public.plaintext_bits)
     matrix = rng.normal(size=(n, columns)) * 10.0 ** rng.integers(-30, 30, columns)
     matrix[:, rng.random(columns) < 0.2] = 0
     residuals = rng.normal(size=(n, n_scores))
@@ -97,7 +97,7 @@ def test_slopes_are_those_of_the_residuals(key: PrivateKey, seed: int, n: int, c
 
 def test_what_the_label_holder_opens_is_under_a_mask(key: PrivateKey) -> None:
     """The same slopes look unrelated under another secret; over many secrets their bits are fair coins."""
-    slots, matrix = Slots(4, 1, key.public.plaintext_bits), np.arange(1.0, 5.0)[:, None]
+    slots, matrix = ResidualSlots(4, 1, key.public.plaintext_bits), np.arange(1.0, 5.0)[:, None]
     residuals = np.array([[0.25], [-0.25], [0.5], [0.0]])
     bits = []
     for i in range(200):
@@ -112,7 +112,7 @@ def test_what_the_label_holder_opens_is_under_a_mask(key: PrivateKey) -> None:
 
 def test_residuals_of_a_loss_that_has_risen_do_not_fit() -> None:
     with pytest.raises(LocalProtocolError, match="outgrown"):
-        Slots(2, 1, 500).numbers(np.array([[1.5], [-1.5]]))
+        ResidualSlots(2, 1, 500).numbers(np.array([[1.5], [-1.5]]))
 
 
 # --- the same optimum ---

@@ -17,7 +17,7 @@ from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyErr
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, revoke_key
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.rotate import rotate
 from woodlot.protocols.revocable.row_test import RowTester, predict_own_rows
 from woodlot.runtime import codec
@@ -27,7 +27,7 @@ from woodlot.runtime.run import run
 from woodlot.trees.forest import subtree_ends
 from woodlot.trees.predict import outputs_from_leaves
 
-Begun = tuple[World, CoordinatorKeys, RevocableForest]
+Begun = tuple[World, CoordinatorKeys, CoordinatorRevocable]
 
 
 def begun(seed: int = 0, **shape: int) -> Begun:

@@ -19,7 +19,7 @@ from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.protocols.rows.methods import METHODS, HorizontalPlan, client_of
-from woodlot.protocols.rows.row_client import Holdings, HorizontalClient, State
+from woodlot.protocols.rows.row_client import Holdings, HorizontalClient, RowClientState
 from woodlot.protocols.rows.whole_forest import fields_of, trees_of
 from woodlot.protocols.sums import sum_messages
 from woodlot.runtime import codec
@@ -75,7 +75,7 @@ def test_the_schema_is_of_what_was_ordered() -> None:
     made.handle(msg.DescribeRows(task="classes"))
     with pytest.raises(RemoteProtocolError, match="not what was ordered: another max_bins"):
         made.handle(schema(max_bins=2))
-    assert made.state == State.described
+    assert made.state == RowClientState.described
     made.handle(schema())
 
 

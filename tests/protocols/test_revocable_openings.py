@@ -20,7 +20,7 @@ from woodlot.exceptions import CiphertextError, LocalProtocolError, PolicyError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, revoke_key
-from woodlot.protocols.revocable.revocable_model import RevocableForest, most_on_paths
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, most_on_paths
 from woodlot.protocols.revocable.revocable_predict import (
     EncryptedRequest,
     encrypt_request,
@@ -43,12 +43,12 @@ class Deviating:
 
 
 @pytest.fixture
-def world() -> tuple[World, CoordinatorKeys, RevocableForest]:
+def world() -> tuple[World, CoordinatorKeys, CoordinatorRevocable]:
     made = World(plant(0))
     return (made, *made.begin())
 
 
-def ask(made: tuple[World, CoordinatorKeys, RevocableForest], kind: type[Message], change: Change) -> Any:
+def ask(made: tuple[World, CoordinatorKeys, CoordinatorRevocable], kind: type[Message], change: Change) -> Any:
     """An honest request, in whose course the coordinator changes messages of one kind."""
     world, keys, forest = made
     to = HELPER if kind is not msg.DealComparisons else KEYS
@@ -68,7 +68,7 @@ def bytes_of(keys: CoordinatorKeys, number: int) -> Any:
 
 
 def test_the_helper_compares_with_splits_that_their_owners_gave(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     _, keys, _ = world
 
@@ -94,7 +94,7 @@ def test_the_helper_compares_with_splits_that_their_owners_gave(
 
 
 def test_the_helper_compares_values_that_the_requester_gave(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     _, keys, _ = world
 
@@ -107,7 +107,7 @@ def test_the_helper_compares_values_that_the_requester_gave(
         ask(world, msg.TakeRequest, other_values)
 
 
-def test_a_row_is_compared_with_a_split_once(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_a_row_is_compared_with_a_split_once(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     def twice_in_a_step(message: msg.OpenDifferences) -> Message:
         return changed(message, row=message.row.repeat(2)[:4], split=message.split.repeat(2)[:4])
 
@@ -136,7 +136,7 @@ def test_a_row_is_compared_with_a_split_once(world: tuple[World, CoordinatorKeys
         ask(world, msg.OpenDifferences, told_again)
 
 
-def test_a_column_is_compared_with_its_own(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_a_column_is_compared_with_its_own(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     def beyond(message: msg.OpenDifferences) -> Message:
         return changed(message, column=message.column + np.uint32(5))
 
@@ -158,7 +158,7 @@ def test_a_column_is_compared_with_its_own(world: tuple[World, CoordinatorKeys, 
 
 @pytest.mark.parametrize("added", [1, 1 << 64, -(1 << 70)])
 def test_nothing_can_be_added_to_what_is_opened(
-    world: tuple[World, CoordinatorKeys, RevocableForest], added: int
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable], added: int
 ) -> None:
     group = world[1].group
 
@@ -170,7 +170,7 @@ def test_nothing_can_be_added_to_what_is_opened(
         ask(world, msg.FinishComparisons, shifted)
 
 
-def test_masks_are_the_key_services(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_masks_are_the_key_services(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     _, keys, _ = world
 
     def own(message: msg.OpenDifferences) -> Message:
@@ -258,7 +258,9 @@ def test_a_leavers_splits_are_not_opened_after_level_1() -> None:
             ask((world, keys, forest), msg.OpenDifferences, under(name))
 
 
-def test_a_request_is_of_values_that_its_requester_knows(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_a_request_is_of_values_that_its_requester_knows(
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
+) -> None:
     """Anybody can shift a ciphertext: else 64 rows of any user would tell another's value, or a leaver's split."""
     made, keys, forest = world
     group = keys.group

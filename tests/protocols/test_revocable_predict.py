@@ -28,7 +28,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable import revocable_predict
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.revocable_predict import (
     EncryptedRequest,
     encrypt_request,
@@ -40,7 +40,7 @@ from woodlot.trees.predict import outputs_from_leaves
 
 
 @pytest.fixture(scope="module")
-def world() -> tuple[World, CoordinatorKeys, RevocableForest]:
+def world() -> tuple[World, CoordinatorKeys, CoordinatorRevocable]:
     made = World(plant(0))
     return (made, *made.begin())
 
@@ -59,7 +59,7 @@ def test_agrees_with_the_forest_in_clear(seed: int, n_trees: int, depth: int, n_
     np.testing.assert_array_equal(found, planted.leaves(rows))
 
 
-def test_outputs_and_costs(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_outputs_and_costs(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, forest = world
     rows = some_rows(1, 5)
     before = made.ledger.cost().rounds
@@ -70,7 +70,9 @@ def test_outputs_and_costs(world: tuple[World, CoordinatorKeys, RevocableForest]
     assert made.ledger.cost().rounds - before <= 1 + 3 * 3
 
 
-def test_rows_in_blocks(world: tuple[World, CoordinatorKeys, RevocableForest], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_blocks(
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, keys, forest = world
     monkeypatch.setattr(revocable_predict, "BLOCK_COMPARISONS", 8)
     rows = some_rows(2, 5)
@@ -99,7 +101,9 @@ def test_ties_go_left() -> None:
         (np.zeros((0, 3)), "shape"),
     ],
 )
-def test_requests_that_are_none(world: tuple[World, CoordinatorKeys, RevocableForest], rows: Any, why: str) -> None:
+def test_requests_that_are_none(
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable], rows: Any, why: str
+) -> None:
     with pytest.raises(DataError, match=why):
         request(world[1], rows)
 
@@ -108,11 +112,11 @@ def changed(request: EncryptedRequest, **fields: Any) -> EncryptedRequest:
     return dataclasses.replace(request, ticket=msgspec.structs.replace(request.ticket, **fields))
 
 
-def test_requests_of_another_shape_epoch_or_content(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_requests_of_another_shape_epoch_or_content(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, forest = world
     good = request(keys, some_rows(0, 2))
     other = dataclasses.replace(forest, splits=dataclasses.replace(forest.splits, epoch=7))
-    wrong: list[tuple[Any, RevocableForest, EncryptedRequest, str]] = [
+    wrong: list[tuple[Any, CoordinatorRevocable, EncryptedRequest, str]] = [
         (DataError, forest, request(keys, some_rows(0, 2, 4)), "4 features"),
         (EpochError, forest, changed(good, epoch=2), "request is of epoch 2"),
         (EpochError, other, good, "forest is of epoch 7"),
@@ -126,7 +130,7 @@ def test_requests_of_another_shape_epoch_or_content(world: tuple[World, Coordina
     assert made.ledger.cost().rounds == rounds  # nobody was asked
 
 
-def test_splits_that_are_no_ciphertexts(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_splits_that_are_no_ciphertexts(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, forest = world
     damaged = dataclasses.replace(forest, splits=dataclasses.replace(forest.splits, data=forest.splits.data * 0))
     with pytest.raises(LocalProtocolError, match=r"'helper'.*no element"):
@@ -156,7 +160,7 @@ def test_a_provider_refuses_a_requester() -> None:
 
 
 def test_requests_are_signed_where_there_are_identities(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     _, keys, _ = world
     alice = OPERATOR.admit("alice")
@@ -186,7 +190,7 @@ class Tampering:
 
 
 def test_a_provider_opens_results_of_comparisons_only(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     """The coordinator hands it a split of its own instead; or results of another count or step."""
     made, keys, forest = world
@@ -207,7 +211,7 @@ def test_a_provider_opens_results_of_comparisons_only(
     assert made.providers["bank"].gate.log == log
 
 
-def one_step(made: World, keys: CoordinatorKeys, forest: RevocableForest) -> dict[str, list[Message]]:
+def one_step(made: World, keys: CoordinatorKeys, forest: CoordinatorRevocable) -> dict[str, list[Message]]:
     """Every message that members get in one prediction."""
     seen: dict[str, list[Message]] = {name: [] for name in made.members}
 
@@ -224,7 +228,7 @@ def one_step(made: World, keys: CoordinatorKeys, forest: RevocableForest) -> dic
     return seen
 
 
-def test_nothing_is_answered_twice(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_nothing_is_answered_twice(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, forest = world
     for name, messages in one_step(made, keys, forest).items():
         for message in messages:
@@ -233,7 +237,7 @@ def test_nothing_is_answered_twice(world: tuple[World, CoordinatorKeys, Revocabl
 
 
 def test_old_and_future_epochs_are_refused_by_everyone(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     made, keys, forest = world
     for name, messages in one_step(made, keys, forest).items():
@@ -244,7 +248,7 @@ def test_old_and_future_epochs_are_refused_by_everyone(
 
 
 def test_malformed_steps_are_refused_and_change_nothing(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     made, keys, forest = world
     world_of = World(made.planted)
@@ -281,7 +285,7 @@ def test_malformed_steps_are_refused_and_change_nothing(
     refuses(finish, "no comparisons of this step are open")
 
 
-def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys, RevocableForest]) -> None:
+def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, _ = world
     ticket = request(keys, some_rows(0, 1)).ticket
     for sizes in ((), (-1,), (1 << 18,)):
@@ -291,7 +295,7 @@ def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys
 
 
 def test_every_message_at_every_member_is_answered_or_refused(
-    world: tuple[World, CoordinatorKeys, RevocableForest],
+    world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
     """Whatever comes to whomever, before or after an epoch has begun: only Woodlot's own errors leave a handler."""
     made, keys, forest = world

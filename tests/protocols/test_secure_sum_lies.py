@@ -19,7 +19,7 @@ from woodlot.protocols.sums import (
     sum_of,
 )
 from woodlot.protocols.sums import sum_messages as msg
-from woodlot.protocols.sums.sum_client import State
+from woodlot.protocols.sums.sum_client import SumClientState
 from woodlot.runtime.codec import decode, encode
 
 # --- a coordinator that is not honest ---
@@ -87,7 +87,7 @@ def test_introductions_that_are_not_in_order_are_refused(lie: str) -> None:
     parties["ash"] = Between(honest, changing(msg.StartSums, change))
     with pytest.raises(LocalProtocolError, match=words):
         total(parties, [3])
-    assert honest.sums.state == State.opened
+    assert honest.sums.state == SumClientState.opened
 
 
 def test_a_roster_told_differently_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_messages_out_of_turn_change_nothing() -> None:
     with pytest.raises(RemoteProtocolError, match="not due"):
         client.handle(opening)
     assert isinstance(first, msg.SumsIntroduced)
-    assert client.sums.state == State.opened
+    assert client.sums.state == SumClientState.opened
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
-from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
+from woodlot.protocols.vertical.party import TAKES, TrainingState, VerticalParty
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
 from woodlot.protocols.vertical.sealed_messages import AskSealed
@@ -277,13 +277,13 @@ def test_refused_messages_change_nothing(task: str, name: str) -> None:
     record = recorded(task)
     samples = all_samples(record)
     party = make_party(name, task, shares_model=True)
-    seen: set[State] = set()
+    seen: set[TrainingState] = set()
     thrown = 0
     for message, reply in zip(record.asked[name], record.answered[name], strict=True):
         seen.add(party.state)
         thrown += throw_everything(party, samples, message)
         assert encode(party.handle(decode(encode(message)))) == reply
-    assert seen == set(State)
+    assert seen == set(TrainingState)
     assert thrown > 200
     final = record.asked[name][-1]
     assert isinstance(final, msg.RevealSplits)  # whose reply, compared above, is the party's whole forest
@@ -327,7 +327,7 @@ def test_a_party_without_labels_has_none_to_share() -> None:
     share = next(m for m in recorded("classes").asked["holder"] if isinstance(m, msg.ShareLabels))
     with pytest.raises(DataError, match="no labels"):
         party.handle(share)
-    assert party.state == State.opened
+    assert party.state == TrainingState.opened
 
 
 @pytest.mark.parametrize("weights", [(("x", -1.0),), (("x", float("nan")),), (("x", float("inf")),), (("q", 1.0),)])
@@ -353,7 +353,7 @@ def test_a_partys_policy_keeps_its_splits() -> None:
     party = replay("other", "classes", lambda m: isinstance(m, msg.RevealSplits), shares_model=False)
     with pytest.raises(PolicyError, match="keeps its splits"):
         party.handle(msg.RevealSplits())
-    assert party.state == State.trained
+    assert party.state == TrainingState.trained
 
 
 def test_a_node_without_an_offer_cannot_be_won() -> None:
@@ -364,10 +364,10 @@ def test_a_node_without_an_offer_cannot_be_won() -> None:
         if isinstance(message, msg.ApplySplits):
             break
         party.handle(message)
-    assert party.state == State.growing
+    assert party.state == TrainingState.growing
     with pytest.raises(RemoteProtocolError, match="made no offer"):
         party.handle(msg.ApplySplits(won=np.ones(1, np.uint8)))
-    assert party.state == State.growing
+    assert party.state == TrainingState.growing
 
 
 def test_labels_that_are_not_the_holders_own_code_are_refused() -> None:

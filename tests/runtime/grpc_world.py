@@ -16,15 +16,15 @@ from woodlot.runtime.drivers.carried import Carrier, Numbered
 from woodlot.runtime.drivers.grpc_hub import Hub
 from woodlot.runtime.drivers.grpc_line import PartyLine, UserLine
 from woodlot.runtime.drivers.grpc_wire import grpc
-from woodlot.runtime.frames import Kind, Label, split
+from woodlot.runtime.frames import FrameKind, Label, split
 from woodlot.runtime.peers import Credentials
 
 from .certificates import Authority
 from .driver_contract import PATIENCE
 
 JOB = "ab" * 16
-REQUEST = next(split(Label(Kind.request, JOB, 1), b"x"))
-REPLY = next(split(Label(Kind.reply, JOB, 1), b"x"))
+REQUEST = next(split(Label(FrameKind.request, JOB, 1), b"x"))
+REPLY = next(split(Label(FrameKind.reply, JOB, 1), b"x"))
 
 
 def echo(job: str, number: int, request: bytes) -> bytes:

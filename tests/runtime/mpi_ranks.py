@@ -20,7 +20,7 @@ from runtime.samples import Question
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
 from woodlot.runtime.drivers.mpi import MpiCarrier, _Line, abort_on_error, rank, serve
-from woodlot.runtime.frames import NO_JOB, Kind, Label
+from woodlot.runtime.frames import NO_JOB, FrameKind, Label
 from woodlot.runtime.sessions import Sessions
 
 WORLD = MPI.COMM_WORLD
@@ -117,11 +117,11 @@ def wrong_reply() -> None:
         elif rank() == 2:
             # A line of the rank's own making, since `serve` does none of this.
             line = _Line(WORLD, 1_000_000)
-            line.send(0, Label(Kind.greeting, NO_JOB, 0), b"party 2")
+            line.send(0, Label(FrameKind.greeting, NO_JOB, 0), b"party 2")
             while not line.stopped:
                 _, parcel = line.turn()
                 if parcel is not None and wrong == "number":
-                    line.send(0, Label(Kind.reply, JOB, 7), b"")
+                    line.send(0, Label(FrameKind.reply, JOB, 7), b"")
                 elif parcel is not None:
                     line._ranks.Send([b"noise" * 20, MPI.BYTE], 0, 1)
             line.close()

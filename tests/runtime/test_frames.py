@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
-from woodlot.runtime.frames import HEADER_SIZE, Assembler, Kind, Label, Parcel, job_bytes, split
+from woodlot.runtime.frames import HEADER_SIZE, Assembler, FrameKind, Label, Parcel, job_bytes, split
 
 JOB = "0123456789abcdef" * 2
-LABEL = Label(Kind.request, JOB, 7)
+LABEL = Label(FrameKind.request, JOB, 7)
 SMALL = HEADER_SIZE + 10
 COMPRESSED = 0x80
 
@@ -30,7 +30,7 @@ def feed_all(assembler: Assembler, frames: list[bytes]) -> list[Parcel]:
 
 labels = st.builds(
     Label,
-    st.sampled_from(Kind),
+    st.sampled_from(FrameKind),
     st.binary(min_size=16, max_size=16).map(bytes.hex),
     st.integers(0, 2**64 - 1),
 )

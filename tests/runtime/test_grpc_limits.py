@@ -20,9 +20,9 @@ from woodlot.runtime.drivers import grpc_hub, grpc_wire
 from woodlot.runtime.drivers.carried import LONGEST_BRIEF, CarriedDriver
 from woodlot.runtime.drivers.grpc_carrier import Cancelled
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError, UserLine
-from woodlot.runtime.drivers.grpc_users import LargeReply, Room
+from woodlot.runtime.drivers.grpc_users import HeldBytes, LargeReply
 from woodlot.runtime.drivers.grpc_wire import grpc
-from woodlot.runtime.frames import HEADER_SIZE, LARGE, Kind, Label, split
+from woodlot.runtime.frames import HEADER_SIZE, LARGE, FrameKind, Label, split
 from woodlot.runtime.peers import Peer
 
 from .driver_contract import PATIENCE
@@ -71,7 +71,7 @@ def unfinished(world: World, name: str, n_bytes: int, n_frames: int = 1) -> Iter
     """A connection on which a request of so many bytes has begun, and does not go on."""
     mine, stay = world.authority.issue("user", name), threading.Event()
     shown = grpc.ssl_channel_credentials(mine.authority, mine.key, mine.certificate)
-    frames = split(Label(Kind.request, new_job(), 1), bytes(n_bytes), frame_limit=HEADER_SIZE + 100)
+    frames = split(Label(FrameKind.request, new_job(), 1), bytes(n_bytes), frame_limit=HEADER_SIZE + 100)
 
     def send() -> Iterator[bytes]:
         yield from itertools.islice(frames, n_frames)
@@ -122,7 +122,7 @@ def test_a_request_that_does_not_go_on_is_not_waited_for(world: World, monkeypat
 
 def test_users_send_one_request_after_the_other(world: World) -> None:
     world.hub()
-    first = next(split(Label(Kind.request, JOB, 2), bytes(300), frame_limit=HEADER_SIZE + 100))
+    first = next(split(Label(FrameKind.request, JOB, 2), bytes(300), frame_limit=HEADER_SIZE + 100))
     code, details = call(world, [first, REQUEST], "User", credentials=world.authority.issue("user", "mallory"))
     assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "more than 1 messages at the same time")
 
@@ -223,14 +223,14 @@ def test_a_party_sends_large_replies_one_after_the_other(world: World) -> None:
     with ThreadPoolExecutor(3) as pool:
         replies = list(pool.map(lambda carrier: len(ask(carrier, 1, {"a": b"x"})["a"]), carriers))
     assert replies == [2 * LARGE] * 3
-    reply = LargeReply(Room(1))
+    reply = LargeReply(HeldBytes(1))
     asyncio.run(two_at_once(reply))
 
 
 async def two_at_once(reply: LargeReply) -> None:
-    await reply.begin(Label(Kind.reply, JOB, 1), LARGE + 1)
+    await reply.begin(Label(FrameKind.reply, JOB, 1), LARGE + 1)
     with pytest.raises(RemoteProtocolError, match="two replies of more than 8,388,608 bytes at the same time"):
-        await reply.begin(Label(Kind.reply, JOB, 2), LARGE + 1)
+        await reply.begin(Label(FrameKind.reply, JOB, 2), LARGE + 1)
 
 
 def test_a_reply_that_is_longer_than_any_to_its_request_is_not_received(world: World) -> None:

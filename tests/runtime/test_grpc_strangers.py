@@ -18,7 +18,7 @@ from woodlot.runtime.drivers import grpc_hub, grpc_wire
 from woodlot.runtime.drivers.grpc_hub import MAX_USER_BYTES
 from woodlot.runtime.drivers.grpc_line import CoordinatorAwayError
 from woodlot.runtime.drivers.grpc_wire import grpc
-from woodlot.runtime.frames import FRAME_LIMIT, Assembler, Kind, Label, Parcel, split
+from woodlot.runtime.frames import FRAME_LIMIT, Assembler, FrameKind, Label, Parcel, split
 from woodlot.runtime.peers import Credentials, Peer
 
 from .certificates import Authority
@@ -288,7 +288,7 @@ def test_a_channel_that_was_hung_up_on_while_idle_connects_again(
             stay = threading.Event()
             frames = (frame for frame in (REQUEST, b"") if frame or stay.wait(PATIENCE))
             replies = channel.stream_stream(f"/woodlot.Coordinator/{grpc_wire.USER_METHOD}")(frames)
-            assert Assembler(100).feed(next(replies)) == Parcel(Label(Kind.reply, JOB, 1), b"x", n_wire=len(REPLY))
+            assert Assembler(100).feed(next(replies)) == Parcel(Label(FrameKind.reply, JOB, 1), b"x", n_wire=len(REPLY))
             replies.cancel()
             stay.set()
             eventually(lambda: grpc.ChannelConnectivity.IDLE in seen)
@@ -299,7 +299,7 @@ def test_a_reply_to_another_request_is_refused(world: World) -> None:
     """What one party was asked, another cannot answer, and no party can answer what is not its turn."""
     hub = world.hub()
     asking = Asking(hub.carrier(JOB, wait_seconds=2), 1, {"a": b"x"})
-    for name, frame in (("b", REPLY), ("a", next(split(Label(Kind.reply, JOB, 2), b"x")))):
+    for name, frame in (("b", REPLY), ("a", next(split(Label(FrameKind.reply, JOB, 2), b"x")))):
         code, _ = call(world, [frame], credentials=world.authority.issue("party", name))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert not asking.replies

@@ -11,7 +11,7 @@ import pytest
 
 from woodlot.exceptions import ConfigError
 from woodlot.runtime.drivers.mpi import MpiCarrier, rank, serve
-from woodlot.runtime.frames import Kind, Label
+from woodlot.runtime.frames import FrameKind, Label
 
 from .carriers import JOB
 from .driver_contract import DriverContract
@@ -47,7 +47,7 @@ def test_the_driver_contract_and_clean_ends_with_real_ranks() -> None:
         "both jobs ended",
         "left and closed",
         "names refused",
-        f"rank 2 has sent what was not expected: {Label(Kind.reply, JOB, 7)}",
+        f"rank 2 has sent what was not expected: {Label(FrameKind.reply, JOB, 7)}",
         "what was received is not a frame of this version of Woodlot",
     ], everything
 

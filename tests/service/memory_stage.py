@@ -22,7 +22,7 @@ from woodlot.protocols.vertical.train import train
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
-from woodlot.trees.room import LABEL_BYTES, PROCESS_BYTES, SEARCH_BYTES, TREE_BYTES, Room
+from woodlot.trees.room import LABEL_BYTES, PROCESS_BYTES, SEARCH_BYTES, TREE_BYTES, WorkingMemory
 
 N_ROWS = 120_000
 
@@ -37,7 +37,7 @@ def write(path: Path, n_rows: int, n_columns: int) -> Path:
     return path
 
 
-def fingerprint(path: Path, room: Room | None) -> tuple[str, int]:
+def fingerprint(path: Path, room: WorkingMemory | None) -> tuple[str, int]:
     """The forest of one party's table, in short, and in how many batches its trees grew."""
     loaded = TableSource("t", id="id", path=path).read(None if room is None else room.spool)
     columns = [name for name in loaded.columns if name != "label"]
@@ -74,13 +74,13 @@ def main(folder: Path) -> None:
     state = folder / "state"
     state.mkdir()
     spool = Spool(state)
-    for room in (None, Room(spool)):
+    for room in (None, WorkingMemory(spool)):
         fingerprint(small, room)
     allowed = 45_000_000  # the table alone has 58 million bytes
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + allowed, hard))
     one_tree = (LABEL_BYTES + SEARCH_BYTES + TREE_BYTES) * N_ROWS
-    on_disk, batches = fingerprint(large, Room(spool, PROCESS_BYTES + one_tree))
+    on_disk, batches = fingerprint(large, WorkingMemory(spool, PROCESS_BYTES + one_tree))
     try:
         fingerprint(large, None)
         in_memory = "fits"

@@ -16,7 +16,7 @@ from members import NOW, Federation, build_request, files_in, pem_of, self_signe
 
 from woodlot.exceptions import IdentityError
 from woodlot.identity.authority import Authority
-from woodlot.identity.certificates import COORDINATOR_HOST, Request, Subject
+from woodlot.identity.certificates import COORDINATOR_HOST, CertificateRequest, Subject
 from woodlot.identity.identity import request
 
 
@@ -34,7 +34,7 @@ def test_only_key_role_and_name_get_into_a_certificate(federation: Federation) -
         x509.BasicConstraints(ca=True, path_length=None),
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
     )
-    bundle = federation.authority.sign(Request.parse(greedy, "it"), days=30)
+    bundle = federation.authority.sign(CertificateRequest.parse(greedy, "it"), days=30)
     certificate = x509.load_pem_x509_certificate(bundle)
     extensions = certificate.extensions
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -60,11 +60,15 @@ def test_a_name_belongs_to_one_key_and_a_key_to_one_name(federation: Federation)
     second = request(federation.root / "second", "party", "bank")
     authority.sign(first, days=30)
     authority.sign(first, days=60)  # renewal
-    for rival in (second, Request(Subject("user", "BANK"), second.key), Request(Subject("user", "bank"), first.key)):
+    for rival in (
+        second,
+        CertificateRequest(Subject("user", "BANK"), second.key),
+        CertificateRequest(Subject("user", "bank"), first.key),
+    ):
         with pytest.raises(IdentityError, match=r"is in use by party 'bank' \(serial .*--replace"):
             authority.sign(rival, days=30)
     with pytest.raises(IdentityError, match="this key is in use by party 'bank'"):
-        authority.sign(Request(Subject("party", "shop"), first.key), days=30)
+        authority.sign(CertificateRequest(Subject("party", "shop"), first.key), days=30)
     assert [one.state for one in authority.issued()] == ["valid", "valid"]
     assert authority.revocations().number == 1
     authority.sign(second, days=30, replace=True)
@@ -116,7 +120,7 @@ def test_changes_at_the_same_time_are_all_kept(federation: Federation) -> None:
     requests = [request(federation.root / f"p{i}", "party", f"p{i}") for i in range(12)]
     same = [request(federation.root / f"same{i}", "user", "same") for i in range(4)]
 
-    def sign_and_revoke(made: Request) -> bool:
+    def sign_and_revoke(made: CertificateRequest) -> bool:
         authority = Authority.open(federation.authority.folder)
         try:
             authority.sign(made, days=30)

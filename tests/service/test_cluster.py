@@ -29,7 +29,7 @@ from woodlot.protocols.rows.lossless.lossless_messages import CountCells
 from woodlot.runtime.cluster import Cluster, Connection
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.till import Till
-from woodlot.trees.room import Room
+from woodlot.trees.room import WorkingMemory
 
 N = 300
 
@@ -92,7 +92,7 @@ def order_of(bench: Bench, **changes: Any) -> TrainOrder:
 def spread(bench: Bench, cluster: Cluster, *parties: str) -> None:
     for party in parties:
         home = bench.homes[party]
-        bench.homes[party] = replace(home, cluster=lambda: cluster, room=Room(Spool(home.store.folder)))
+        bench.homes[party] = replace(home, cluster=lambda: cluster, room=WorkingMemory(Spool(home.store.folder)))
 
 
 def assert_same(one: Play, other: Play) -> None:

@@ -10,7 +10,7 @@ import pytest
 from party_bench import Bench, Play, play
 
 from woodlot.identity import certificates
-from woodlot.identity.certificates import Request
+from woodlot.identity.certificates import CertificateRequest
 from woodlot.identity.identity import install
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.orders import AlignOrder, KeysOrder
@@ -29,7 +29,7 @@ LATER = 12
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     bank = tmp_path / "bank"
-    asked = Request.parse((bank / "identity" / "request.pem").read_bytes(), "the request")
+    asked = CertificateRequest.parse((bank / "identity" / "request.pem").read_bytes(), "the request")
     (bank / "longer.pem").write_bytes(made.world.authority.sign(asked, days=2 * LATER))
     install(bank / "identity", bank / "longer.pem")
     made.homes["bank"].store.close()

@@ -19,7 +19,7 @@ from members import NOW, Federation, build_request, files_in, pem_of, self_signe
 
 from woodlot.exceptions import IdentityError
 from woodlot.identity.authority import Authority
-from woodlot.identity.certificates import Request, Subject, key_bytes, write_file
+from woodlot.identity.certificates import CertificateRequest, Subject, key_bytes, write_file
 from woodlot.identity.identity import Identity, install, request
 from woodlot.runtime.peers import Credentials
 
@@ -39,7 +39,7 @@ def test_a_key_stays_with_its_owner(tmp_path: Path) -> None:
     assert stat.S_IMODE((folder / "key.pem").stat().st_mode) == 0o600
     assert sorted(files_in(folder)) == ["key.pem", "request.pem"]
     assert b"PRIVATE" not in (folder / "request.pem").read_bytes()
-    assert Request.parse((folder / "request.pem").read_bytes(), "it").fingerprint == made.fingerprint
+    assert CertificateRequest.parse((folder / "request.pem").read_bytes(), "it").fingerprint == made.fingerprint
 
 
 def test_a_second_request_leaves_the_key_alone(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_name_is_a_word_or_an_error(name: str) -> None:
 )
 def test_a_request_that_says_something_else_is_refused(pem: Callable[[], bytes], reason: str) -> None:
     with pytest.raises(IdentityError, match=reason):
-        Request.parse(pem(), "request.pem")
+        CertificateRequest.parse(pem(), "request.pem")
 
 
 def test_a_request_for_another_key_than_the_signers_is_refused() -> None:
@@ -115,7 +115,7 @@ def test_a_request_for_another_key_than_the_signers_is_refused() -> None:
     swapped = honest[:point] + other[point : point + 64] + honest[point + 64 :]
     pem = x509.load_der_x509_csr(swapped).public_bytes(Encoding.PEM)
     with pytest.raises(IdentityError, match="not signed by its own key"):
-        Request.parse(pem, "request.pem")
+        CertificateRequest.parse(pem, "request.pem")
 
 
 # --- identities ---
@@ -206,7 +206,7 @@ def test_installing_checks_everything_before_it_writes(federation: Federation) -
     made = request(root / "bank", "party", "bank")
     other = request(root / "shop", "party", "shop")
     foreign = Authority.create(root / "foreign", "north", days=60)
-    teller = authority.sign(Request(Subject("user", "teller"), made.key), days=30)
+    teller = authority.sign(CertificateRequest(Subject("user", "teller"), made.key), days=30)
     good = authority.sign(made, days=30, replace=True)
     bundles = {
         "not of the key": authority.sign(other, days=30),
@@ -251,7 +251,7 @@ def test_installing_never_changes_the_authority_or_goes_back(federation: Federat
     install(root / "shop", root / "early")
     assert (root / "shop" / "revoked.pem").read_bytes() == newest
     foreign = Authority.create(root / "foreign", "north", days=60)
-    asked = Request.parse((member / "request.pem").read_bytes(), "it")
+    asked = CertificateRequest.parse((member / "request.pem").read_bytes(), "it")
     (root / "foreign.pem").write_bytes(foreign.sign(asked, days=30))
     before = files_in(member)
     with pytest.raises(IdentityError, match=r"ca\.pem is another authority's; remove it"):

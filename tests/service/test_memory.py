@@ -20,10 +20,10 @@ from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError
 from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.vertical.forest_messages import OpenTraining, TableSummary
-from woodlot.protocols.vertical.party import State, VerticalParty
+from woodlot.protocols.vertical.party import TrainingState, VerticalParty
 from woodlot.runtime.codec import decode
 from woodlot.trees.encoding import ENCODING_BYTES
-from woodlot.trees.room import LABEL_BYTES, PROCESS_BYTES, SEARCH_BYTES, TREE_BYTES, Room
+from woodlot.trees.room import LABEL_BYTES, PROCESS_BYTES, SEARCH_BYTES, TREE_BYTES, WorkingMemory
 
 
 @pytest.mark.slow
@@ -40,11 +40,11 @@ def test_a_table_larger_than_memory_gives_the_same_forest(tmp_path: Path) -> Non
     assert told == {"same": True, "batches": PLAN.n_estimators, "left": []}
 
 
-def room_of(folder: Path, n_rows: int, per_row: int) -> Room:
-    return Room(Spool(folder), PROCESS_BYTES + per_row * n_rows)
+def room_of(folder: Path, n_rows: int, per_row: int) -> WorkingMemory:
+    return WorkingMemory(Spool(folder), PROCESS_BYTES + per_row * n_rows)
 
 
-def party_of(room: Room) -> VerticalParty:
+def party_of(room: WorkingMemory) -> VerticalParty:
     return VerticalParty("bank", read_table(np.random.default_rng(0).normal(size=(1000, 3))), room=room, n_jobs=4)
 
 
@@ -67,7 +67,7 @@ def test_a_training_that_cannot_fit_is_refused_with_the_setting_that_helps(tmp_p
         party = party_of(room)
         with pytest.raises(DataError, match=rf'is too little {words} 1,000 rows: set memory to at least "301 MB"'):
             party.handle(OpenTraining(max_bins=None))
-        assert party.state is State.idle
+        assert party.state is TrainingState.idle
     party_of(room_of(tmp_path, 1000, 1000)).handle(OpenTraining(max_bins=None))
 
 
@@ -102,7 +102,7 @@ def test_jobs_of_services_are_the_same_on_disk(tmp_path: Path) -> None:
         order = TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}")
         in_memory = play(bench, order)
         for party, home in bench.homes.items():
-            bench.homes[party] = replace(home, room=Room(Spool(home.store.folder), 1 << 40))
+            bench.homes[party] = replace(home, room=WorkingMemory(Spool(home.store.folder), 1 << 40))
         on_disk = play(bench, order)
     finally:
         bench.close()

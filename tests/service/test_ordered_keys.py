@@ -227,7 +227,7 @@ def factors_by_shares(folder: Path, heard: Heard, keys: CoordinatorKeys) -> int 
     """A factor from both shares: the coordinator's was sent in clear, the helper's sealed; both are in the journal."""
     group, made = keys.group, heard.reply(msg.GroupMade)
     for path in folder.glob("*.keys"):
-        stored = from_msgpack(bytes.fromhex(path.read_text()), key_store._Stored)
+        stored = from_msgpack(bytes.fromhex(path.read_text()), key_store._StoredKeys)
         try:
             other = bytes_number(unseal(share_key(stored.keys.peers["helper"], group), made.sealed))
         except RemoteProtocolError:

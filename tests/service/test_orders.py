@@ -14,7 +14,7 @@ from members import Federation, pem_of, self_signed
 
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.authority import Authority
-from woodlot.identity.certificates import Request, Subject
+from woodlot.identity.certificates import CertificateRequest, Subject
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
 from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
@@ -64,7 +64,7 @@ def test_an_order_is_not_taken_in_another_federation_of_the_same_user(federation
     data, signature = sign_order(orders(federation)[0], alice)
     root = federation.root / "south"
     south = Authority.create(root, "south", days=300)
-    asked = Request.parse((federation.root / "alice" / "request.pem").read_bytes(), "request.pem")
+    asked = CertificateRequest.parse((federation.root / "alice" / "request.pem").read_bytes(), "request.pem")
     (root / "alice.pem").write_bytes(south.sign(asked, days=20))
     certificate = (root / "alice.pem").read_bytes()
     there = Trust((root / "ca.pem").read_bytes(), root / "revoked.pem")

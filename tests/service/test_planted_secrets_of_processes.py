@@ -30,7 +30,7 @@ from woodlot.federation.revocable import Encryption
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.orders import Order
-from woodlot.jobs.revocable.key_jobs import _Stored
+from woodlot.jobs.revocable.key_jobs import _StoredEpoch
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
 from woodlot.trees import kernels
@@ -264,7 +264,7 @@ def everything(user: ConnectedFederation, rooms: Rooms) -> None:
         assert held is not None
         rooms.epoch_keys[name] = held.secret
     (own,) = (rooms.root / COORDINATOR / "state" / "keys" / model).iterdir()
-    rooms.epoch_keys[COORDINATOR] = from_msgpack(own.read_bytes(), _Stored).share
+    rooms.epoch_keys[COORDINATOR] = from_msgpack(own.read_bytes(), _StoredEpoch).share
     options: dict[str, Any] = {"tables": "meals", "parties": PARTIES, "layout": "rows"}
     with wl.connect(world.address, rooms.root / "alice" / "identity", **options) as rows:
         declared = dict.fromkeys(MEALS, (0, 100_000))

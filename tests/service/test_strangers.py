@@ -44,7 +44,7 @@ from woodlot.protocols.revocable.key_messages import AskKeys
 from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import grpc
-from woodlot.runtime.frames import Kind, Label, split
+from woodlot.runtime.frames import FrameKind, Label, split
 from woodlot.runtime.peers import Peer
 from woodlot.service import coordinator
 from woodlot.service.client import Client
@@ -390,7 +390,7 @@ def test_a_party_only_answers_and_cannot_ask_for_what_another_keeps(world: World
         msg.AskPredictions(job="0" * 32), msg.AskAudit(job="0" * 32),
     ]  # fmt: skip
     for question in questions:
-        frames = split(Label(Kind.request, "ab" * 16, 1), encode(question))
+        frames = split(Label(FrameKind.request, "ab" * 16, 1), encode(question))
         code, details = call(world, world.root / "shop" / "identity", "Party", frames)
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         assert "a request that nobody has asked for" in details

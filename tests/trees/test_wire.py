@@ -14,7 +14,7 @@ from woodlot.trees import wire as wire_module
 from woodlot.trees.collect import Collector
 from woodlot.trees.kernels.reach import encode_decisions
 from woodlot.trees.predict import Predictor
-from woodlot.trees.wire import Decisions, PartyPredictor, Ranks, ReachableLeaves, Reply, Wire, row_words
+from woodlot.trees.wire import DecisionBits, LeafBits, PartyPredictor, RankCodes, Reply, Wire, row_words
 
 WIRES: list[Wire] = ["decisions", "leaves", "ranks"]
 
@@ -38,7 +38,7 @@ def local(forest: RandomForest, vote: Any = "soft") -> np.ndarray:
 
 
 def naive_reply_bits(forest: RandomForest, party: int, known: np.ndarray) -> list[int]:
-    """The bits of ``Decisions`` for up to 64 rows, straight from the definition."""
+    """The bits of ``DecisionBits`` for up to 64 rows, straight from the definition."""
     structure, owner, splits = forest.structure, forest.owner, forest.party_splits(party)
     question_of = {int(node): i for i, node in enumerate(splits.node)}
     columns = forest.party_columns(party)
@@ -234,7 +234,7 @@ def refuse(forest: RandomForest, reply: Any, wire: Wire, match: str = "") -> Non
 
 
 def test_wrong_decisions_are_refused(forest: RandomForest) -> None:
-    good: Decisions = answer(forest, "decisions", 0)
+    good: DecisionBits = answer(forest, "decisions", 0)
     short = replace(good, stream=good.stream[:-1], lengths=good.lengths - np.uint32(1))
     long = replace(good, stream=np.append(good.stream, np.uint64(0)), lengths=good.lengths + np.uint32(1))
     refuse(forest, short, "decisions", "Party 0")
@@ -259,7 +259,7 @@ def test_random_decisions_are_answered_or_refused(seed: int, scale: float) -> No
     for reply in answers(forest, "decisions"):
         length = int(len(reply.stream) * scale)  # type: ignore[union-attr]
         stream = rng.integers(0, 2**64, length, dtype=np.uint64)
-        replies.append(Decisions(stream, np.array([length], np.uint32)))
+        replies.append(DecisionBits(stream, np.array([length], np.uint32)))
     try:
         outputs, _ = collector(forest).outputs(replies, [None, None], 70)
     except RemoteProtocolError:
@@ -268,28 +268,28 @@ def test_random_decisions_are_answered_or_refused(seed: int, scale: float) -> No
 
 
 def test_wrong_leaves_are_refused(forest: RandomForest) -> None:
-    good: ReachableLeaves = answer(forest, "leaves", 0)
-    refuse(forest, ReachableLeaves(good.words[:-1]), "leaves", "Party 0")
-    refuse(forest, ReachableLeaves(good.words[:, 1:]), "leaves", "Party 0")
-    refuse(forest, ReachableLeaves(good.words.view(np.int64)), "leaves", "Party 0")
-    refuse(forest, ReachableLeaves(np.zeros_like(good.words)), "leaves", "contradict")
-    refuse(forest, ReachableLeaves(~np.zeros_like(good.words)), "leaves", "contradict")
+    good: LeafBits = answer(forest, "leaves", 0)
+    refuse(forest, LeafBits(good.words[:-1]), "leaves", "Party 0")
+    refuse(forest, LeafBits(good.words[:, 1:]), "leaves", "Party 0")
+    refuse(forest, LeafBits(good.words.view(np.int64)), "leaves", "Party 0")
+    refuse(forest, LeafBits(np.zeros_like(good.words)), "leaves", "contradict")
+    refuse(forest, LeafBits(~np.zeros_like(good.words)), "leaves", "contradict")
     lost_row = good.words & ~np.uint64(1 << 5)
-    refuse(forest, ReachableLeaves(lost_row), "leaves", "contradict")
+    refuse(forest, LeafBits(lost_row), "leaves", "contradict")
 
 
 def test_half_a_branch_of_an_absent_party_is_refused(forest: RandomForest) -> None:
     words = answer(forest, "leaves", 0).words.copy()
     nobody = [None, np.zeros(forest.n_rows, np.bool_)]
-    collector(forest).outputs([ReachableLeaves(words), None], nobody, forest.n_rows)
+    collector(forest).outputs([LeafBits(words), None], nobody, forest.n_rows)
     block, leaf = next((b, leaf) for b, leaf in zip(*np.nonzero(words), strict=True))
     words[block, leaf] &= words[block, leaf] - np.uint64(1)
     with pytest.raises(RemoteProtocolError, match="contradict"):
-        collector(forest).outputs([ReachableLeaves(words), None], nobody, forest.n_rows)
+        collector(forest).outputs([LeafBits(words), None], nobody, forest.n_rows)
 
 
 def test_wrong_ranks_are_refused(forest: RandomForest) -> None:
-    good: Ranks = answer(forest, "ranks", 0)
+    good: RankCodes = answer(forest, "ranks", 0)
     numeric = good.slot < len(good.n_thresholds)
     assert numeric.any()
     assert not numeric.all()

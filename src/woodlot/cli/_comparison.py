@@ -47,7 +47,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Identity:
+class BitComparison:
     """What was compared bit by bit, and whether it was the same."""
 
     same_forest: bool
@@ -63,7 +63,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Alignment:
+class AlignmentSummary:
     """How the common customers were found."""
 
     n_rows: int
@@ -124,8 +124,8 @@ class Comparison:
     n_train: int
     n_test: int
     results: tuple[Result, ...]
-    identity: Identity
-    alignment: Alignment
+    identity: BitComparison
+    alignment: AlignmentSummary
     prediction_cost: Cost
     audits: tuple[Audit, ...]
     delivery: Delivery
@@ -220,7 +220,7 @@ def compare(
         n_train=train.num_rows,
         n_test=test.num_rows,
         results=tuple(results),
-        identity=Identity(
+        identity=BitComparison(
             same_forest=same_forest(together, central),
             n_trees=structure.n_trees,
             n_nodes=structure.n_nodes,
@@ -282,9 +282,9 @@ def _warm_up(companies: Companies, forest: Callable[..., Any]) -> None:
     forest(WARM_UP_TREES, parties=1).fit(alone, companies.bank_train[LABEL].to_numpy()).predict_proba(alone)
 
 
-def _alignment(facts: JobFacts) -> Alignment:
+def _alignment(facts: JobFacts) -> AlignmentSummary:
     seconds = (facts.ended or 0.0) - (facts.started or 0.0)
-    return Alignment(facts.n_rows or 0, seconds, facts.rounds, sum(facts.bytes_by_party.values()))
+    return AlignmentSummary(facts.n_rows or 0, seconds, facts.rounds, sum(facts.bytes_by_party.values()))
 
 
 def _audit(place: OnePlace, what: str, job: str, report: Any) -> Audit:

@@ -29,7 +29,7 @@ NOISE = 0.05
 
 
 @dataclass(frozen=True)
-class Shape:
+class BenchShape:
     """What is grown, and on how many made-up rows."""
 
     rows: int
@@ -75,7 +75,7 @@ class Run:
 class Bench:
     """What was measured."""
 
-    shape: Shape
+    shape: BenchShape
     threads: int
     runs: dict[str, Run]
     scores: dict[str, float]
@@ -116,7 +116,7 @@ def bench(
     each; every message is encoded and decoded, but no network is between them. Also tells whether the federated forest
     is the one grown in one place, bit for bit (exits with 1 if not).
     """
-    shape = Shape(rows, columns, trees, depth or None, task is Task.classification, repeats, seed)
+    shape = BenchShape(rows, columns, trees, depth or None, task is Task.classification, repeats, seed)
     with reporting(as_json), show_steps(2 + repeats) as begin:
         measured = _measure(shape, begin)
     if as_json:
@@ -130,7 +130,7 @@ def bench(
 # --- measuring ---
 
 
-def _measure(shape: Shape, begin: Callable[[str], None]) -> Bench:
+def _measure(shape: BenchShape, begin: Callable[[str], None]) -> Bench:
     """Kernels first; then all three in turn, so that whatever else the machine does falls on each."""
     begin("making up rows")
     import numpy as np
@@ -199,7 +199,7 @@ def _measure(shape: Shape, begin: Callable[[str], None]) -> Bench:
     )
 
 
-def _made_up(shape: Shape) -> tuple[NDArray[np.float32], NDArray[Any]]:
+def _made_up(shape: BenchShape) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Columns of numbers, half of which tell of the label, and labels."""
     import numpy as np
     from sklearn.datasets import make_classification, make_regression

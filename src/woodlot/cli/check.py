@@ -10,7 +10,7 @@ import typer
 from woodlot.cli._client import AsJson, print_json, reporting
 
 if TYPE_CHECKING:
-    from woodlot.service.party_check import Finding
+    from woodlot.service.party_check import CheckedItem
 
 _MARKS = {"right": "ok", "warning": "warning", "wrong": "WRONG"}
 
@@ -42,7 +42,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _print(found: list[Finding]) -> None:
+def _print(found: list[CheckedItem]) -> None:
     from woodlot.cli import _show
 
     console = _show.stdout()

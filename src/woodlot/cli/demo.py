@@ -19,7 +19,7 @@ from woodlot import __version__
 from woodlot.cli._progress import show_steps
 
 if TYPE_CHECKING:
-    from woodlot.cli._comparison import Audit, Comparison, Delivery, Identity, Result
+    from woodlot.cli._comparison import Audit, BitComparison, Comparison, Delivery, Result
     from woodlot.dashboard.server import Server
     from woodlot.service.local import LocalFederation
 
@@ -188,7 +188,7 @@ def _notes(comparison: Comparison) -> str:
     )
 
 
-def _identity(identity: Identity) -> Table:
+def _identity(identity: BitComparison) -> Table:
     return _verdicts(
         (
             identity.same_forest,

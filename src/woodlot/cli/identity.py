@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cryptography import x509
 
     from woodlot.identity.authority import Authority, Issued
-    from woodlot.identity.certificates import Request
+    from woodlot.identity.certificates import CertificateRequest
 
 identity = typer.Typer(
     name="identity",
@@ -101,7 +101,7 @@ def sign(
     from woodlot.identity.authority import Authority
 
     pem = certificates.read_file(request, "name the file that the member sent")
-    asked = certificates.Request.parse(pem, str(request))
+    asked = certificates.CertificateRequest.parse(pem, str(request))
     signer = Authority.open(authority)
     target = request.parent / certificates.CERTIFICATE if out is None else out
     _check_target(target, asked)
@@ -344,7 +344,7 @@ def _member(certificate: x509.Certificate) -> dict[str, Any]:
     return {"role": subject.role, "name": subject.name, **_facts(certificate)}
 
 
-def _requested(request: Request) -> dict[str, Any]:
+def _requested(request: CertificateRequest) -> dict[str, Any]:
     return {
         "kind": "request",
         "role": request.subject.role,
@@ -414,7 +414,7 @@ def _file_facts(path: Path) -> dict[str, Any]:
 
     pem = certificates.read_file(path, "name a folder or a file of woodlot identity")
     if b"CERTIFICATE REQUEST" in pem:
-        return _requested(certificates.Request.parse(pem, str(path)))
+        return _requested(certificates.CertificateRequest.parse(pem, str(path)))
     if b"BEGIN CERTIFICATE" not in pem:
         raise IdentityError(f"{path} holds neither a certificate nor a request; for a key, name its folder")
     certificate = certificates.parse_certificate(pem, str(path))
@@ -433,7 +433,7 @@ def _days_left(end: datetime) -> int:
     return (end - datetime.now(UTC)).days
 
 
-def _check_target(path: Path, request: Request) -> None:
+def _check_target(path: Path, request: CertificateRequest) -> None:
     """Whatever is overwritten must be an earlier certificate of the same key."""
     from woodlot.exceptions import IdentityError
     from woodlot.identity import certificates

@@ -171,7 +171,7 @@ def _read_secret(path: Path) -> bytes:
 
 
 def _guards(given: list[str], parties: tuple[str, ...]) -> dict[str, Any]:
-    from woodlot.leaks import Guard
+    from woodlot.leaks import PolicyGuard
     from woodlot.service.config import PartyConfig
 
     guards = {}
@@ -181,7 +181,7 @@ def _guards(given: list[str], parties: tuple[str, ...]) -> dict[str, Any]:
             raise ConfigError(f"--policy {one}: write --policy PARTY=FILE, such as bank=party.toml")
         if name not in parties:
             raise ConfigError(f"--policy {one}: there is no party {name!r}; the parties are {', '.join(parties)}")
-        guards[name] = Guard.of(PartyConfig.load(path))
+        guards[name] = PolicyGuard.of(PartyConfig.load(path))
     return guards
 
 

@@ -38,11 +38,11 @@ def plan(
         held, settings = _parse_columns(columns), parse_settings(setting or [])
         _check_kind(settings.get("kind"))
 
-        from woodlot.estimators.forecast import Network, Shape, fit_made_up, forecast
+        from woodlot.estimators.forecast import DataShape, Network, fit_made_up, forecast
 
         estimator = _estimator("classification" if classes else "regression", settings)
         try:
-            shape = Shape(rows, held, classes, noise)
+            shape = DataShape(rows, held, classes, noise)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         network = Network(latency / 1e3, float("inf") if bandwidth is None else bandwidth * 1e6 / 8)

@@ -43,7 +43,7 @@ _SHOWN = 10
 """Rows that are printed where no file is named."""
 
 
-class Method(StrEnum):
+class PredictionMethod(StrEnum):
     """How a forest can be asked."""
 
     one_round = "one-round"
@@ -95,9 +95,9 @@ def predict(
     ] = None,
     party: PartiesOption = None,
     method: Annotated[
-        Method,
+        PredictionMethod,
         typer.Option(help="In one round, node by node, sealed, encrypted, or by encrypted splits."),
-    ] = Method.one_round,
+    ] = PredictionMethod.one_round,
     wire: Annotated[WireForm, typer.Option(help="What parties send in the one round.")] = WireForm.decisions,
     helper: Annotated[
         str | None, typer.Option(metavar="MEMBER", help="The helper, as you know it, for --method encrypted.")
@@ -141,7 +141,7 @@ def predict(
 
         with reach(access) as client:
             forest = client.find_model(model)
-            if (rows is not None) != (method is Method.encrypted) or (rows is None) == (tables is None):
+            if (rows is not None) != (method is PredictionMethod.encrypted) or (rows is None) == (tables is None):
                 raise ConfigError("name --tables of the parties, or --method encrypted and --rows FILE of your own")
             if rows is not None:
                 keys = {"helper": helper, "key_service": key_service, "setting": setting.value}
@@ -165,7 +165,7 @@ def predict(
             }
             order: PredictOrder | PredictLinearOrder
             if is_linear(forest):
-                if method is not Method.one_round or wire is not WireForm.decisions:
+                if method is not PredictionMethod.one_round or wire is not WireForm.decisions:
                     raise ConfigError("--method and --wire are for forests; a linear model is asked in one round")
                 order = federation.predict_linear_order(forest.model, score, **options)
             else:

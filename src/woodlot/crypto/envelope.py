@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from woodlot.crypto.paillier import PrivateKey, PublicKey
+from woodlot.crypto.paillier import PaillierPublicKey, PrivateKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import CiphertextError
 
@@ -21,7 +21,7 @@ _NONCE = bytes(12)  # every envelope has a secret of its own
 _TAG = b"woodlot envelope 1"
 
 
-def seal(key: PublicKey, content: bytes, about: bytes, stream: SecretStream) -> bytes:
+def seal(key: PaillierPublicKey, content: bytes, about: bytes, stream: SecretStream) -> bytes:
     """An envelope for the owner of the key."""
     secret = stream.bits(_SECRET_BITS)
     head = bytes(key.pack([key.encrypt(secret, stream)]))
@@ -52,6 +52,6 @@ def unseal(key: PrivateKey, envelope: bytes, about: bytes) -> bytes:
         ) from None
 
 
-def _cipher(secret: int, key: PublicKey, about: bytes) -> ChaCha20Poly1305:
+def _cipher(secret: int, key: PaillierPublicKey, about: bytes) -> ChaCha20Poly1305:
     raw = secret.to_bytes(_SECRET_BITS // 8, "little")
     return ChaCha20Poly1305(HKDF(SHA256(), 32, salt=key.name, info=_TAG + about).derive(raw))

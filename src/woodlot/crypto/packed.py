@@ -110,7 +110,7 @@ def conceal_masks(group: Group, masks: Sequence[int], stream: SecretStream) -> l
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Blinded:
+class BlindedPacks:
     """What the helper has the coordinator raise, and the factors that only the helper knows.
 
     Attributes
@@ -128,7 +128,7 @@ class Blinded:
 
 def blind(
     group: Group, values: Sequence[Any], inverted: Sequence[Any], masks: Sequence[Any], stream: SecretStream
-) -> Blinded:
+) -> BlindedPacks:
     """The helper: packs of differences, each raised to a factor.
 
     Parameters
@@ -156,11 +156,11 @@ def blind(
         factor = 1 + stream.bits(FACTOR_BITS)
         found.append(secret_power(c1 * mask % modulus, factor, modulus))
         factors.append(factor)
-    return Blinded(found, factors)
+    return BlindedPacks(found, factors)
 
 
 def open_blinded(
-    share: StrongShare, blinded: Blinded, halves: Sequence[Any], count: int, *, threads: int = 1
+    share: StrongShare, blinded: BlindedPacks, halves: Sequence[Any], count: int, *, threads: int = 1
 ) -> list[int]:
     """The helper: the slots of `count` comparisons, still under the dealer's masks.
 

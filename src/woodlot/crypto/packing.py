@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from woodlot.crypto.paillier import PublicKey
+from woodlot.crypto.paillier import PaillierPublicKey
 from woodlot.exceptions import CiphertextError, LocalProtocolError
 
 
@@ -48,7 +48,7 @@ def layout(widths: Sequence[int], capacity: int) -> list[range]:
     return groups
 
 
-def pack(key: PublicKey, ciphers: Sequence[Any], widths: Sequence[int]) -> list[Any]:
+def pack(key: PaillierPublicKey, ciphers: Sequence[Any], widths: Sequence[int]) -> list[Any]:
     """Ciphertexts of several numbers each; who has not the key cannot tell how many are in one.
 
     The caller vouches that each number fits its width: nobody can see it here.

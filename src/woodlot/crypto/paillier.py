@@ -35,7 +35,7 @@ LARGEST_BITS = 8192
 _PRIME_ROUNDS = 40
 
 
-class PublicKey:
+class PaillierPublicKey:
     """What everybody may know: enough to encrypt, to add and to give a ciphertext new noise.
 
     Parameters
@@ -143,7 +143,7 @@ class PrivateKey:
 
     p: Any
     q: Any
-    public: PublicKey
+    public: PaillierPublicKey
 
     @classmethod
     def generate(cls, bits: int, stream: SecretStream) -> PrivateKey:
@@ -168,7 +168,7 @@ class PrivateKey:
         y = 1 + stream.below(int(n - 1))
         while lib.gcd(y, n) != 1:
             y = 1 + stream.below(int(n - 1))
-        return cls(p, q, PublicKey(int(n), int(lib.powmod(-y * y % n, n, n * n))))
+        return cls(p, q, PaillierPublicKey(int(n), int(lib.powmod(-y * y % n, n, n * n))))
 
     @cached_property
     def _halves(self) -> tuple[_Half, _Half]:
@@ -204,7 +204,7 @@ class PrivateKey:
 class _Half:
     """The key modulo the square of one of its primes."""
 
-    def __init__(self, prime: Any, public: PublicKey) -> None:
+    def __init__(self, prime: Any, public: PaillierPublicKey) -> None:
         lib = gmp()
         self.prime = prime
         self.square = prime * prime

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto._libraries import gmp
-from woodlot.crypto.paillier import PublicKey
+from woodlot.crypto.paillier import PaillierPublicKey
 
 _LONGEST = 16  # bits of a digit: buckets beyond take more room than they save time
 
 
-def weighted_sums(key: PublicKey, ciphers: Sequence[Any], weights: NDArray[np.int64], bits: int) -> list[Any]:
+def weighted_sums(key: PaillierPublicKey, ciphers: Sequence[Any], weights: NDArray[np.int64], bits: int) -> list[Any]:
     """Ciphertexts of ``weights.T @ plaintexts`` modulo n; their noise follows from the ciphertexts and the weights.
 
     Parameters
     ----------
-    key : PublicKey
+    key : PaillierPublicKey
         Of all ciphertexts.
     ciphers : sequence
         One ciphertext per row.

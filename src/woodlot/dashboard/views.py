@@ -45,7 +45,7 @@ _PRESENT_SECONDS = 3 * HOUSEKEEPING_SECONDS
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundRow:
     """One round of a job, from its first request to its last reply."""
 
     number: int
@@ -56,7 +56,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class PartyLine:
+class PartyRow:
     """What the coordinator knows of a party: numbers only."""
 
     name: str
@@ -103,7 +103,7 @@ class StateView:
             return str(error)
         return ""
 
-    def rounds(self, job: str) -> list[Round]:
+    def rounds(self, job: str) -> list[RoundRow]:
         """Time and bytes of each round; requests of one number, and their replies, are one round."""
         by_number: dict[int, list[Record]] = {}
         for record in self.records(job):
@@ -117,7 +117,7 @@ class StateView:
                 party = r.receiver if r.sender == COORDINATOR else r.sender
                 sizes[party] = sizes.get(party, 0) + r.n_bytes
             kinds = tuple(dict.fromkeys(r.kind for r in records if r.sender == COORDINATOR))
-            rounds.append(Round(number, started / 1e9, (max(r.time for r in records) - started) / 1e9, sizes, kinds))
+            rounds.append(RoundRow(number, started / 1e9, (max(r.time for r in records) - started) / 1e9, sizes, kinds))
         return rounds
 
     def all_disclosures(self) -> Disclosures:
@@ -156,7 +156,7 @@ class CoordinatorView(StateView):
         """Whether the coordinator's process was there a moment ago."""
         return datetime.now(UTC).timestamp() - self.store.presence()[0] < _PRESENT_SECONDS
 
-    def parties(self) -> list[PartyLine]:
+    def parties(self) -> list[PartyRow]:
         """All parties that ever joined."""
         _, connected = self.store.presence()
         running = self.running()
@@ -168,7 +168,7 @@ class CoordinatorView(StateView):
             columns = None if model is None else self._n_columns(model.model, name)
             since = connected.get(name) if running else None
             expires = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-            lines.append(PartyLine(name, since, expires, columns, rows, alarms.get(name)))
+            lines.append(PartyRow(name, since, expires, columns, rows, alarms.get(name)))
         return lines
 
     def _n_columns(self, model: str, party: str) -> int | None:

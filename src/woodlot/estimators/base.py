@@ -26,7 +26,7 @@ from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.identity.identity import Identity
-from woodlot.identity.receipts import Receipt, Request
+from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.protocols.core.forest_parts import splitting_parties
 from woodlot.protocols.core.forest_plan import Task
 from woodlot.protocols.core.message import Progress
@@ -347,7 +347,7 @@ class FederatedForest(ColumnsModel):
         holdout: HoldOut | None = None,
         data: Any = None,
         identity: str | os.PathLike[str] | Identity | None = None,
-        request: Request | None = None,
+        request: SignedRequest | None = None,
     ) -> Receipt:
         """Take a party out of the forest. Until all is done the model is what it was before.
 
@@ -365,7 +365,7 @@ class FederatedForest(ColumnsModel):
             What the model was fitted on; needed where it was loaded or copied. The leaver's columns of it are not used.
         identity : path or Identity, optional
             Who signs the receipt; by default a fresh key.
-        request : Request, optional
+        request : SignedRequest, optional
             A signed request of the leaver's, to be checked and kept in the receipt; by default made here.
 
         Returns

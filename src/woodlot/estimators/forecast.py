@@ -17,10 +17,10 @@ from scipy.optimize import nnls
 from sklearn.base import clone
 
 from woodlot.estimators.forecast_parts import (
+    DataShape,
     Forecast,
     Network,
     Profile,
-    Shape,
     candidates,
     drawn_rows,
     fit_made_up,
@@ -31,7 +31,7 @@ from woodlot.estimators.forecast_protected import PROTECTED, forecast_protected
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_plan import DEFAULT_MEMORY
 
-__all__ = ["Forecast", "Network", "Shape", "fit_made_up", "forecast", "made_up_rows"]
+__all__ = ["DataShape", "Forecast", "Network", "fit_made_up", "forecast", "made_up_rows"]
 
 HEADER = 70
 """Bytes of a message besides its arrays, on average."""
@@ -44,14 +44,14 @@ _IN_FLIGHT = 8
 """Bytes of a drawn row of a tree that grows."""
 
 
-def forecast(estimator: Any, shape: Shape, network: Network | None = None) -> Forecast:
+def forecast(estimator: Any, shape: DataShape, network: Network | None = None) -> Forecast:
     """What fitting a forest will cost.
 
     Parameters
     ----------
     estimator : FederatedForest*, RevocableForest* or HorizontalForest*
         With the parameters of the planned training.
-    shape : Shape
+    shape : DataShape
         The size of the planned data.
     network : Network, optional
         The parties' links.
@@ -95,7 +95,7 @@ def forecast(estimator: Any, shape: Shape, network: Network | None = None) -> Fo
 class _Bill:
     """Rounds, bytes and memory of a forest whose trees have this profile; symbols as in the protocol's page."""
 
-    def __init__(self, shape: Shape, profile: Profile, n_trees: int, estimator: Any) -> None:
+    def __init__(self, shape: DataShape, profile: Profile, n_trees: int, estimator: Any) -> None:
         n, T = shape.rows, n_trees
         columns = np.array(list(shape.columns.values()))
         f = int(columns.sum())
@@ -170,9 +170,10 @@ class _Speed:
         return float(self.prepare * bill.prepare_work + self.grow @ np.array(bill.grow_work))
 
 
-def _speed(trials: list[_Trial], shape: Shape, estimator: Any) -> _Speed:
+def _speed(trials: list[_Trial], shape: DataShape, estimator: Any) -> _Speed:
     bills = [
-        _Bill(Shape(t.rows, shape.columns, shape.classes, shape.noise), t.profile, t.trees, estimator) for t in trials
+        _Bill(DataShape(t.rows, shape.columns, shape.classes, shape.noise), t.profile, t.trees, estimator)
+        for t in trials
     ]
     prepare = max(trial.prepare_seconds / bill.prepare_work for trial, bill in zip(trials[2:], bills[2:], strict=True))
     work, seconds = np.array([bill.grow_work for bill in bills]), np.array([trial.grow_seconds for trial in trials])

@@ -26,7 +26,7 @@ TRIAL_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Shape:
+class DataShape:
     """The size of the data.
 
     Attributes
@@ -202,7 +202,7 @@ class Profile:
         return cls(rows, np.where(source < 0, full * share, np.minimum(splits, full)), share)
 
 
-def made_up_rows(shape: Shape, rows: int) -> tuple[NDArray[np.float32], NDArray[Any], dict[str, list[int]]]:
+def made_up_rows(shape: DataShape, rows: int) -> tuple[NDArray[np.float32], NDArray[Any], dict[str, list[int]]]:
     """Rows of such a shape: columns of numbers, of which a third tells something of the label; labels; the dealing."""
     rng = np.random.default_rng(0)
     f = sum(shape.columns.values())
@@ -241,7 +241,7 @@ def drawn_rows(estimator: Any, rows: int) -> float:
     return float(rows * (1 - (1 - 1 / rows) ** rows)) if estimator.bootstrap else float(rows)
 
 
-def quickest(estimator: Any, shape: Shape, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+def quickest(estimator: Any, shape: DataShape, sizes: Sequence[tuple[int, int]]) -> list[Any]:
     """Forests of these rows and trees each, fitted on made-up rows: of each size, the quickest of all that were.
 
     All sizes in turn, again and again for `TRIAL_SECONDS`, and once at least: a machine that does something else for
@@ -258,18 +258,18 @@ def quickest(estimator: Any, shape: Shape, sizes: Sequence[tuple[int, int]]) -> 
     return best
 
 
-def fit_trial(estimator: Any, shape: Shape, rows: int, trees: int, **params: Any) -> Any:
+def fit_trial(estimator: Any, shape: DataShape, rows: int, trees: int, **params: Any) -> Any:
     """Fit a forest of so many trees, else with the parameters of an estimator, on made-up rows."""
     small = clone(estimator).set_params(n_estimators=trees, verbose=0, random_state=0, **params)
     return fit_made_up(small, shape, rows)
 
 
-def fit_made_up(estimator: Any, shape: Shape, rows: int) -> Any:
+def fit_made_up(estimator: Any, shape: DataShape, rows: int) -> Any:
     """Fit an estimator on made-up rows of a shape; where parties have rows and not columns, all columns are alike."""
     if not hasattr(estimator, "sums"):
         table, y, dealing = made_up_rows(shape, rows)
         return estimator.set_params(parties=dealing).fit(table, y)
     columns = max(shape.columns.values())
-    table, y, _ = made_up_rows(Shape(shape.rows, {"all": columns}, shape.classes, shape.noise), rows)
+    table, y, _ = made_up_rows(DataShape(shape.rows, {"all": columns}, shape.classes, shape.noise), rows)
     clients = np.array(list(shape.columns))[np.arange(rows) % len(shape.columns)]
     return estimator.set_params(parties=clients).fit(table, y)

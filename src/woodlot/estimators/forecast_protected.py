@@ -18,10 +18,10 @@ from scipy.optimize import nnls
 from sklearn.base import clone
 
 from woodlot.estimators.forecast_parts import (
+    DataShape,
     Forecast,
     Network,
     Profile,
-    Shape,
     candidates,
     drawn_rows,
     fit_trial,
@@ -51,7 +51,7 @@ _CUT_BYTES = 12
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _ForestWork:
     """What there is to do for a forest: symbols as in the protocols' pages.
 
     Attributes
@@ -78,7 +78,7 @@ class _Work:
     cells: float
 
     @classmethod
-    def of(cls, estimator: Any, shape: Shape, profile: Profile, rows: int, trees: int) -> _Work:
+    def of(cls, estimator: Any, shape: DataShape, profile: Profile, rows: int, trees: int) -> _ForestWork:
         f = max(shape.columns.values()) if isinstance(estimator, LOSSLESS) else sum(shape.columns.values())
         drawn, tried, bins = drawn_rows(estimator, rows), candidates(estimator.max_features, f), _bins(estimator)
         nodes = np.maximum(1.0, np.concatenate([[1.0], 2 * profile.splits[:-1]]))[: profile.depth]
@@ -96,14 +96,14 @@ class _Work:
         )
 
 
-def _cut_bytes(shape: Shape, bins: int, size: _Levels, bits: _Levels) -> _Levels:
+def _cut_bytes(shape: DataShape, bins: int, size: _Levels, bits: _Levels) -> _Levels:
     """Bytes of the sums of one column at a node of each level: as many cuts as its rows meet bins."""
     cuts = np.maximum(0.0, bins * (1 - np.exp(-size / bins)) - 1)
     sums = bits + _TARGET_BITS if shape.classes == 0 else (shape.classes - 1) * bits
     return np.asarray(cuts * (_CUT_BYTES + sums / 4))
 
 
-def _cell_bytes(shape: Shape, bins: int, f: int, bits: _Levels) -> _Levels:
+def _cell_bytes(shape: DataShape, bins: int, f: int, bits: _Levels) -> _Levels:
     """Bytes of the counts of one column at a node of each level: every split above leaves half of a column's codes."""
     word = 63 - ceil(log2(max(2, len(shape.columns))))
     codes = bins * (1 - 0.5 / f) ** np.arange(len(bits))
@@ -123,28 +123,28 @@ def _bins(estimator: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _ProtectedTrial:
     """A small forest, its work and its cost."""
 
-    work: _Work
+    work: _ForestWork
     profile: Profile
     cost: Cost
 
     @classmethod
-    def run(cls, estimator: Any, shape: Shape, rows: int, trees: int, **params: Any) -> _Trial:
+    def run(cls, estimator: Any, shape: DataShape, rows: int, trees: int, **params: Any) -> _ProtectedTrial:
         return cls.of(fit_trial(estimator, shape, rows, trees, **params), shape, rows, trees)
 
     @classmethod
-    def of(cls, model: Any, shape: Shape, rows: int, trees: int) -> _Trial:
+    def of(cls, model: Any, shape: DataShape, rows: int, trees: int) -> _ProtectedTrial:
         profile = Profile.of(model, rows)
-        return cls(_Work.of(model, shape, profile, rows, trees), profile, model.cost_)
+        return cls(_ForestWork.of(model, shape, profile, rows, trees), profile, model.cost_)
 
     @property
     def n_bytes(self) -> int:
         return self.cost.bytes_sent + self.cost.bytes_received
 
 
-def forecast_protected(estimator: Any, shape: Shape, network: Network) -> Forecast:
+def forecast_protected(estimator: Any, shape: DataShape, network: Network) -> Forecast:
     """What fitting a protected forest will cost; parameters as for `woodlot.estimators.forecast.forecast`."""
     if isinstance(estimator, LOSSLESS):
         return _lossless(estimator, shape, network)
@@ -156,20 +156,20 @@ def forecast_protected(estimator: Any, shape: Shape, network: Network) -> Foreca
 # --- labels="encrypted" ---
 
 
-def _encrypted(estimator: Any, shape: Shape, network: Network) -> Forecast:
+def _encrypted(estimator: Any, shape: DataShape, network: Network) -> Forecast:
     others = sum(list(shape.columns.values())[1:]) / sum(shape.columns.values())
     active = 1 + sum(own > 0 for own in list(shape.columns.values())[1:])
-    work = _Work.of(estimator, shape, *_planned(_open_labels(estimator), shape, estimator))
+    work = _ForestWork.of(estimator, shape, *_planned(_open_labels(estimator), shape, estimator))
 
-    def ciphertexts(w: _Work) -> float:
+    def ciphertexts(w: _ForestWork) -> float:
         numbers = 1 if shape.classes == 0 else shape.classes - 1
         each = 1 if shape.classes == 0 else ceil(numbers * (log2(w.n) + 1) / (estimator.key_bits - 1))
         return float(active * w.n * each * estimator.key_bits / 4)
 
-    def byte_work(w: _Work) -> list[float]:
+    def byte_work(w: _ForestWork) -> list[float]:
         return [ciphertexts(w) + active * w.R / 8, others * w.cuts, w.S * active, w.depth * active]
 
-    def time_work(w: _Work) -> list[float]:
+    def time_work(w: _ForestWork) -> list[float]:
         return [1.0, w.n, others * w.R * w.tried, others * w.cuts]
 
     trials = _trials(estimator, shape, KEYED_ROWS, KEYED_TREES)
@@ -189,15 +189,15 @@ def _open_labels(estimator: Any) -> Any:
 # --- RevFRF ---
 
 
-def _revocable(estimator: Any, shape: Shape, network: Network) -> Forecast:
+def _revocable(estimator: Any, shape: DataShape, network: Network) -> Forecast:
     plain = clone(estimator).set_params(encryption=SIMULATED)
     parties = len(shape.columns)
-    work = _Work.of(estimator, shape, *_planned(plain, shape, estimator))
+    work = _ForestWork.of(estimator, shape, *_planned(plain, shape, estimator))
 
-    def byte_work(w: _Work) -> list[float]:
+    def byte_work(w: _ForestWork) -> list[float]:
         return [w.S, w.R, w.depth * parties]
 
-    def time_work(w: _Work) -> list[float]:
+    def time_work(w: _ForestWork) -> list[float]:
         return [w.n * sum(shape.columns.values()), w.R * w.tried, w.S * w.tried, w.depth * parties]
 
     trials = _trials(plain, shape, SHAPE_ROWS, SIMULATED_TREES)
@@ -239,9 +239,11 @@ class _Keyed:
     seconds: float
 
     @classmethod
-    def run(cls, estimator: Any, plain: Any, shape: Shape, trees: int) -> _Keyed:
+    def run(cls, estimator: Any, plain: Any, shape: DataShape, trees: int) -> _Keyed:
         rows = min(shape.rows, KEYED_ROWS[0])
-        keyed, bare = (_Trial.run(kind, shape, rows, trees, max_depth=KEYED_DEPTH) for kind in (estimator, plain))
+        keyed, bare = (
+            _ProtectedTrial.run(kind, shape, rows, trees, max_depth=KEYED_DEPTH) for kind in (estimator, plain)
+        )
         by_party = keyed.cost.bytes_by_party
         return cls(
             splits=keyed.work.S,
@@ -256,19 +258,19 @@ class _Keyed:
 # --- rows, counted under secure sums ---
 
 
-def _lossless(estimator: Any, shape: Shape, network: Network) -> Forecast:
+def _lossless(estimator: Any, shape: DataShape, network: Network) -> Forecast:
     if len(set(shape.columns.values())) > 1:
         raise DataError("parties of a forest over rows have the same columns: give each the same number")
     clients, f = len(shape.columns), max(shape.columns.values())
     trials = _trials(estimator, shape, COUNTED_ROWS, COUNTED_TREES)
     profile = Profile.carried(trials[1].profile, trials[-1].profile, shape.rows, estimator.max_depth)
     trees = int(estimator.n_estimators)
-    work = _Work.of(estimator, shape, profile, shape.rows, trees)
+    work = _ForestWork.of(estimator, shape, profile, shape.rows, trees)
 
-    def byte_work(w: _Work) -> list[float]:
+    def byte_work(w: _ForestWork) -> list[float]:
         return [clients * f, clients * w.cells, clients * w.S, clients * w.depth]
 
-    def time_work(w: _Work) -> list[float]:
+    def time_work(w: _ForestWork) -> list[float]:
         return [clients * f, w.n * f, w.R * w.tried, clients * w.cells, clients * w.depth]
 
     own = shape.rows / clients
@@ -280,14 +282,14 @@ def _lossless(estimator: Any, shape: Shape, network: Network) -> Forecast:
 # --- laws ---
 
 
-def _trials(estimator: Any, shape: Shape, rows: Sequence[int], trees: Sequence[int]) -> list[_Trial]:
+def _trials(estimator: Any, shape: DataShape, rows: Sequence[int], trees: Sequence[int]) -> list[_ProtectedTrial]:
     """Trials of two numbers of rows and of trees each, the largest last."""
     sizes = [(min(shape.rows, n), min(int(estimator.n_estimators), t)) for n in rows for t in trees]
     models = quickest(estimator, shape, sizes)
-    return [_Trial.of(model, shape, *size) for model, size in zip(models, sizes, strict=True)]
+    return [_ProtectedTrial.of(model, shape, *size) for model, size in zip(models, sizes, strict=True)]
 
 
-def _planned(plain: Any, shape: Shape, estimator: Any) -> tuple[Profile, int, int]:
+def _planned(plain: Any, shape: DataShape, estimator: Any) -> tuple[Profile, int, int]:
     """The shape of the planned trees, from trials without protection; rows and trees."""
     trees = int(estimator.n_estimators)
     small, large = (
@@ -298,8 +300,8 @@ def _planned(plain: Any, shape: Shape, estimator: Any) -> tuple[Profile, int, in
 
 
 def _forecast(
-    trials: Sequence[_Trial],
-    work: _Work,
+    trials: Sequence[_ProtectedTrial],
+    work: _ForestWork,
     byte_work: Any,
     time_work: Any,
     memory: Mapping[str, int],

@@ -24,8 +24,8 @@ from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import (
     CostOf,
     Receipt,
-    Request,
     Scores,
+    SignedRequest,
     Statement,
     check_request,
     cost_of,
@@ -92,7 +92,7 @@ def revoke_client(
     level: int,
     holdout: tuple[Any, Any] | None,
     identity: str | os.PathLike[str] | Identity | None,
-    request: Request | None,
+    request: SignedRequest | None,
 ) -> Receipt:
     """Take a client out of a forest; see `WholeForest.revoke`."""
     check_is_fitted(model, "forest_")

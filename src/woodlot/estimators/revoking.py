@@ -25,8 +25,8 @@ from woodlot.identity.receipts import (
     FreshKey,
     MemberKey,
     Receipt,
-    Request,
     Scores,
+    SignedRequest,
     Statement,
     check_request,
     cost_of,
@@ -61,7 +61,7 @@ def revoke(
     holdout: HoldOut | None,
     data: Any,
     identity: str | os.PathLike[str] | Identity | None,
-    request: Request | None,
+    request: SignedRequest | None,
 ) -> Receipt:
     """Take a party out of a forest that was grown in this process; see `FederatedForest.revoke`."""
     return revoke_together(model, (party,), level, holdout, data, identity, request)[0]
@@ -74,7 +74,7 @@ def revoke_together(
     holdout: HoldOut | None,
     data: Any,
     identity: str | os.PathLike[str] | Identity | None,
-    request: Request | None,
+    request: SignedRequest | None,
 ) -> tuple[Receipt, ...]:
     """Take some parties out of a forest at once: it is grown anew in part only once, and each gets a receipt."""
     check_is_fitted(model, "forest_")

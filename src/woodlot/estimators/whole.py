@@ -32,7 +32,7 @@ from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, party_name
 from woodlot.federation.rows import RowFederation
 from woodlot.identity.identity import Identity
-from woodlot.identity.receipts import Receipt, Request
+from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
@@ -224,7 +224,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         level: int = 1,
         holdout: tuple[Any, Any] | None = None,
         identity: str | os.PathLike[str] | Identity | None = None,
-        request: Request | None = None,
+        request: SignedRequest | None = None,
     ) -> Receipt:
         """Take a client and its rows out of the forest. Until all is done the model is what it was before.
 
@@ -241,7 +241,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
             Rows to score before and after.
         identity : path or Identity, optional
             Who signs the receipt; by default a fresh key. Between organisations the coordinator signs.
-        request : Request, optional
+        request : SignedRequest, optional
             A signed request of the leaver's, to be checked and kept in the receipt; by default made here.
 
         Returns

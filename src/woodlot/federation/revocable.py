@@ -24,7 +24,7 @@ from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
 from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.revocable_keys import key_fingerprint
-from woodlot.protocols.revocable.revocable_model import EncryptedSplits, Rebuilding, RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, EncryptedSplits, Rebuilding
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.revocable.row_test import RowTester
 from woodlot.protocols.vertical.answers import match_columns
@@ -425,7 +425,9 @@ def predict_by_encrypted_splits(
     }
     ledger = Ledger(federation.observer)
     secrets.ring.record_in(ledger)
-    answer = secrets.ring.test(RevocableForest(forest.coordinator, secrets.splits), testers, federation.n_rows, vote)
+    answer = secrets.ring.test(
+        CoordinatorRevocable(forest.coordinator, secrets.splits), testers, federation.n_rows, vote
+    )
     return answer, ledger.account()
 
 
@@ -435,6 +437,6 @@ def predict_secretly(
     """FRF-Predict: the forest's outputs for rows that only the requester can read."""
     ledger = Ledger()
     secrets.ring.record_in(ledger)
-    whole = RevocableForest(forest.coordinator, secrets.splits)
+    whole = CoordinatorRevocable(forest.coordinator, secrets.splits)
     outputs = secrets.ring.predict(whole, secrets.ring.request(rows, requester), vote)
     return outputs, ledger.account()

@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 
 from woodlot.exceptions import IdentityError
 from woodlot.identity import certificates as files
-from woodlot.identity.certificates import Request, Revocations, Subject, fingerprint, public_key
+from woodlot.identity.certificates import CertificateRequest, Revocations, Subject, fingerprint, public_key
 
 AUTHORITY_KEY = "ca-key.pem"
 ISSUED = "issued.jsonl"
@@ -169,7 +169,7 @@ class Authority:
         lines = files.read_file(path, "restore it from a backup, or names could be given twice").splitlines()
         return [self._issued(line, revoked, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
-    def rivals(self, request: Request, *, replace: bool = False) -> list[Issued]:
+    def rivals(self, request: CertificateRequest, *, replace: bool = False) -> list[Issued]:
         """Return the valid certificates that cannot stand beside the one asked for.
 
         A name has one key and one role, a key has one name; a certificate of the same key, name and role is no rival,
@@ -177,7 +177,7 @@ class Authority:
 
         Parameters
         ----------
-        request : Request
+        request : CertificateRequest
             What is asked for.
         replace : bool, default=False
             Without it, a rival is an error.
@@ -203,12 +203,12 @@ class Authority:
             )
         return found
 
-    def sign(self, request: Request, *, days: int, replace: bool = False) -> bytes:
+    def sign(self, request: CertificateRequest, *, days: int, replace: bool = False) -> bytes:
         """Sign a request; the caller has made sure that it comes from who it says.
 
         Parameters
         ----------
-        request : Request
+        request : CertificateRequest
             Of it, only the key, the role and the name get into the certificate.
         days : int
             How long the certificate is valid.
@@ -286,7 +286,7 @@ class Authority:
         present = self.revocations()
         return present.expires - x509.load_pem_x509_crl(present.pem).last_update_utc - SKEW
 
-    def _certify(self, request: Request, starts: datetime, ends: datetime) -> x509.Certificate:
+    def _certify(self, request: CertificateRequest, starts: datetime, ends: datetime) -> x509.Certificate:
         subject = request.subject
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
         names = [x509.UniformResourceIdentifier(subject.uri), x509.DNSName(subject.host)]

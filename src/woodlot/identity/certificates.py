@@ -118,7 +118,7 @@ def check_name(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class CertificateRequest:
     """A request for a certificate: all that the authority takes from it.
 
     Attributes
@@ -139,7 +139,7 @@ class Request:
         return fingerprint(self.key)
 
     @classmethod
-    def parse(cls, pem: bytes, what: str) -> Request:
+    def parse(cls, pem: bytes, what: str) -> CertificateRequest:
         """Read a request and check that it is signed by the key that it names."""
         request = readable(what, lambda: x509.load_pem_x509_csr(pem))
         key = _p256(what, readable(what, request.public_key))

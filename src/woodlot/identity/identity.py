@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 
 from woodlot.exceptions import IdentityError
 from woodlot.identity import certificates as files
-from woodlot.identity.certificates import Request, Revocations, Subject, fingerprint, public_key
+from woodlot.identity.certificates import CertificateRequest, Revocations, Subject, fingerprint, public_key
 from woodlot.identity.revocation_source import RevocationSource
 from woodlot.runtime.peers import Credentials, Peer
 
@@ -126,7 +126,7 @@ class Identity:
         return key.sign(to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
 
 
-def request(folder: str | os.PathLike[str], role: str, name: str) -> Request:
+def request(folder: str | os.PathLike[str], role: str, name: str) -> CertificateRequest:
     """Make a key and a request for its certificate.
 
     Parameters
@@ -140,7 +140,7 @@ def request(folder: str | os.PathLike[str], role: str, name: str) -> Request:
 
     Returns
     -------
-    Request
+    CertificateRequest
         What is in ``request.pem``, the file for the operator.
 
     """
@@ -161,7 +161,7 @@ def request(folder: str | os.PathLike[str], role: str, name: str) -> Request:
     # the key last: it marks the folder as taken, and then the request is there
     files.write_file(root / files.REQUEST, document.public_bytes(Encoding.PEM))
     files.write_file(root / files.KEY, files.key_bytes(key), files.OWNER_ONLY)
-    return Request(subject, key.public_key())
+    return CertificateRequest(subject, key.public_key())
 
 
 def install(
@@ -197,7 +197,7 @@ def install(
         raise IdentityError(f"{known} is another authority's; remove it if the federation has a new authority")
     identity = _identity(key, own, issuer, source)
     if (root / files.REQUEST).exists():
-        asked = Request.parse(files.read_file(root / files.REQUEST, ""), str(root / files.REQUEST)).subject
+        asked = CertificateRequest.parse(files.read_file(root / files.REQUEST, ""), str(root / files.REQUEST)).subject
         if asked != Subject(identity.role, identity.name):
             raise IdentityError(f"{source} is for {identity.role} {identity.name!r}, but {asked} was asked for")
     trust, revoked = Trust(identity.authority, None), root / files.REVOKED

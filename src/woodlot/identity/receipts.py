@@ -177,7 +177,7 @@ class Signed(_Strict, frozen=True):
     signature: str
 
 
-class Request(_Strict, frozen=True):
+class SignedRequest(_Strict, frozen=True):
     """What was asked for, as it was signed: the bytes and the signature under them."""
 
     data: bytes
@@ -185,7 +185,7 @@ class Request(_Strict, frozen=True):
     signed: Signed
 
 
-class Asked(_Strict, frozen=True):
+class RevocationRequest(_Strict, frozen=True):
     """What a request for a revocation says, where it is not an order of a service."""
 
     party: str
@@ -202,17 +202,17 @@ class _Paper(_Strict, frozen=True):
     format: Literal["woodlot-receipt"]
     version: Literal[1]
     statement: Statement
-    request: Request
+    request: SignedRequest
 
 
-class _File(_Paper, frozen=True):
+class _ReceiptFile(_Paper, frozen=True):
     signed: Signed
 
 
 # --- who signs ---
 
 
-class Signer(Protocol):
+class PurposeSigner(Protocol):
     """Whoever can sign for a purpose."""
 
     def signed(self, data: bytes, purpose: str) -> Signed:
@@ -290,7 +290,9 @@ def _fingerprint(key: ed25519.Ed25519PublicKey) -> str:
 # --- requests ---
 
 
-def make_request(party: str, level: int, model: str, signer: Signer, seconds: float = REQUEST_SECONDS) -> Request:
+def make_request(
+    party: str, level: int, model: str, signer: PurposeSigner, seconds: float = REQUEST_SECONDS
+) -> SignedRequest:
     """Ask for a revocation.
 
     Parameters
@@ -301,7 +303,7 @@ def make_request(party: str, level: int, model: str, signer: Signer, seconds: fl
         How.
     model : str
         Fingerprint of the model.
-    signer : Signer
+    signer : PurposeSigner
         Who asks.
     seconds : float
         How long the request may be acted upon.
@@ -312,17 +314,19 @@ def make_request(party: str, level: int, model: str, signer: Signer, seconds: fl
         "expires": (now + timedelta(seconds=seconds)).isoformat(), "nonce": secrets.token_hex(16),
     }  # fmt: skip
     data = msgspec.json.encode(asked, order="sorted")
-    return Request(data=data, purpose=REQUEST, signed=signer.signed(data, REQUEST))
+    return SignedRequest(data=data, purpose=REQUEST, signed=signer.signed(data, REQUEST))
 
 
-def check_request(request: Request, party: str, level: int, model: str, now: datetime | None = None) -> Asked:
+def check_request(
+    request: SignedRequest, party: str, level: int, model: str, now: datetime | None = None
+) -> RevocationRequest:
     """Refuse a request that is forged, over, or for something else.
 
     A request that was acted upon before names a model that is not there any more: it cannot be used twice.
     """
     try:
         _verify(request.signed, request.purpose, request.data, "the request")
-        asked = from_json(request.data, Asked)
+        asked = from_json(request.data, RevocationRequest)
         begins, ends = (datetime.fromisoformat(moment) for moment in (asked.created, asked.expires))
         slack = timedelta(seconds=CLOCK_SECONDS)
         if not begins - slack <= (now or datetime.now(UTC)) < ends:
@@ -362,11 +366,11 @@ class Receipt:
 
     Parameters
     ----------
-    file : _File
+    file : _ReceiptFile
         The receipt with its signature; read one with `Receipt.load`, make one with `make_receipt`.
     """
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: _ReceiptFile) -> None:
         self._file = file
         self.statement = file.statement
         self.request = file.request
@@ -401,7 +405,7 @@ class Receipt:
         """A receipt from its text."""
         try:
             json.loads(data, object_pairs_hook=_unique)
-            return cls(from_json(data, _File))
+            return cls(from_json(data, _ReceiptFile))
         except (ValueError, RecursionError) as error:
             raise ReceiptError(f"this is no receipt of a revocation, or it was changed: {error}") from None
 
@@ -433,12 +437,12 @@ class Receipt:
         )
 
 
-def make_receipt(statement: Statement, request: Request, signer: Signer) -> Receipt:
+def make_receipt(statement: Statement, request: SignedRequest, signer: PurposeSigner) -> Receipt:
     """Sign a statement."""
     paper = _Paper(format="woodlot-receipt", version=1, statement=statement, request=request)
     signed = signer.signed(msgspec.json.encode(paper, order="deterministic"), RECEIPT)
     return Receipt(
-        _File(format=paper.format, version=paper.version, statement=statement, request=request, signed=signed)
+        _ReceiptFile(format=paper.format, version=paper.version, statement=statement, request=request, signed=signed)
     )
 
 
@@ -447,7 +451,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _paper(file: _File) -> bytes:
+def _paper(file: _ReceiptFile) -> bytes:
     paper = _Paper(format=file.format, version=file.version, statement=file.statement, request=file.request)
     return msgspec.json.encode(paper, order="deterministic")
 
@@ -458,7 +462,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check_asked(request: Request, statement: Statement) -> None:
+def _check_asked(request: SignedRequest, statement: Statement) -> None:
     """The request asked for what was done; an order of a service calls the leaver ``leaver``."""
     try:
         asked = json.loads(request.data)

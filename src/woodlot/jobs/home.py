@@ -30,7 +30,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.till import Till
-from woodlot.trees.room import Room
+from woodlot.trees.room import WorkingMemory
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class PartyHome:
         Threads.
     privacy : PrivacyConfig
         What differentially private releases may cost.
-    room : Room or None
+    room : WorkingMemory or None
         Where tables are kept that may be larger than memory; None: in memory.
     cluster : callable or None
         Connects the cluster that columns or rows are spread over; None: they are all here.
@@ -100,7 +100,7 @@ class PartyHome:
     till: Callable[[str], Till]
     n_jobs: int
     privacy: PrivacyConfig
-    room: Room | None = None
+    room: WorkingMemory | None = None
     cluster: Callable[[], Cluster] | None = None
     replays: Callable[[str], bool] = lambda job: False
     held: HeldTables = field(default_factory=lambda: HeldTables())

@@ -20,7 +20,7 @@ KEYS_FOLDER = "keys"
 _TAG = "woodlot key store 1"
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _StoredKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys, the job in which the epoch began, and the epoch before it."""
 
     job: str
@@ -74,21 +74,21 @@ class KeyStore:
     def _has_forgotten(self, model: str, job: str) -> bool:
         return self._forgets and not (self._folder / f"{model}-{job}.secret").exists()
 
-    def _stored(self, model: str) -> _Stored | None:
+    def _stored(self, model: str) -> _StoredKeys | None:
         path = self._folder / f"{model}.keys"
         if not path.exists():
             return None
         try:
-            return from_msgpack(_read(path, "the keys of a model"), _Stored)
+            return from_msgpack(_read(path, "the keys of a model"), _StoredKeys)
         except (msgspec.MsgspecError, ValueError):
             raise DataError("its keys of this model cannot be read; order new ones") from None
 
     def keep(self, model: str, job: str, keys: EpochKeys) -> None:
         """Replace the keys of a model, and erase what those before were made of."""
         old, before = self.load(model, job)
-        data = msgspec.msgpack.encode(_Stored(job, before, keys))
+        data = msgspec.msgpack.encode(_StoredKeys(job, before, keys))
         if old is not None and old.epoch == keys.epoch:  # changed in a later job, such as by a revocation
-            data = msgspec.msgpack.encode(_Stored("", before, keys))
+            data = msgspec.msgpack.encode(_StoredKeys("", before, keys))
         try:
             self._write(f"{model}.keys", data)
             for path in self._folder.glob(f"{model}-*.secret"):

@@ -42,7 +42,7 @@ ASKED: dict[str, tuple[type[Message], ...]] = {
 _Shuffle = tuple[int | None, int]
 
 
-class Watch(Protocol):
+class PlanWatch(Protocol):
     """Compares what is asked with what was ordered."""
 
     def check(self, message: Message) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from woodlot.leaks.case import Case, Finding, case_of, made_up_case
 from woodlot.leaks.run import LABEL_SETTINGS, PARTS, LabelSetting, Part, run_leak_test
-from woodlot.leaks.theft import Guard
+from woodlot.leaks.theft import PolicyGuard
 
 __all__ = [
     "LABEL_SETTINGS",
     "PARTS",
     "Case",
     "Finding",
-    "Guard",
     "LabelSetting",
     "Part",
+    "PolicyGuard",
     "case_of",
     "made_up_case",
     "run_leak_test",

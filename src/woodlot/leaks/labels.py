@@ -17,7 +17,7 @@ from scipy.sparse.linalg import lsmr, svds
 from scipy.stats import spearmanr
 
 from woodlot.leaks.case import Told
-from woodlot.leaks.views import Splits, View
+from woodlot.leaks.views import SplitRows, View
 from woodlot.protocols.vertical.forest_messages import EncodedLabels, StartForest
 
 CLOSE = 0.01
@@ -144,7 +144,7 @@ def _least_squares_in_box(system: Any, totals: NDArray[np.float64], found: NDArr
 # --- pure leaves ---
 
 
-class Groups(NamedTuple):
+class LabelGroups(NamedTuple):
     """Rows in groups of one label each."""
 
     group: NDArray[np.int64]
@@ -152,7 +152,7 @@ class Groups(NamedTuple):
     """Share of rows whose group follows from the messages with certainty."""
 
 
-def groups_of_pure_leaves(view: View, frequencies: NDArray[np.float64]) -> Groups:
+def groups_of_pure_leaves(view: View, frequencies: NDArray[np.float64]) -> LabelGroups:
     """Rows that share a pure leaf have one label: joined over all trees, such groups are the classes.
 
     With two classes, a node that was split has both: where its rows are of two groups, these are opposites. Rows that
@@ -185,10 +185,10 @@ def groups_of_pure_leaves(view: View, frequencies: NDArray[np.float64]) -> Group
     certain = float((known >= 0).mean())
     if (known < 0).any():
         known = _by_leaf_mates(view, known, frequencies)
-    return Groups(known, certain)
+    return LabelGroups(known, certain)
 
 
-def _joined_by_opposites(splits: Splits, group: NDArray[np.int64]) -> NDArray[np.int64]:
+def _joined_by_opposites(splits: SplitRows, group: NDArray[np.int64]) -> NDArray[np.int64]:
     """Groups that are opposites of the same group are one: the way of colouring a graph with two colours."""
     first = splits.start[:-1]
     while len(first):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.leaks.views import Splits
+from woodlot.leaks.views import SplitRows
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.forest_messages import Decisions
@@ -23,7 +23,7 @@ from woodlot.trees.kernels.seal import find_zeros
 from woodlot.trees.wire import blocks_of, chunks_of, row_words, view_trees
 
 
-def open_outcomes(forest: CoordinatorForest, party: str, answer: Decisions, n_rows: int) -> Splits:
+def open_outcomes(forest: CoordinatorForest, party: str, answer: Decisions, n_rows: int) -> SplitRows:
     """Every outcome that one party's answer tells.
 
     Parameters
@@ -139,7 +139,7 @@ class SealedReader:
         find_zeros(found, block.first_leaf, self._tree_of, self.leaf[rows])
 
 
-def outcomes_on_the_way(forest: CoordinatorForest, party: str, leaf: NDArray[np.int32]) -> Splits:
+def outcomes_on_the_way(forest: CoordinatorForest, party: str, leaf: NDArray[np.int32]) -> SplitRows:
     """The outcomes of a party's splits on the way to known leaves.
 
     Parameters
@@ -172,14 +172,14 @@ def _by_node(
     place: NDArray[np.int32],
     rows: NDArray[np.uint32],
     right: NDArray[np.bool_],
-) -> Splits:
+) -> SplitRows:
     """Outcomes of some nodes as splits; nodes at which all rows go one way tell nothing of an order."""
     order = np.argsort(place, kind="stable")
     sizes = np.bincount(place, minlength=len(nodes))
     n_right = np.bincount(place, right, minlength=len(nodes))
     first = np.searchsorted(forest.feature_party, np.arange(len(forest.parties)))
     owner = forest.owner[nodes].astype(np.int64)
-    splits = Splits(
+    splits = SplitRows(
         forest.parties,
         owner,
         forest.feature[nodes].astype(np.int64) - first[owner] + 1,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.leaks.case import Told
-from woodlot.leaks.views import OTHERS, Leaves, Splits, View
+from woodlot.leaks.views import OTHERS, LeafRows, SplitRows, View
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.revocable.growth_messages import ExpandLeaves, OpenConstruction, ParticipantSummary, SplitVectors
 from woodlot.protocols.revocable.participant import read_samples, unpack_bins
@@ -76,14 +76,14 @@ def participant_view(told: Iterable[Told], party: str, smallest: int) -> View:
         np.concatenate(part) for part in list(zip(*levels, strict=True))[:5]
     )
     weight = np.ones(len(closed_rows), np.int64)
-    leaves = Leaves(np.append(0, np.cumsum(closed_sizes)), closed_rows, weight, closed_sizes >= smallest)
+    leaves = LeafRows(np.append(0, np.cumsum(closed_sizes)), closed_rows, weight, closed_sizes >= smallest)
     n = len(split_sizes)
     start = np.append(0, np.cumsum(split_sizes))
-    splits = Splits((party, OTHERS), np.ones(n, np.int64), np.zeros(n, np.int64), start, split_rows, left)
+    splits = SplitRows((party, OTHERS), np.ones(n, np.int64), np.zeros(n, np.int64), start, split_rows, left)
     return View(n_rows, splits, leaves, None)
 
 
-def splits_in_bins(told: Iterable[Told], party: str) -> Splits:
+def splits_in_bins(told: Iterable[Told], party: str) -> SplitRows:
     """At the coordinator: every edge of every participant's bins is a split of which it knows the sides.
 
     Parameters
@@ -121,5 +121,5 @@ def splits_in_bins(told: Iterable[Told], party: str) -> Splits:
     feature, sizes, rows, left = (np.concatenate(part) for part in zip(*parts, strict=True))
     start = np.append(0, np.cumsum(sizes))
     n_left = np.add.reduceat(left, start[:-1])
-    splits = Splits((party,), np.zeros(len(feature), np.int64), feature.astype(np.int64), start, rows, left)
+    splits = SplitRows((party,), np.zeros(len(feature), np.int64), feature.astype(np.int64), start, rows, left)
     return splits.select((n_left > 0) & (n_left < sizes))

@@ -20,7 +20,7 @@ from woodlot.leaks.linear import linear_attacks
 from woodlot.leaks.memory import memory_attacks
 from woodlot.leaks.prediction import SealedReader, open_outcomes, outcomes_on_the_way
 from woodlot.leaks.revocable import participant_view, splits_in_bins
-from woodlot.leaks.theft import Guard, theft_attacks, undeclared
+from woodlot.leaks.theft import PolicyGuard, theft_attacks, undeclared
 from woodlot.leaks.values import Recovered
 from woodlot.leaks.views import View, coordinator_view, party_view
 from woodlot.protocols.core.forest_plan import BLIND_BINS
@@ -47,7 +47,7 @@ def run_leak_test(
     parts: Iterable[Part] = PARTS,
     encrypt: bool = False,
     secret: bytes | None = None,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[str, PolicyGuard] | None = None,
 ) -> list[Finding]:
     """Train, predict and align under every setting, and attack all of it.
 
@@ -68,7 +68,7 @@ def run_leak_test(
         labels and the same bins, which are the same but for the ciphertexts, and hundreds of times faster to make.
     secret : bytes, optional
         The secret of an alignment by keyed hash, to be guessed.
-    guards : mapping of str to Guard, optional
+    guards : mapping of str to PolicyGuard, optional
         Tables and policies of some parties, which a user tries to steal columns from.
 
     Returns

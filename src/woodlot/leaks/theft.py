@@ -32,7 +32,7 @@ JOBS_PER_ROW_OF_A_LEAF = 2
 
 
 @dataclass(frozen=True)
-class Guard:
+class PolicyGuard:
     """What a party's configuration says to an order: its tables, and its policy.
 
     Attributes
@@ -48,7 +48,7 @@ class Guard:
     policy: Policy = field(default_factory=Policy)
 
     @classmethod
-    def of(cls, config: PartyConfig) -> Guard:
+    def of(cls, config: PartyConfig) -> PolicyGuard:
         """The guard of a party's file."""
         return cls(tuple(config.tables.values()), config.policy)
 
@@ -75,18 +75,18 @@ class Guard:
         return max(needed(jobs, self.policy.trainings_per_day), needed(jobs * rows, self.policy.predictions_per_day))
 
 
-def undeclared() -> Guard:
+def undeclared() -> PolicyGuard:
     """A party that lets everybody train and receive answers, and whose table names no label: the default of a file."""
     policy = Policy(train=(EVERYBODY,), predict=(EVERYBODY,), receive=(EVERYBODY,))
-    return Guard((TableSource("table", id="id", labels=(), weights=(), path=Path("table.parquet")),), policy)
+    return PolicyGuard((TableSource("table", id="id", labels=(), weights=(), path=Path("table.parquet")),), policy)
 
 
-def theft_attacks(case: Case, guards: Mapping[str, Guard], setting: str) -> list[Finding]:
+def theft_attacks(case: Case, guards: Mapping[str, PolicyGuard], setting: str) -> list[Finding]:
     """Try to read one column of every party through answers of ordinary jobs.
 
     Parameters
     ----------
-    guards : mapping of str to Guard
+    guards : mapping of str to PolicyGuard
         Of each party; one without any lets everything be done, as in one process.
     setting : str
         What is attacked, in words.

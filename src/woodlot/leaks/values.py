@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from woodlot.leaks.labels import rank_correlation
-from woodlot.leaks.views import Splits
+from woodlot.leaks.views import SplitRows
 
 STEPS = 40
 """Steps of the descent that puts rows in order."""
@@ -33,7 +33,7 @@ QUANTILES = 1001
 """Points of a column's distribution that an attacker knows of the population."""
 
 
-def order_by_constraints(splits: Splits, n_rows: int) -> NDArray[np.float64]:
+def order_by_constraints(splits: SplitRows, n_rows: int) -> NDArray[np.float64]:
     """Put rows in the order of a column, given splits by this column alone.
 
     Rows and thresholds get places on a line; a row on the right of a threshold should be above it. The logistic loss
@@ -66,7 +66,7 @@ def order_by_constraints(splits: Splits, n_rows: int) -> NDArray[np.float64]:
     return np.asarray(found[:n_rows], np.float64)
 
 
-def _at_most(splits: Splits, most: int) -> Splits:
+def _at_most(splits: SplitRows, most: int) -> SplitRows:
     """Some of the splits, drawn at random, where all together have too many rows: an order needs no more."""
     sizes = np.diff(splits.start)
     drawn = np.random.default_rng(0).permutation(len(sizes))
@@ -102,7 +102,7 @@ class Recovered(NamedTuple):
     """What the attacker reaches without messages."""
 
 
-def columns_at_coordinator(splits: Splits, victim: str, truth: NDArray[np.float64]) -> list[Recovered]:
+def columns_at_coordinator(splits: SplitRows, victim: str, truth: NDArray[np.float64]) -> list[Recovered]:
     """Every column of a party, at a role that knows which splits are by which coded column.
 
     Parameters
@@ -128,7 +128,7 @@ def worth_attacking(columns: NDArray[np.float64]) -> list[int]:
 
 
 def columns_at_party(
-    splits: Splits, others: int, truth: NDArray[np.float64], own: NDArray[np.float64], known: NDArray[np.int64]
+    splits: SplitRows, others: int, truth: NDArray[np.float64], own: NDArray[np.float64], known: NDArray[np.int64]
 ) -> list[Recovered]:
     """Every column of another party, at a party that knows a few of the values, and its own columns.
 
@@ -137,7 +137,7 @@ def columns_at_party(
 
     Parameters
     ----------
-    splits : Splits
+    splits : SplitRows
         As the attacking party knows them.
     others : int
         Owner of the splits that are not its own.
@@ -184,7 +184,7 @@ def columns_at_party(
     return found
 
 
-def _largest_sides(splits: Splits, n_rows: int) -> NDArray[np.float32]:
+def _largest_sides(splits: SplitRows, n_rows: int) -> NDArray[np.float32]:
     """For every row and the largest nodes: -1 left, 1 right, 0 not there."""
     sizes = np.diff(splits.start)
     largest = np.argsort(-sizes, kind="stable")[:FIRST_NODES]
@@ -197,7 +197,9 @@ def _largest_sides(splits: Splits, n_rows: int) -> NDArray[np.float32]:
     return sides
 
 
-def _splits_by_column(splits: Splits, orders: Sequence[NDArray[np.float64]], least: float) -> list[NDArray[np.bool_]]:
+def _splits_by_column(
+    splits: SplitRows, orders: Sequence[NDArray[np.float64]], least: float
+) -> list[NDArray[np.bool_]]:
     """For every column the splits that its order explains best: left rows below right ones in nearly all pairs."""
     sizes = np.diff(splits.start)
     node = np.repeat(np.arange(len(sizes)), sizes)

@@ -41,7 +41,7 @@ OTHERS = ""
 
 
 @dataclass(frozen=True, eq=False)
-class Splits:
+class SplitRows:
     """Splits of all trees: node ``k`` has ``rows[start[k]:start[k + 1]]``, and ``left`` says which of them go left.
 
     ``owner`` is a place in ``owners``. ``feature`` is the number of the column at its owner, from 1; 0: not known.
@@ -54,17 +54,17 @@ class Splits:
     rows: NDArray[np.uint32]
     left: NDArray[np.bool_]
 
-    def select(self, chosen: NDArray[np.bool_]) -> Splits:
+    def select(self, chosen: NDArray[np.bool_]) -> SplitRows:
         """Some of the splits."""
         inside = np.repeat(chosen, np.diff(self.start))
         start = np.append(0, np.cumsum(np.diff(self.start)[chosen]))
-        return Splits(
+        return SplitRows(
             self.owners, self.owner[chosen], self.feature[chosen], start, self.rows[inside], self.left[inside]
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Leaves:
+class LeafRows:
     """Leaves of all trees: leaf ``k`` has ``rows[start[k]:start[k + 1]]``, drawn ``weight`` times each.
 
     ``pure`` marks leaves of which the role can tell that all their rows have one label.
@@ -91,8 +91,8 @@ class View:
     """A role's knowledge of one training."""
 
     n_rows: int
-    splits: Splits
-    leaves: Leaves
+    splits: SplitRows
+    leaves: LeafRows
     totals: NDArray[np.float64] | None
     """Weight of each class in each leaf, or of a regression the sum of targets; only the coordinator is told."""
 
@@ -344,9 +344,9 @@ def _open_nodes(batch: _Batch, message: Any) -> NDArray[np.bool_]:
 
 def _joined(n_rows: int, owners: tuple[str, ...], done: list[tuple[list[NDArray[Any]], list[NDArray[Any]]]]) -> View:
     sizes, pure, rows, weight = (np.concatenate(part) for part in zip(*(leaves for leaves, _ in done), strict=True))
-    leaves = Leaves(np.append(0, np.cumsum(sizes)), rows, weight, pure)
+    leaves = LeafRows(np.append(0, np.cumsum(sizes)), rows, weight, pure)
     owner, feature, sizes, rows, left = (
         np.concatenate(part) for part in zip(*(splits for _, splits in done), strict=True)
     )
-    splits = Splits(owners, owner, feature, np.append(0, np.cumsum(sizes)), rows, left)
+    splits = SplitRows(owners, owner, feature, np.append(0, np.cumsum(sizes)), rows, left)
     return View(n_rows, splits, leaves, None)

@@ -54,7 +54,7 @@ _PER_SECOND = 1_000_000
 _LONGEST_WORK = 2**64 - 1
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a message is to the transport."""
 
     greeting = 1
@@ -68,7 +68,7 @@ class Kind(IntEnum):
 class Label(NamedTuple):
     """What tells one message of a connection from another."""
 
-    kind: Kind
+    kind: FrameKind
     job: str
     number: int
 
@@ -283,9 +283,9 @@ class Assembler:
         if magic != _MAGIC:
             raise RemoteProtocolError("what was received is not a frame of this version of Woodlot")
         compressed, kind = bool(kind & _COMPRESSED), kind & ~_COMPRESSED
-        if kind not in Kind.__members__.values():
+        if kind not in FrameKind.__members__.values():
             raise RemoteProtocolError(f"a frame of unknown kind {kind}")
-        return Label(Kind(kind), job.hex(), number), part, total, microseconds / _PER_SECOND, compressed
+        return Label(FrameKind(kind), job.hex(), number), part, total, microseconds / _PER_SECOND, compressed
 
     def _check_new(self, label: Label, part: int, total: int) -> None:
         if part != 0:

@@ -41,7 +41,7 @@ _SHORTEST_SECRET = 16
 """Bytes. Ids can be guessed one by one, so the secret must be what cannot be."""
 
 
-class _File(Section, frozen=True, kw_only=True):
+class _ConfigFile(Section, frozen=True, kw_only=True):
     """A whole configuration file."""
 
     @classmethod
@@ -84,7 +84,7 @@ class _File(Section, frozen=True, kw_only=True):
                 raise ConfigError(f"{origin} is the file of another role; run it with: {command} {origin}")
 
 
-class CoordinatorConfig(_File, frozen=True, kw_only=True):
+class CoordinatorConfig(_ConfigFile, frozen=True, kw_only=True):
     """``coordinator.toml``.
 
     Attributes
@@ -161,7 +161,7 @@ class AlignmentConfig(Section, frozen=True, kw_only=True):
         return secret
 
 
-class PartyConfig(_File, frozen=True, kw_only=True):
+class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
     """``party.toml``.
 
     Attributes
@@ -222,7 +222,7 @@ class PartyConfig(_File, frozen=True, kw_only=True):
         return msgspec.structs.replace(config, tables=tables)
 
 
-class MemberConfig(_File, frozen=True, kw_only=True):
+class MemberConfig(_ConfigFile, frozen=True, kw_only=True):
     """``helper.toml`` and ``keys.toml``: the two roles that encrypted forests need besides parties.
 
     Attributes
@@ -324,7 +324,7 @@ class AlignSettings(Section, frozen=True, kw_only=True):
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
 
 
-class JobConfig(_File, frozen=True, kw_only=True):
+class JobConfig(_ConfigFile, frozen=True, kw_only=True):
     """``job.toml``, for ``woodlot train`` and ``woodlot mpi``.
 
     Attributes
@@ -369,7 +369,7 @@ class JobConfig(_File, frozen=True, kw_only=True):
         return msgspec.structs.replace(config, mpi=tables)
 
 
-_COMMANDS: dict[type[_File], str] = {
+_COMMANDS: dict[type[_ConfigFile], str] = {
     CoordinatorConfig: "woodlot coordinator",
     PartyConfig: "woodlot party",
     JobConfig: "woodlot train",

@@ -39,7 +39,7 @@ from woodlot.runtime.run import run
 from woodlot.service.allowance import Allowance
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_news import Messenger
-from woodlot.service.coordinator_scores import PATIENCE_SECONDS, Scoring, Scorings
+from woodlot.service.coordinator_scores import PATIENCE_SECONDS, ScoringJob, Scorings
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.user_desk import UserDesk
@@ -365,7 +365,7 @@ class Coordinator:
                     on_phase=watch.phase,
                 )
                 if isinstance(outcome, Scorer):
-                    self._keep_open(job, live, Scoring(live.facts.user, outcome, driver, ledger, self.scorings.pool))
+                    self._keep_open(job, live, ScoringJob(live.facts.user, outcome, driver, ledger, self.scorings.pool))
                     stack.pop_all()  # the scoring closes the driver
                     return None
             return self._keep(order, live, outcome, ledger)
@@ -376,7 +376,7 @@ class Coordinator:
         except WoodlotError as error:
             return {"state": "failed", "error": str(error)}
 
-    def _keep_open(self, job: str, live: LiveJob, scoring: Scoring) -> None:
+    def _keep_open(self, job: str, live: LiveJob, scoring: ScoringJob) -> None:
         """Have a scoring take requests, until it is closed, or a party does not answer."""
 
         def on_end(ended: dict[str, Any]) -> None:

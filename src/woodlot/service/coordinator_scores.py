@@ -36,12 +36,12 @@ _THREADS = 16
 CLOSED = "this scoring is not open; it was closed, or the coordinator was started anew: open another"
 
 
-class _Asked(NamedTuple):
+class _AskedScore(NamedTuple):
     request: msg.AskScore
     answer: Future[Message]
 
 
-class Scoring:
+class ScoringJob:
     """One scoring that is open.
 
     Parameters
@@ -73,7 +73,7 @@ class Scoring:
         self._driver = driver
         self._ledger = ledger
         self._lock = threading.Lock()
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_AskedScore] = deque()
         self._at_work = False
         self._is_open = True
         self._batch = 0
@@ -90,7 +90,7 @@ class Scoring:
         missing = [party for party in self._scorer.asked if party not in request.sealed]
         if missing:
             raise DataError(f"the request has no ids for {', '.join(missing)}")
-        asked = _Asked(request, Future())
+        asked = _AskedScore(request, Future())
         with self._lock:
             if not self._is_open:
                 raise DataError(CLOSED)
@@ -149,10 +149,10 @@ class Scoring:
         self.close({"state": "failed", "error": words})
         return DataError(f"this scoring has ended: {words}; open another when the cause is gone")
 
-    def _next(self) -> list[_Asked]:
+    def _next(self) -> list[_AskedScore]:
         """As many of those that wait as fit into one batch; none: there is nothing to do."""
         with self._lock:
-            batch: list[_Asked] = []
+            batch: list[_AskedScore] = []
             room = msg.MAX_BATCH_ROWS
             while self._waiting and self._waiting[0].request.n_rows <= room:
                 batch.append(self._waiting.popleft())
@@ -165,7 +165,7 @@ class Scorings:
     """All scorings that are open."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Scoring] = {}
+        self._open: dict[str, ScoringJob] = {}
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="woodlot-scoring")
 
     def check_room(self, user: str) -> None:
@@ -173,7 +173,7 @@ class Scorings:
         if sum(scoring.user == user for scoring in self._open.copy().values()) >= MAX_OPEN:
             raise PolicyError(f"you have {MAX_OPEN} scorings open; close one first")
 
-    def add(self, job: str, scoring: Scoring) -> None:
+    def add(self, job: str, scoring: ScoringJob) -> None:
         """Take requests for a scoring."""
         self._open[job] = scoring
 

@@ -30,7 +30,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
-from woodlot.protocols.revocable.revocable_keys import Member as KeyMember
+from woodlot.protocols.revocable.revocable_keys import EpochMember as KeyMember
 from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.trees.parallel import effective_jobs

@@ -11,7 +11,7 @@ from woodlot.service.agent import Agent
 from woodlot.service.config import PartyConfig
 from woodlot.service.party_check import check_start
 from woodlot.trees.parallel import effective_jobs
-from woodlot.trees.room import Room
+from woodlot.trees.room import WorkingMemory
 
 
 class Party(Agent):
@@ -60,8 +60,8 @@ class Party(Agent):
             self._cluster.close()
 
 
-def _room(config: PartyConfig) -> Room | None:
+def _room(config: PartyConfig) -> WorkingMemory | None:
     """Tables go to the disk where memory is limited, and where they are spread since they may not fit."""
     if config.memory is None and config.cluster is None:
         return None
-    return Room(Spool(config.state), config.memory)
+    return WorkingMemory(Spool(config.state), config.memory)

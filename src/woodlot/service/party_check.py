@@ -37,7 +37,7 @@ RENEW_DAYS = 14
 State = Literal["right", "warning", "wrong"]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckedItem(msgspec.Struct, frozen=True):
     """One thing that was checked.
 
     Attributes
@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True):
     told: str
 
 
-def check_party(config: PartyConfig) -> list[Finding]:
+def check_party(config: PartyConfig) -> list[CheckedItem]:
     """Check all that a party needs of its own machine, and what its policy leaves open.
 
     Parameters
@@ -66,7 +66,7 @@ def check_party(config: PartyConfig) -> list[Finding]:
 
     Returns
     -------
-    list of Finding
+    list of CheckedItem
         In the order in which a party needs them.
 
     """
@@ -99,17 +99,17 @@ def check_start(config: PartyConfig) -> None:
         )
 
 
-def _rest(config: PartyConfig) -> Iterator[Finding]:
+def _rest(config: PartyConfig) -> Iterator[CheckedItem]:
     for table in config.tables.values():
         yield _found(f"table {table.name}", lambda table=table: _table(table))  # type: ignore[misc]
     yield _found("policy", lambda: _policy(config.policy))
 
 
-def _found(what: str, look: Callable[[], tuple[State, str]]) -> Finding:
+def _found(what: str, look: Callable[[], tuple[State, str]]) -> CheckedItem:
     try:
-        return Finding(what, *look())
+        return CheckedItem(what, *look())
     except WoodlotError as error:
-        return Finding(what, "wrong", str(error))
+        return CheckedItem(what, "wrong", str(error))
 
 
 def _identity(config: PartyConfig) -> tuple[State, str]:
@@ -178,7 +178,7 @@ def _policy(policy: Policy) -> tuple[State, str]:
     return ("warning", "; ".join(open_)) if open_ else ("right", "every setting that protects is written")
 
 
-def check_coordinator(config: PartyConfig) -> Finding:
+def check_coordinator(config: PartyConfig) -> CheckedItem:
     """See whether the coordinator can be reached and is of the same federation.
 
     It makes a TLS connection and no more. A party that runs with the same identity is not disturbed; whether the

@@ -172,7 +172,7 @@ class Growth:
 
 
 @dataclass(frozen=True, eq=False)
-class LeafTotals:
+class LeafEntries:
     """What ended in the leaves, sparse: entries of node, output, and weight; for targets also the weighted sum."""
 
     node: NDArray[np.int64]
@@ -183,7 +183,7 @@ class LeafTotals:
 
 def grow_alone(
     field: Field, growth: Growth, trees: range, values: NDArray[np.float64] | None = None
-) -> tuple[WholeTrees, LeafTotals]:
+) -> tuple[WholeTrees, LeafEntries]:
     """Grow trees from their roots.
 
     Parameters
@@ -199,7 +199,7 @@ def grow_alone(
 
     Returns
     -------
-    WholeTrees, LeafTotals
+    WholeTrees, LeafEntries
         The trees, and what the drawn rows left in their leaves.
     """
     parts, totals, first_node = [], [], 0
@@ -214,7 +214,7 @@ def grow_alone(
         else:
             weight, total = grower.target_sums(values, start, end)
             output = np.zeros(len(number), np.int64)
-        totals.append(LeafTotals(first_node + position[number], output, weight, total))
+        totals.append(LeafEntries(first_node + position[number], output, weight, total))
         parts.append(WholeTrees(structure, splits))
         first_node += structure.n_nodes
     return join_trees(parts), _join_totals(totals)
@@ -380,8 +380,8 @@ def _moved(splits: Splits, place: NDArray[np.int64]) -> Splits:
     )
 
 
-def _join_totals(parts: Sequence[LeafTotals]) -> LeafTotals:
-    return LeafTotals(
+def _join_totals(parts: Sequence[LeafEntries]) -> LeafEntries:
+    return LeafEntries(
         node=np.concatenate([part.node for part in parts]),
         output=np.concatenate([part.output for part in parts]),
         weight=np.concatenate([part.weight for part in parts]),

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.trees.ranks import MAX_THRESHOLDS, n_blocks
-from woodlot.trees.wire import Decisions, Ranks, ReachableLeaves, chunks_of, wire_dtypes
+from woodlot.trees.wire import DecisionBits, LeafBits, RankCodes, chunks_of, wire_dtypes
 
 
-def check_decisions(reply: Decisions | None, n_rows: int, party: int) -> NDArray[np.int64]:
+def check_decisions(reply: DecisionBits | None, n_rows: int, party: int) -> NDArray[np.int64]:
     """Check the table of chunks and return where each begins; the kernel checks the chunks themselves."""
     n_chunks = len(chunks_of(n_rows))
     if reply is None:
@@ -23,7 +23,7 @@ def check_decisions(reply: Decisions | None, n_rows: int, party: int) -> NDArray
     return start
 
 
-def check_leaves(reply: ReachableLeaves | None, n_rows: int, n_leaves: int, party: int) -> None:
+def check_leaves(reply: LeafBits | None, n_rows: int, n_leaves: int, party: int) -> None:
     """Check the size; whether the bits make sense shows when all parties' replies come together."""
     if reply is None:
         return
@@ -32,7 +32,7 @@ def check_leaves(reply: ReachableLeaves | None, n_rows: int, n_leaves: int, part
         raise RemoteProtocolError(f"Party {party} must send {shape} words of reachable leaves.")
 
 
-def check_ranks(reply: Ranks, n_rows: int, owned: NDArray[np.int64], party: int) -> None:
+def check_ranks(reply: RankCodes, n_rows: int, owned: NDArray[np.int64], party: int) -> None:
     """Check that every question is about one of the party's nodes and points into the tables that it sent."""
     n = len(owned)
     for array, dtype, length, name in (

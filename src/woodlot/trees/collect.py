@@ -19,15 +19,15 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.trees.checks import check_decisions, check_leaves, check_ranks
 from woodlot.trees.forest import Leaves, Structure
 from woodlot.trees.kernels.reach import Tests, decode_decisions, decode_leaves, decode_ranks
-from woodlot.trees.kernels.settle import Shape, measure_trees
-from woodlot.trees.kernels.walk import MAX_SLOTS, Answers, add_answers
+from woodlot.trees.kernels.settle import TreesShape, measure_trees
+from woodlot.trees.kernels.walk import MAX_SLOTS, LeafAnswers, add_answers
 from woodlot.trees.parallel import effective_jobs, run_chunks
 from woodlot.trees.predict import Vote, Walker, answers_of
-from woodlot.trees.ranks import Codes, Questions, fill_slot, pack_words, writable
+from woodlot.trees.ranks import Codes, RankedQuestions, fill_slot, pack_words, writable
 from woodlot.trees.wire import (
-    Decisions,
-    Ranks,
-    ReachableLeaves,
+    DecisionBits,
+    LeafBits,
+    RankCodes,
     Reply,
     blocks_of,
     chunks_of,
@@ -45,8 +45,8 @@ class _Chunk:
 
     number: int
     rows: slice
-    shape: Shape
-    answers: Answers
+    shape: TreesShape
+    answers: LeafAnswers
     known: NDArray[np.uint64]
     valid: NDArray[np.uint64]
     leaf: NDArray[np.int32]
@@ -86,7 +86,7 @@ class Collector:
         share_right = np.zeros(structure.n_nodes)
         depth = measure_trees(right, leaf, writable(leaves.weight), share_left, share_right)
         jump = np.where(inner, structure.right - np.arange(structure.n_nodes), 0)
-        self._shape = Shape(
+        self._shape = TreesShape(
             offset=writable(structure.offset),
             jump=jump.astype(np.int32),
             leaf=leaf,
@@ -138,7 +138,7 @@ class Collector:
 
     def leaves_from_decisions(
         self,
-        replies: Sequence[Decisions | None],
+        replies: Sequence[DecisionBits | None],
         known: Known,
         n_rows: int,
         n_jobs: int | None = None,
@@ -147,7 +147,7 @@ class Collector:
 
         Parameters
         ----------
-        replies : sequence of Decisions or None
+        replies : sequence of DecisionBits or None
             One per party; None for a party that did not answer.
         known : sequence of bool arrays or None
             Per party the rows that it has; None: all.
@@ -162,7 +162,7 @@ class Collector:
 
         """
         silent = np.zeros(len(self._leaves.weight) + 1, np.int64)
-        answers = Answers(silent, np.zeros(0, np.int32), np.zeros(0), self._leaves.top, np.zeros((0, 0)), False)
+        answers = LeafAnswers(silent, np.zeros(0, np.int32), np.zeros(0), self._leaves.top, np.zeros((0, 0)), False)
         known_words = self._known_words(replies, known, n_rows)
         decode = self._decoder(replies, known_words, n_rows)
         leaf = np.empty((n_rows, self._structure.n_trees), np.int32)
@@ -185,7 +185,7 @@ class Collector:
     def _run(
         self,
         decode: Callable[[_Chunk], None],
-        answers: Answers,
+        answers: LeafAnswers,
         known: NDArray[np.uint64],
         out: NDArray[np.float64],
         uncertain: NDArray[np.bool_],
@@ -222,15 +222,15 @@ class Collector:
     ) -> Callable[[_Chunk], None]:
         """Check the replies and prepare what turns them into answers."""
         present = [reply for reply in replies if reply is not None]
-        if all(isinstance(reply, Decisions) for reply in present):
+        if all(isinstance(reply, DecisionBits) for reply in present):
             return self._decisions_decoder(replies, n_rows)  # type: ignore[arg-type]
-        if all(isinstance(reply, ReachableLeaves) for reply in present):
+        if all(isinstance(reply, LeafBits) for reply in present):
             return self._leaves_decoder(replies, known, n_rows)  # type: ignore[arg-type]
-        if all(isinstance(reply, Ranks) for reply in present):
+        if all(isinstance(reply, RankCodes) for reply in present):
             return self._ranks_decoder(replies, n_rows)  # type: ignore[arg-type]
         raise RemoteProtocolError("The parties answered in different forms.")
 
-    def _decisions_decoder(self, replies: Sequence[Decisions | None], n_rows: int) -> Callable[[_Chunk], None]:
+    def _decisions_decoder(self, replies: Sequence[DecisionBits | None], n_rows: int) -> Callable[[_Chunk], None]:
         starts = [check_decisions(reply, n_rows, party) for party, reply in enumerate(replies)]
 
         def decode(chunk: _Chunk) -> None:
@@ -259,7 +259,7 @@ class Collector:
         return decode
 
     def _leaves_decoder(
-        self, replies: Sequence[ReachableLeaves | None], known: NDArray[np.uint64], n_rows: int
+        self, replies: Sequence[LeafBits | None], known: NDArray[np.uint64], n_rows: int
     ) -> Callable[[_Chunk], None]:
         n_leaves = len(self._leaves.weight)
         for party, reply in enumerate(replies):
@@ -285,8 +285,8 @@ class Collector:
 
         return decode
 
-    def _ranks_decoder(self, replies: Sequence[Ranks | None], n_rows: int) -> Callable[[_Chunk], None]:
-        present: list[Ranks] = []
+    def _ranks_decoder(self, replies: Sequence[RankCodes | None], n_rows: int) -> Callable[[_Chunk], None]:
+        present: list[RankCodes] = []
         for party, reply in enumerate(replies):
             if reply is not None:
                 check_ranks(reply, n_rows, np.flatnonzero(self._owned[party]), party)
@@ -339,7 +339,7 @@ def widen(codes: NDArray[Any], is_numeric: bool) -> Codes:
     return wide
 
 
-def merge_questions(replies: Sequence[Ranks]) -> tuple[Questions, list[NDArray[np.int64]]]:
+def merge_questions(replies: Sequence[RankCodes]) -> tuple[RankedQuestions, list[NDArray[np.int64]]]:
     """All parties' questions in one table, and for each party the places of its slots there."""
     n_numeric = sum(len(reply.n_thresholds) for reply in replies)
     if n_numeric + sum(len(reply.n_codes) for reply in replies) > MAX_SLOTS:
@@ -363,7 +363,7 @@ def merge_questions(replies: Sequence[Ranks]) -> tuple[Questions, list[NDArray[n
     start = (np.cumsum(lengths) - lengths)[order]
     new_start = np.append(0, np.cumsum(lengths[order]))
     moved = np.repeat(start - new_start[:-1], lengths[order]) + np.arange(len(sets))
-    questions = Questions(
+    questions = RankedQuestions(
         node=node[order].astype(np.int32),
         word=pack_words(slot, cut, missing_left, n_numeric)[order],
         set_start=new_start.astype(np.int64),

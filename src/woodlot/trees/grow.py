@@ -23,7 +23,7 @@ from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import cut, rows
 from woodlot.trees.kernels.search import Columns
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.rules import GrowthRules, Sides
+from woodlot.trees.rules import GrowthRules, SplitSides
 from woodlot.trees.sampling import Bootstrap, draw_rows, tree_keys
 from woodlot.trees.search import Found, SplitSearch
 from woodlot.trees.skeleton import Skeleton
@@ -34,7 +34,7 @@ SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
 
 
-class Offers(NamedTuple):
+class BestSplits(NamedTuple):
     """Best split of one party at every open node (``feature`` -1: none), and the score of the node left whole."""
 
     score: NDArray[np.float64]
@@ -151,7 +151,7 @@ class Grower:
         bounds = [0, *sorted({int(end) for end in ends} - {0, n_nodes}), n_nodes]
         return [slice(a, b) for a, b in pairwise(bounds)]
 
-    def find(self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None = None) -> Offers:
+    def find(self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None = None) -> BestSplits:
         """The best split of this party's candidates at every open node.
 
         Parameters
@@ -178,12 +178,12 @@ class Grower:
             self._search_nodes(chunk, wanted[chunk], found, whole[chunk])
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
-        return Offers(best, feature, whole)
+        return BestSplits(best, feature, whole)
 
-    def _find_at(self, nodes: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> Offers:
+    def _find_at(self, nodes: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> BestSplits:
         """The best splits at some of the open nodes only."""
         n = len(self.start)
-        offers = Offers(np.full(n, -np.inf), np.full(n, -1, np.int32), np.zeros(n))
+        offers = BestSplits(np.full(n, -np.inf), np.full(n, -1, np.int32), np.zeros(n))
         self._cut = np.full(n, -1, np.int64)
         self._missing_left = np.zeros(n, np.uint8)
         self._feature = offers.feature
@@ -295,7 +295,7 @@ class Grower:
         """Whether all that this party has carried out is among these splits."""
         return not ((self._middle >= 0) & ~is_split).any()
 
-    def sides(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8]) -> Sides:
+    def sides(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8]) -> SplitSides:
         """How many rows, and where a rule asks what weight, all splits of a level would send left and right.
 
         Nothing is moved yet. What others have split can be anything: look at it before `split`.
@@ -314,13 +314,13 @@ class Grower:
         left[told] = np.diff(_ones_before(other_bits, ends), prepend=0)
         rows = np.column_stack([left, sizes - left])
         if self.rules.min_weight <= 1:  # every row weighs as much
-            return Sides(rows, None)
+            return SplitSides(rows, None)
         flags = np.repeat(np.tile(np.array([1, 0], np.uint8), len(rows)), rows.ravel())  # ours stand as they were split
         flags[np.repeat(told, sizes)] = np.unpackbits(other_bits, count=int(sizes[told].sum()), bitorder="little")
         first = np.cumsum(sizes) - sizes
         weights = self.weights[np.arange(len(flags)) + np.repeat(start - first, sizes)]
         heavy, whole = _sums_of(weights * flags, sizes), _sums_of(weights, sizes)
-        return Sides(rows, np.column_stack([heavy, whole - heavy]))
+        return SplitSides(rows, np.column_stack([heavy, whole - heavy]))
 
     def split(
         self,

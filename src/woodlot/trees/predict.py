@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.forest import Leaves, Splits, Structure
-from woodlot.trees.kernels.walk import JUMP_BIT, MAX_JUMP, Answers, add_answers, walk, walk_numbers
+from woodlot.trees.kernels.walk import JUMP_BIT, MAX_JUMP, LeafAnswers, add_answers, walk, walk_numbers
 from woodlot.trees.parallel import effective_jobs, run_chunks
-from woodlot.trees.ranks import Codes, Columns, Questions, Ranker, n_blocks, writable
+from woodlot.trees.ranks import Codes, Columns, RankedQuestions, Ranker, n_blocks, writable
 
 Vote = Literal["soft", "majority"]
 
@@ -112,7 +112,7 @@ class Predictor:
 class Walker:
     """Trees in the form of ``kernels.walk``: one word per node."""
 
-    def __init__(self, structure: Structure, questions: Questions) -> None:
+    def __init__(self, structure: Structure, questions: RankedQuestions) -> None:
         node = questions.node
         jump = structure.right[node].astype(np.int64) - node
         if len(jump) and int(jump.max()) >= MAX_JUMP:
@@ -173,7 +173,7 @@ def outputs_from_leaves(leaf: NDArray[np.int32], leaves: Leaves, vote: Vote = "s
     return out
 
 
-def answers_of(leaves: Leaves, vote: Vote) -> Answers:
+def answers_of(leaves: Leaves, vote: Vote) -> LeafAnswers:
     """Leaves as the kernels take them."""
     if vote not in ("soft", "majority"):
         raise ValueError(f"vote must be 'soft' or 'majority', not {vote!r}.")
@@ -182,7 +182,7 @@ def answers_of(leaves: Leaves, vote: Vote) -> Answers:
         dense = np.zeros((len(leaves.weight), leaves.n_outputs))
         dense[np.repeat(np.arange(len(dense)), np.diff(leaves.start)), leaves.output] = leaves.value
     start, output, value = writable(leaves.start), writable(leaves.output), writable(leaves.value)
-    return Answers(start, output, value, writable(leaves.top), dense, vote == "majority")
+    return LeafAnswers(start, output, value, writable(leaves.top), dense, vote == "majority")
 
 
 def row_chunks(n_rows: int, n_jobs: int | None) -> list[slice]:

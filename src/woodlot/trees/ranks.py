@@ -29,7 +29,7 @@ Codes = NDArray[np.uint16 | np.uint32]
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class RankedQuestions:
     """Questions in the form that the kernels use; numeric slots come before those of categories."""
 
     node: NDArray[np.int32]
@@ -58,7 +58,7 @@ class Questions:
 class Ranker:
     """Turns a holder's columns into codes for its questions."""
 
-    questions: Questions
+    questions: RankedQuestions
     column: NDArray[np.int32]
     """Column of the holder's table behind each slot."""
     threshold_start: NDArray[np.int64]
@@ -98,7 +98,7 @@ class Ranker:
         slot[by_set] = n_numeric + set_slot
         cut = np.ones(len(splits.node), np.int64)
         cut[numeric[order]] = rank % MAX_THRESHOLDS + 1
-        questions = Questions(
+        questions = RankedQuestions(
             node=writable(splits.node),
             word=pack_words(slot, cut, splits.missing_left, n_numeric),
             set_start=writable(splits.set_start),

@@ -21,7 +21,7 @@ TREE_BYTES = 10
 
 
 @dataclass(frozen=True)
-class Room:
+class WorkingMemory:
     """Where a party keeps what it works on.
 
     Attributes

@@ -16,7 +16,7 @@ XLOGX_SIZE = 1 << 22
 """Rows that weigh more than this together, and more than one each, get no table of x*log2(x): it would be too large."""
 
 
-class Sides(NamedTuple):
+class SplitSides(NamedTuple):
     """Both sides of some splits, shape (splits, 2), left first."""
 
     rows: NDArray[np.int64]
@@ -45,12 +45,12 @@ class GrowthRules:
         """Whether at a node of two rows every split is allowed and as good as any: the first feature in order wins."""
         return self.min_samples_leaf == 1 and self.min_weight == 1 and not self.whole_tree
 
-    def allow(self, sides: Sides) -> bool:
+    def allow(self, sides: SplitSides) -> bool:
         """Whether both sides of every split are large and heavy enough: what a search offers always is."""
         enough = sides.rows.min(initial=self.min_samples_leaf) >= self.min_samples_leaf
         return bool(enough and (sides.weight is None or sides.weight.min(initial=self.min_weight) >= self.min_weight))
 
-    def may_split(self, sides: Sides, depth: int) -> NDArray[np.bool_]:
+    def may_split(self, sides: SplitSides, depth: int) -> NDArray[np.bool_]:
         """Which of the new nodes, left and right of each split, are not leaves by size, weight or depth alone."""
         may = (sides.rows >= max(self.min_samples_split, 2 * self.min_samples_leaf)) & (depth < self.max_depth)
         if sides.weight is not None:

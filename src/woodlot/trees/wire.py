@@ -34,11 +34,11 @@ from woodlot.trees.ranks import Codes, Columns, Ranker, n_blocks, writable
 Wire = Literal["decisions", "leaves", "ranks"]
 
 CHUNK_ROWS = 1024
-"""Rows that ``Decisions`` packs together; part of the format, a multiple of 64."""
+"""Rows that ``DecisionBits`` packs together; part of the format, a multiple of 64."""
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
+class DecisionBits:
     """Bits of reachable owned nodes, 1 for right.
 
     Chunk after chunk of ``CHUNK_ROWS`` rows, each from a new word on: tree, block of 64 rows, owned node in
@@ -51,14 +51,14 @@ class Decisions:
 
 
 @dataclass(frozen=True, eq=False)
-class ReachableLeaves:
+class LeafBits:
     """Bit r of ``words[b, l]``: row 64 b + r can reach leaf l."""
 
     words: NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
+class RankCodes:
     """A party's questions and the codes of the rows.
 
     A numeric question sends right what has a code of at least ``cut``; slots of numbers come first. The
@@ -79,7 +79,7 @@ class Ranks:
     """Per slot one code per row, 0 for rows that the party does not know."""
 
 
-Reply = Decisions | ReachableLeaves | Ranks
+Reply = DecisionBits | LeafBits | RankCodes
 
 
 class PartyPredictor:
@@ -131,7 +131,7 @@ class PartyPredictor:
 
         Returns
         -------
-        Decisions, ReachableLeaves or Ranks
+        DecisionBits, LeafBits or RankCodes
 
         """
         self._ranker.check(columns, n_rows)
@@ -145,7 +145,7 @@ class PartyPredictor:
             return self._ranks(columns, n_rows, known)
         raise ValueError(f"wire must be 'decisions', 'leaves' or 'ranks', not {wire!r}.")
 
-    def _decisions(self, columns: Columns, n_rows: int, known: NDArray[np.uint64], n_jobs: int | None) -> Decisions:
+    def _decisions(self, columns: Columns, n_rows: int, known: NDArray[np.uint64], n_jobs: int | None) -> DecisionBits:
         chunks = chunks_of(n_rows)
         streams: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)] * len(chunks)
 
@@ -156,7 +156,7 @@ class PartyPredictor:
 
         run_chunks(one, range(len(chunks)), effective_jobs(n_jobs))
         lengths = np.array([len(stream) for stream in streams], np.uint32)
-        return Decisions(np.concatenate([np.zeros(0, np.uint64), *streams]), lengths)
+        return DecisionBits(np.concatenate([np.zeros(0, np.uint64), *streams]), lengths)
 
     def _encode(self, codes: Codes, known: NDArray[np.uint64]) -> NDArray[np.uint64]:
         masks = np.zeros(2 * self._most_owned + 1, np.uint64)
@@ -176,7 +176,7 @@ class PartyPredictor:
         known: NDArray[np.uint64],
         valid: NDArray[np.uint64],
         n_jobs: int | None,
-    ) -> ReachableLeaves:
+    ) -> LeafBits:
         structure = self._structure
         is_leaf = structure.right < 0
         first_leaf = np.append(0, np.cumsum(is_leaf))[structure.offset]
@@ -200,9 +200,9 @@ class PartyPredictor:
             )
 
         run_chunks(one, chunks_of(n_rows), effective_jobs(n_jobs))
-        return ReachableLeaves(words)
+        return LeafBits(words)
 
-    def _ranks(self, columns: Columns, n_rows: int, known: NDArray[np.bool_] | None) -> Ranks:
+    def _ranks(self, columns: Columns, n_rows: int, known: NDArray[np.bool_] | None) -> RankCodes:
         questions = self._ranker.questions
         slot = (questions.word >> SLOT_BIT) & (MAX_SLOTS - 1)
         missing_left = (questions.word >> SHIFT_BIT) & 1
@@ -213,7 +213,7 @@ class PartyPredictor:
             # the missing number 0xFFFF becomes the narrow type's largest number too
             narrow = self._ranker.slot_codes(columns, s, slice(0, n_rows)).astype(dtype)
             codes.append(narrow if known is None else np.where(known, narrow, dtype(0)))
-        return Ranks(
+        return RankCodes(
             node=questions.node,
             slot=slot.astype(np.int32),
             cut=((questions.word & MISSING) - shift).astype(np.uint16),

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import (
-    CommonRows,
+    CommonRowCounts,
     Predicted,
     Trained,
     deliver,
@@ -28,7 +28,7 @@ from woodlot.jobs.revocable.key_jobs import check_test, load_epoch
 from woodlot.protocols.core.forest_parts import splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.row_test import predict_own_rows
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
@@ -42,7 +42,7 @@ Rounds: TypeAlias = Generator[Round, dict[str, Message], object]
 
 def align_job(
     order: AlignOrder, opening: msg.OpenJob, host: CoordinatorHost
-) -> Generator[Round, dict[str, Message], CommonRows]:
+) -> Generator[Round, dict[str, Message], CommonRowCounts]:
     """Find the common rows, and have every party keep them."""
     aligned = yield from open_rows(order, opening)
     yield Round("align", dict.fromkeys(order.parties, msg.KeepAlignment()))
@@ -78,7 +78,7 @@ def predict_job(
         yield Round("predict", dict.fromkeys(present, use))
     if order.how == "encrypted-splits":
         epoch = load_epoch(host.store, order.model)
-        encrypted = RevocableForest(forest, epoch.splits)
+        encrypted = CoordinatorRevocable(forest, epoch.splits)
         outputs, uncertain = yield from predict_own_rows(encrypted, epoch.keys, present, n, order.vote)
     elif order.how == "classical":
         outputs, uncertain = yield from predict_node_by_node(forest, present, n, order.vote)
@@ -95,7 +95,7 @@ def predict_job(
 # --- what stays behind ---
 
 
-def keep_alignment(kept: Kept, outcome: CommonRows) -> dict[str, Any]:
+def keep_alignment(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
     """Tell of the common rows; the parties keep them."""
     return row_facts(outcome)
 

@@ -20,7 +20,7 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
-from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedTraining, Watch
+from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedTraining, PlanWatch
 from woodlot.jobs.orders import (
     AlignedOrder,
     AlignOrder,
@@ -33,7 +33,7 @@ from woodlot.jobs.orders import (
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
-from woodlot.protocols.align.align_party import State as AlignState
+from woodlot.protocols.align.align_party import AlignState
 from woodlot.protocols.core.forest_parts import PartyForest, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
@@ -80,7 +80,7 @@ class ColumnsWork:
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
         self._tester: RowTester | None = None
-        self._watch: Watch = OrderedScore()
+        self._watch: PlanWatch = OrderedScore()
         self._used, self._scored = Once(), Once()
         if isinstance(order, TrainOrder) and order.holder == self.home.identity.name:
             self.home.policy.check_labels(order.plan.labels)

@@ -20,7 +20,7 @@ from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
 
 
 @dataclass(frozen=True)
-class CommonRows:
+class CommonRowCounts:
     """What the coordinator knows of an alignment: how many rows are common, and how many each party has."""
 
     n_rows: int
@@ -32,7 +32,7 @@ class CommonRows:
 class Predicted:
     """The outcome of a prediction."""
 
-    aligned: CommonRows
+    aligned: CommonRowCounts
     outputs: NDArray[np.float64]
     uncertain: NDArray[np.bool_]
     score: float | None
@@ -51,7 +51,7 @@ class Trained:
 
     """
 
-    aligned: CommonRows
+    aligned: CommonRowCounts
     forest: CoordinatorForest
     fingerprint: str
     shared: dict[str, PartyForest]
@@ -60,18 +60,18 @@ class Trained:
     oob: OutOfBagResult
 
 
-def open_rows(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRows]:
+def open_rows(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRowCounts]:
     """Bring the order to every party, and find the common rows unless they are known."""
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
     opened = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
     known = {p: opened[p] for p in order.row_parties}
     if order.alignment is None and len(order.row_parties) > 1:
         alignment = yield from align(order.row_parties, method=order.method, join=order.join)
-        return CommonRows(alignment.n_rows, dict(alignment.rows), dict(alignment.common))
+        return CommonRowCounts(alignment.n_rows, dict(alignment.rows), dict(alignment.common))
     counts = set(known.values())
     if len(counts) != 1 or None in counts:
         raise RemoteProtocolError(f"the parties do not agree on the number of common rows: {known}")
-    return CommonRows(int(counts.pop() or 0))
+    return CommonRowCounts(int(counts.pop() or 0))
 
 
 def deliver(
@@ -96,7 +96,7 @@ def deliver(
     return score
 
 
-def row_facts(aligned: CommonRows) -> dict[str, Any]:
+def row_facts(aligned: CommonRowCounts) -> dict[str, Any]:
     """What is told of the common rows."""
     return {"n_rows": aligned.n_rows, "rows": aligned.rows, "common": aligned.common}
 

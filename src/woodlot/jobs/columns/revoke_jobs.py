@@ -22,8 +22,8 @@ from woodlot.identity.receipts import (
     REQUEST_SECONDS,
     MemberKey,
     Receipt,
-    Request,
     Scores,
+    SignedRequest,
     Statement,
     cost_of,
     make_receipt,
@@ -263,7 +263,9 @@ def _keep_receipt(
         nodes_before=before.n_nodes, nodes_after=after.n_nodes,
         cost=cost_of(Account.from_json(after.disclosure, after.cost).cost, searched), **(usual | stated),
     )  # fmt: skip
-    request = Request(data=stored.order, purpose=PURPOSE, signed=signature_of(stored.certificate, stored.signature))
+    request = SignedRequest(
+        data=stored.order, purpose=PURPOSE, signed=signature_of(stored.certificate, stored.signature)
+    )
     store.keep_receipt(order.job, make_receipt(statement, request, MemberKey(identity)).to_json())
 
 

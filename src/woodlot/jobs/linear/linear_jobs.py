@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.common_rows import CommonRows, Predicted, deliver, open_rows, row_facts
+from woodlot.jobs.columns.common_rows import CommonRowCounts, Predicted, deliver, open_rows, row_facts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder
 from woodlot.protocols.core.message import Message, Round
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class FittedJob:
     """The outcome of a training."""
 
-    aligned: CommonRows
+    aligned: CommonRowCounts
     model: CoordinatorLinear
 
 

@@ -14,7 +14,7 @@ from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrd
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
-from woodlot.protocols.linear.linear_party import TAKES, LinearParty, State
+from woodlot.protocols.linear.linear_party import TAKES, LinearParty, LinearState
 from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 
 
@@ -65,7 +65,7 @@ class LinearWork(ColumnsWork):
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
         self._due(TrainLinearOrder)
-        if self._linear is None or self._linear.state != State.fitted:
+        if self._linear is None or self._linear.state != LinearState.fitted:
             raise RemoteProtocolError("KeepModel is not due before the model is fitted")
         digest = self.home.store.keep_linear(self.job, message.forest, self._linear.fitted_part())
         secret = self.home.store.secret_for("linear", "fingerprint")

@@ -36,7 +36,7 @@ from woodlot.protocols.revocable.revocable_keys import (
     prepare_epoch,
     read_key,
 )
-from woodlot.protocols.revocable.revocable_model import EncryptedSplits, RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, EncryptedSplits
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
 from woodlot.protocols.vertical.files import forest_id_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from woodlot.jobs.kind import CoordinatorHost, Kept
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _StoredEpoch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the coordinator has of a model's epoch, as it lies on disk. It is secret."""
 
     group: PublicGroup
@@ -75,7 +75,7 @@ class Epoch:
         return "" if key is None else key_fingerprint(key)
 
 
-def _read(store: JobStore, model: str) -> _Stored:
+def _read(store: JobStore, model: str) -> _StoredEpoch:
     successor = store.model_facts(model).replaced_by
     if successor:
         raise DataError(f"model {model} was replaced by {successor} when a party left it; use that one")
@@ -83,7 +83,7 @@ def _read(store: JobStore, model: str) -> _Stored:
     if data is None:
         raise DataError(f"model {model} has no keys; order them first")
     try:
-        return from_msgpack(data, _Stored)
+        return from_msgpack(data, _StoredEpoch)
     except ValueError:  # whose words may quote what is secret
         raise JournalError(
             f"the keys of model {model} are not as they were written; restore the state folder"
@@ -193,7 +193,7 @@ def keep_keys(kept: Kept, outcome: Epoch) -> dict[str, Any]:
 def keep_epoch(store: JobStore, model: str, keyring: str, epoch: Epoch) -> None:
     """Store what the coordinator has of an epoch."""
     keys, splits = epoch.keys, epoch.splits
-    stored = _Stored(
+    stored = _StoredEpoch(
         group=public_group(keys.group),
         setting=keys.group.setting,
         share=number_bytes(keys.share.exponent),
@@ -264,7 +264,7 @@ def predict_encrypted_job(
     )
     lines = np.frombuffer(order.values, np.uint8).reshape(order.rows * order.columns, -1)
     outputs = yield from predict_encrypted(
-        RevocableForest(forest, epoch.splits),
+        CoordinatorRevocable(forest, epoch.splits),
         epoch.keys,
         EncryptedRequest(ticket, lines, order.proof),
         columns=columns,

@@ -13,7 +13,7 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
-from woodlot.jobs.ordered import OrderedConstruction, Watch
+from woodlot.jobs.ordered import OrderedConstruction, PlanWatch
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.provider_work import check_epoch, make_provider
 from woodlot.protocols.align import align_messages
@@ -47,7 +47,7 @@ class RevocableWork(ColumnsWork):
             home.policy.check_members(order.helper, order.key_service)
             home.policy.check_keys(order.setting)
         self._participant: Participant | None = None
-        self._construction_watch: Watch | None = None
+        self._construction_watch: PlanWatch | None = None
         if isinstance(order, TrainRevocableOrder):  # what a revocation grows anew may begin at any node
             self._construction_watch = OrderedConstruction(order.plan.n_estimators)
         self._former: PartyForest | None = None

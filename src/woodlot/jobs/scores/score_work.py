@@ -99,7 +99,7 @@ class ScoreWork:
         columns = [column[np.where(known, rows, 0)] for column in ready.columns]
         everywhere = bool(known.all())
         reply = ready.predictor.answer("decisions", columns, len(rows), None if everywhere else known, 1)
-        if not isinstance(reply, wire.Decisions):
+        if not isinstance(reply, wire.DecisionBits):
             raise RemoteProtocolError("a scoring is answered with decisions")
         return Decisions(stream=reply.stream, lengths=reply.lengths, known=None if everywhere else pack(known))
 

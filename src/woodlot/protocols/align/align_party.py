@@ -44,7 +44,7 @@ from woodlot.protocols.core.message import Message
 _CURVE_MATERIAL = 48
 
 
-class State(StrEnum):
+class AlignState(StrEnum):
     """Where a party stands in an alignment."""
 
     idle = "idle"
@@ -56,16 +56,16 @@ class State(StrEnum):
     aligned = "aligned"
 
 
-TAKES: dict[type[Message], State] = {
-    msg.OpenAlignment: State.idle,
-    msg.DrawSecret: State.opened,
-    msg.TakeSecret: State.opened,
-    msg.SendTokens: State.keyed,
-    msg.CommonRows: State.tokens_sent,
-    msg.SendRequests: State.keyed,
-    msg.AnswerRequest: State.keyed,
-    msg.FindCommon: State.requested,
-    msg.TakeIntersection: State.answered,
+TAKES: dict[type[Message], AlignState] = {
+    msg.OpenAlignment: AlignState.idle,
+    msg.DrawSecret: AlignState.opened,
+    msg.TakeSecret: AlignState.opened,
+    msg.SendTokens: AlignState.keyed,
+    msg.CommonRows: AlignState.tokens_sent,
+    msg.SendRequests: AlignState.keyed,
+    msg.AnswerRequest: AlignState.keyed,
+    msg.FindCommon: AlignState.requested,
+    msg.TakeIntersection: AlignState.answered,
 }
 """In which state a party takes each message."""
 
@@ -119,7 +119,7 @@ class AlignParty:
         job: str = "",
     ) -> None:
         self.name = name
-        self.state = State.idle
+        self.state = AlignState.idle
         self._ids = canonical_ids(ids, f"the id column of party {name!r}")
         self._agreement = KeyAgreement(
             name,
@@ -176,7 +176,7 @@ class AlignParty:
             psi.load()
         introduction = self._agreement.introduce(message)
         self._opening, self._introduction = message, introduction
-        self.state = State.opened
+        self.state = AlignState.opened
         return msg.Introduced(introduction=introduction, n_rows=len(self._ids))
 
     def _accept(self, introductions: dict[str, msg.Introduction]) -> JobKeys:
@@ -215,12 +215,12 @@ class AlignParty:
             raise LocalProtocolError("two ids have the same token; run the alignment as a new job")
         self._keys, self._tokens, self._order = keys, tokens, order
         self._order_key = keys.order_key(secret)
-        self.state = State.keyed
+        self.state = AlignState.keyed
 
     # --- keyed hash ---
 
     def _on_SendTokens(self, message: msg.SendTokens) -> msg.IdTokens:
-        self.state = State.tokens_sent
+        self.state = AlignState.tokens_sent
         return msg.IdTokens(tokens=self._tokens)
 
     def _on_CommonRows(self, message: msg.CommonRows) -> msg.RowsTaken:
@@ -247,7 +247,7 @@ class AlignParty:
             _, order = make_tokens(self._order_key, [self._ids.values[row] for row in rows.tolist()])
             rows = rows[order]
         self._rows = rows
-        self.state = State.aligned
+        self.state = AlignState.aligned
         return msg.RowsTaken(n_rows=len(rows))
 
     # --- private set intersection ---
@@ -270,7 +270,7 @@ class AlignParty:
         keys = self._job_keys()
         points = psi.request(self._curve_key("client"), self._ordered_ids()).tobytes()
         sealed = {name: _array(keys.seal(name, "request", points)) for name in keys.exchanged}
-        self.state = State.requested
+        self.state = AlignState.requested
         return msg.SealedRequests(sealed=sealed)
 
     def _on_AnswerRequest(self, message: msg.AnswerRequest) -> msg.SealedAnswer:
@@ -281,7 +281,7 @@ class AlignParty:
         ids, server_key = self._ordered_ids(), self._curve_key("server")
         parts = psi.setup(server_key, ids), psi.respond(server_key, asked), psi.request(self._curve_key("client"), ids)
         sealed = keys.seal(keys.leader, "answer", b"".join(part.tobytes() for part in parts))
-        self.state = State.answered
+        self.state = AlignState.answered
         return msg.SealedAnswer(sealed=_array(sealed))
 
     def _on_FindCommon(self, message: msg.FindCommon) -> msg.SealedCommon:

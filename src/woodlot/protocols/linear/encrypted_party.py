@@ -22,17 +22,17 @@ from woodlot.protocols.core.asked_keys import check_key_bits, need_library
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.linear_messages import Advance, Descend, PartialScores, StartLinear
-from woodlot.protocols.linear.linear_party import TAKES, LinearParty, State, check_shape
-from woodlot.protocols.linear.residuals import ResidualDesk, SlopeSide, Slots
+from woodlot.protocols.linear.linear_party import TAKES, LinearParty, LinearState, check_shape
+from woodlot.protocols.linear.residuals import ResidualDesk, ResidualSlots, SlopeSide
 
-ENCRYPTED_TAKES: dict[type[Message], frozenset[State]] = {
+ENCRYPTED_TAKES: dict[type[Message], frozenset[LinearState]] = {
     kind: states for kind, states in TAKES.items() if kind not in (StartLinear, Descend)
 } | {
-    msg.StartEncrypted: frozenset({State.opened}),
-    msg.OpenDescent: frozenset({State.opened}),
-    msg.AskSlopes: frozenset({State.opened, State.descending}),
-    msg.OpenSlopes: frozenset({State.opened, State.descending}),
-    msg.DescendMasked: frozenset({State.opened, State.descending}),
+    msg.StartEncrypted: frozenset({LinearState.opened}),
+    msg.OpenDescent: frozenset({LinearState.opened}),
+    msg.AskSlopes: frozenset({LinearState.opened, LinearState.descending}),
+    msg.OpenSlopes: frozenset({LinearState.opened, LinearState.descending}),
+    msg.DescendMasked: frozenset({LinearState.opened, LinearState.descending}),
 }
 """In which states a party takes each message: residuals in clear are in none of them."""
 
@@ -52,7 +52,7 @@ class EncryptedLinearParty(LinearParty):
 
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = ENCRYPTED_TAKES
+    takes: ClassVar[Mapping[type[Message], frozenset[LinearState]]] = ENCRYPTED_TAKES
 
     def __init__(self, *args: Any, job_secret: bytes | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,7 +82,7 @@ class EncryptedLinearParty(LinearParty):
             need_library()
             stream = SecretStream.derived(self._job_secret, "key of residuals", message.key_bits)
             key = paillier.PrivateKey.generate(message.key_bits, stream)
-            slots = Slots(n_rows, loss.n_scores, key.public.plaintext_bits)
+            slots = ResidualSlots(n_rows, loss.n_scores, key.public.plaintext_bits)
             desk = ResidualDesk(key, slots, dict(columns), self._job_secret)
             ciphertexts = desk.encrypt(descent.residuals())
             key_fields = {
@@ -123,8 +123,8 @@ class EncryptedLinearParty(LinearParty):
         if not 1 <= message.n_scores <= MAX_SCORES:
             raise RemoteProtocolError(f"OpenDescent speaks of {message.n_scores} scores")
         need_library()
-        key = paillier.PublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
-        slots = Slots(self.table.n_rows, message.n_scores, key.plaintext_bits)
+        key = paillier.PaillierPublicKey(paillier.from_bytes(message.modulus), paillier.from_bytes(message.noise))
+        slots = ResidualSlots(self.table.n_rows, message.n_scores, key.plaintext_bits)
         self._weigh(message.weights)
         self._side = SlopeSide(key, slots, self._matrix, self._job_secret)
         self._matrix = self._side.matrix

@@ -26,7 +26,7 @@ from woodlot.protocols.core.part_files import (
     write_own,
     write_part,
 )
-from woodlot.protocols.linear.linear_model import Columns, CoordinatorLinear, PartyLinear
+from woodlot.protocols.linear.linear_model import CoordinatorLinear, LinearColumns, PartyLinear
 
 FORMAT = "woodlot-linear-model"
 
@@ -138,7 +138,7 @@ def _pack_party(part: PartyLinear) -> Packed:
 
 
 def _unpack_party(header: Header, arrays: Arrays) -> PartyLinear:
-    columns = Columns(
+    columns = LinearColumns(
         names=tuple(header["names"]),
         categories=tuple(None if names is None else tuple(names) for names in header["categories"]),
         fill=arrays["fill"],

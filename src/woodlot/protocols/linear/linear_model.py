@@ -66,7 +66,7 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Columns:
+class LinearColumns:
     """How a party's table becomes a matrix: the training's columns and categories, and what stands for missing values.
 
     Attributes
@@ -89,7 +89,9 @@ class Columns:
     scale: NDArray[np.float64]
 
     @classmethod
-    def of(cls, table: Table, centred: bool, standardised: bool, weights: NDArray[np.float64] | None = None) -> Columns:
+    def of(
+        cls, table: Table, centred: bool, standardised: bool, weights: NDArray[np.float64] | None = None
+    ) -> LinearColumns:
         """Learn them from the training rows; a row of weight 2 counts as two rows."""
         categories = tuple(c.categories if isinstance(c, CategoryColumn) else None for c in table.columns)
         width = sum(1 if names is None else len(names) for names in categories)
@@ -176,7 +178,7 @@ def _one_hot(name: str, categories: Sequence[str], column: CategoryColumn) -> Ma
 class PartyLinear:
     """What a party keeps: its columns and its weights."""
 
-    columns: Columns
+    columns: LinearColumns
     weights: Matrix
     """One row per column of the matrix, one column per score."""
 

@@ -32,7 +32,7 @@ from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages as msg
-from woodlot.protocols.linear.linear_model import Columns, Matrix, PartyLinear
+from woodlot.protocols.linear.linear_model import LinearColumns, Matrix, PartyLinear
 from woodlot.protocols.linear.loss import MEMORY, Descent, Loss, loss_of
 
 SLACK = 1e-6
@@ -41,7 +41,7 @@ MAX_WHITENED = 2000
 """Columns up to which a direction allows for all of a party's own correlations; beyond, for variances only."""
 
 
-class State(StrEnum):
+class LinearState(StrEnum):
     """Where a party stands."""
 
     idle = "idle"
@@ -50,13 +50,13 @@ class State(StrEnum):
     fitted = "fitted"
 
 
-TAKES: dict[type[Message], frozenset[State]] = {
-    msg.OpenLinear: frozenset({State.idle}),
-    msg.StartLinear: frozenset({State.opened}),
-    msg.Descend: frozenset({State.opened, State.descending}),
-    msg.Advance: frozenset({State.opened, State.descending}),
-    msg.FinishLinear: frozenset({State.opened, State.descending}),
-    msg.AskScores: frozenset({State.fitted}),
+TAKES: dict[type[Message], frozenset[LinearState]] = {
+    msg.OpenLinear: frozenset({LinearState.idle}),
+    msg.StartLinear: frozenset({LinearState.opened}),
+    msg.Descend: frozenset({LinearState.opened, LinearState.descending}),
+    msg.Advance: frozenset({LinearState.opened, LinearState.descending}),
+    msg.FinishLinear: frozenset({LinearState.opened, LinearState.descending}),
+    msg.AskScores: frozenset({LinearState.fitted}),
 }
 """In which states a party takes each message."""
 
@@ -79,7 +79,7 @@ class LinearParty:
 
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
+    takes: ClassVar[Mapping[type[Message], frozenset[LinearState]]] = TAKES
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class LinearParty:
         self.table = table
         self.target = target
         self.known = known
-        self.state = State.idle if model is None else State.fitted
+        self.state = LinearState.idle if model is None else LinearState.fitted
         self._model = model
-        self._columns: Columns | None = None
+        self._columns: LinearColumns | None = None
         self._scaling = (False, False)
         self._row_weights: NDArray[np.float64] | None = None
         self._matrix: Matrix = np.empty((table.n_rows, 0))
@@ -127,9 +127,9 @@ class LinearParty:
 
     def _on_OpenLinear(self, message: msg.OpenLinear) -> msg.LinearSummary:
         self._scaling = (message.centred, message.standardised)
-        self._columns = Columns.of(self.table, *self._scaling)
+        self._columns = LinearColumns.of(self.table, *self._scaling)
         self._matrix = self._columns.matrix(self.table)
-        self.state = State.opened
+        self.state = LinearState.opened
         return msg.LinearSummary(n_rows=self.table.n_rows, n_columns=self._columns.n_columns)
 
     # --- the label holder ---
@@ -182,7 +182,7 @@ class LinearParty:
         residuals, step = message.residuals, message.step
         if len(residuals) != self.table.n_rows or residuals.shape[1] < 1 or not np.isfinite(residuals).all():
             raise RemoteProtocolError("Descend must carry one residual, a number, per row and score")
-        if self.state == State.descending and residuals.shape[1] != self._weights.shape[1]:
+        if self.state == LinearState.descending and residuals.shape[1] != self._weights.shape[1]:
             raise RemoteProtocolError("the number of scores has changed in the middle of a descent")
         self._check_step(step)
         check_shape(message.penalty, message.curvature)
@@ -190,9 +190,9 @@ class LinearParty:
         if (np.abs(residuals).sum(axis=0) > 1 + SLACK).any():
             raise RemoteProtocolError("Descend carries residuals that no loss has: those of all rows add up to 1")
         shape = (message.penalty, message.curvature)
-        if self.state == State.descending and shape != self._shape:
+        if self.state == LinearState.descending and shape != self._shape:
             raise RemoteProtocolError("penalty or curvature have changed in the middle of a descent")
-        if self.state == State.opened:
+        if self.state == LinearState.opened:
             self._weigh(message.weights)
             self._prepare(residuals.shape[1], *shape)
         elif message.weights is not None:
@@ -213,7 +213,7 @@ class LinearParty:
         if len(weights) != self.table.n_rows or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
             raise RemoteProtocolError("the weights of the rows must be one number per row, none negative and not all 0")
         self._row_weights = weights
-        self._columns = Columns.of(self.table, *self._scaling, weights)
+        self._columns = LinearColumns.of(self.table, *self._scaling, weights)
         self._matrix = self._columns.matrix(self.table)
 
     def _prepare(self, n_scores: int, penalty: float, curvature: float) -> None:
@@ -230,7 +230,7 @@ class LinearParty:
         slope = loss_slope + self._penalty * self._weights
         direction = -(self._inverse @ slope if self._inverse.ndim == 2 else self._inverse[:, None] * slope)
         self._directions.insert(0, direction)
-        self.state = State.descending
+        self.state = LinearState.descending
         flat = np.array([*self._directions, self._weights]).reshape(len(self._directions) + 1, -1)
         return msg.PartialScores(
             scores=self._matrix @ direction,
@@ -238,7 +238,7 @@ class LinearParty:
             steepest=float(np.abs(slope).max(initial=0.0)),
         )
 
-    def _opened(self) -> Columns:
+    def _opened(self) -> LinearColumns:
         if self._columns is None:
             raise RemoteProtocolError("no linear model is open here")
         return self._columns
@@ -247,7 +247,7 @@ class LinearParty:
         columns = self._opened()
         if len(self._weights) != columns.n_columns:
             raise RemoteProtocolError("FinishLinear is not due before the first Descend")
-        self.state = State.fitted
+        self.state = LinearState.fitted
         self._matrix = np.empty((self.table.n_rows, 0))
         self._model = PartyLinear(columns, self._weights)
         self._shares = self._model.scores(self.table) if columns.n_columns else self._matrix

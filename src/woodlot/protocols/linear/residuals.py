@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto.packing import layout, pack, unpack
-from woodlot.crypto.paillier import PrivateKey, PublicKey
+from woodlot.crypto.paillier import PaillierPublicKey, PrivateKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.crypto.weighted import weighted_sums
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
@@ -33,7 +33,7 @@ _LONGEST = 61  # bits of a residual: twice as much is still a number of 64 bits
 
 
 @dataclass(frozen=True)
-class Slots:
+class ResidualSlots:
     """How the residuals of a row are numbers in plaintexts, side by side; slopes have the same places.
 
     Attributes
@@ -108,7 +108,7 @@ class ResidualDesk:
     ----------
     key : PrivateKey
         The key.
-    slots : Slots
+    slots : ResidualSlots
         How residuals are numbers.
     columns : mapping of str to int
         Columns of the other parties: so many slopes are opened for each of them, once per step, and no more.
@@ -117,7 +117,7 @@ class ResidualDesk:
 
     """
 
-    def __init__(self, key: PrivateKey, slots: Slots, columns: Mapping[str, int], secret: bytes) -> None:
+    def __init__(self, key: PrivateKey, slots: ResidualSlots, columns: Mapping[str, int], secret: bytes) -> None:
         self.key = key
         self._slots = slots
         self._columns = columns
@@ -159,9 +159,9 @@ class SlopeSide:
 
     Parameters
     ----------
-    key : PublicKey
+    key : PaillierPublicKey
         The label holder's.
-    slots : Slots
+    slots : ResidualSlots
         How residuals are numbers.
     matrix : array
         The party's columns.
@@ -170,7 +170,7 @@ class SlopeSide:
 
     """
 
-    def __init__(self, key: PublicKey, slots: Slots, matrix: Matrix, secret: bytes) -> None:
+    def __init__(self, key: PaillierPublicKey, slots: ResidualSlots, matrix: Matrix, secret: bytes) -> None:
         self._key = key
         self._slots = slots
         self._secret = secret
@@ -236,13 +236,13 @@ class SlopeSide:
         return slots.split(numbers, self._exponents)
 
 
-def pack_plains(key: PublicKey, plains: list[int]) -> NDArray[np.uint8]:
+def pack_plains(key: PaillierPublicKey, plains: list[int]) -> NDArray[np.uint8]:
     """Plaintexts as bytes, end to end."""
     length = _plain_bytes(key)
     return np.frombuffer(b"".join(plain.to_bytes(length, "little") for plain in plains), np.uint8)
 
 
-def unpack_plains(key: PublicKey, data: NDArray[np.uint8], count: int) -> list[int]:
+def unpack_plains(key: PaillierPublicKey, data: NDArray[np.uint8], count: int) -> list[int]:
     """Exactly so many plaintexts from their bytes."""
     raw, length = bytes(data), _plain_bytes(key)
     if len(raw) != count * length:
@@ -250,5 +250,5 @@ def unpack_plains(key: PublicKey, data: NDArray[np.uint8], count: int) -> list[i
     return [int.from_bytes(raw[i : i + length], "little") for i in range(0, len(raw), length)]
 
 
-def _plain_bytes(key: PublicKey) -> int:
+def _plain_bytes(key: PaillierPublicKey) -> int:
     return -(-key.bits // 8)

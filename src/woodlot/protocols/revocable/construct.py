@@ -30,7 +30,7 @@ from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable import growth_messages as msg
-from woodlot.protocols.revocable.growth import Growth
+from woodlot.protocols.revocable.growth import RevocableGrowth
 from woodlot.protocols.revocable.outcome import Outcome
 from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
@@ -77,7 +77,7 @@ def construct(
         Threads.
     """
     n_rows, keys, owner = yield from _open(plan, parties, regrows=False)
-    growth = Growth(plan, parties, keys, owner, target, n_rows, n_jobs)
+    growth = RevocableGrowth(plan, parties, keys, owner, target, n_rows, n_jobs)
     growth.plant()
     return (yield from _grown(growth))
 
@@ -117,7 +117,7 @@ def regrow(
     stays = ~np.isin(former.feature_party, [former.parties.index(leaver) for leaver in leavers])
     if n_rows != former.n_rows or not np.array_equal(keys, former.feature_keys[stays]):
         raise DataError("the participants' rows or columns are not those that the forest was grown on")
-    growth = Growth(plan, parties, keys, owner, target, n_rows, n_jobs)
+    growth = RevocableGrowth(plan, parties, keys, owner, target, n_rows, n_jobs)
     growth.take_over(former, rebuilding, stays, level, patched)
     return (yield from _grown(growth))
 
@@ -138,12 +138,12 @@ def _open(
     return n_rows, keys, np.repeat(np.arange(len(parties)), [len(s.feature_keys) for s in summaries])
 
 
-def _grown(growth: Growth) -> Generator[Round, dict[str, Message], Constructed]:
+def _grown(growth: RevocableGrowth) -> Generator[Round, dict[str, Message], Constructed]:
     outcome = yield from growth.grow()
     return (yield from _finish(growth, outcome))
 
 
-def _finish(growth: Growth, outcome: Outcome) -> Generator[Round, dict[str, Message], Constructed]:
+def _finish(growth: RevocableGrowth, outcome: Outcome) -> Generator[Round, dict[str, Message], Constructed]:
     n_former = len(growth.former)
     position = np.full(len(growth.left), -1, np.int64)
     offset = np.zeros(growth.n_trees + 1, np.int64)
@@ -187,12 +187,12 @@ def _finish(growth: Growth, outcome: Outcome) -> Generator[Round, dict[str, Mess
     )
 
 
-def _tree_of(growth: Growth, position: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:
+def _tree_of(growth: RevocableGrowth, position: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.searchsorted(offset, position, side="right") - 1
 
 
 def _tell(
-    growth: Growth,
+    growth: RevocableGrowth,
     structure: Structure,
     position: NDArray[np.int64],
     unchanged: NDArray[np.bool_],
@@ -221,7 +221,7 @@ def _tell(
         reply_of(reply, msg.ConstructionDone, p)
 
 
-def _leaves(growth: Growth, leaf: NDArray[np.int64]) -> Leaves:
+def _leaves(growth: RevocableGrowth, leaf: NDArray[np.int64]) -> Leaves:
     """What the leaves answer: shares of the classes, or the mean target."""
     sizes = growth.end[leaf] - growth.start[leaf]
     number = np.repeat(np.arange(len(leaf)), sizes)

@@ -33,7 +33,7 @@ NOWHERE = np.iinfo(np.uint64).max
 """Place of a feature that is no candidate."""
 
 
-class Growth:
+class RevocableGrowth:
     """All trees.
 
     Nodes are numbered as they are made: roots first, then two children for each split, so that the right child follows

@@ -5,8 +5,8 @@ pair once, and makes the differences itself. What it opens is under masks of the
 sealed to the providers. Helper and coordinator must be run by different organisations: together their shares open
 everything.
 
-States of the keys are those of `Member`; TakeShare is this role's message, and KnowKeys must come before CommitEpoch.
-Requests are answered one at a time::
+States of the keys are those of `EpochMember`; TakeShare is this role's message, and KnowKeys must come before
+CommitEpoch. Requests are answered one at a time::
 
     TakeRequest         _request is replaced, its name enters _taken for good    a request cannot be sent twice
     OpenDifferences     for each (block, step) once: splits and pairs are added, ``open`` has what was blinded
@@ -47,7 +47,7 @@ from woodlot.protocols.revocable.epoch_keys import (
     unseal,
 )
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, mask_facts, share_key
-from woodlot.protocols.revocable.revocable_keys import Member, read_key
+from woodlot.protocols.revocable.revocable_keys import EpochMember, read_key
 from woodlot.protocols.revocable.tickets import RequestGate, proof_purpose, request_facts
 
 _Place = tuple[int, int]  # block, step
@@ -117,11 +117,11 @@ class _Request:
     floor: int = -1  # the highest row of earlier blocks
     pairs: set[tuple[int, int]] = field(default_factory=set)  # row and split of the present block
     used: set[_Place] = field(default_factory=set)
-    open: dict[_Place, tuple[packed.Blinded, list[_Split]]] = field(default_factory=dict)
+    open: dict[_Place, tuple[packed.BlindedPacks, list[_Split]]] = field(default_factory=dict)
 
 
-class Helper(Member):
-    """The helper's side. Parameters as for `Member`, and
+class Helper(EpochMember):
+    """The helper's side. Parameters as for `EpochMember`, and
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Helper(Member):
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = Member.takes | {
+    takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
         msg.TakeShare,
         msg.KnowKeys,
         msg.RevokeAtHelper,

@@ -3,7 +3,7 @@
 It is trusted: it could open everything. So it keeps as little as it can: the factors of a modulus are forgotten as soon
 as the strong key is split, and weak keys never come here.
 
-States of the keys are those of `Member`; MakeGroup is this role's message. Besides::
+States of the keys are those of `EpochMember`; MakeGroup is this role's message. Besides::
 
     _made    epoch -> what was asked        the same again gives the same modulus; anything else is refused
     _dealt   (request, block)               randomness is dealt once
@@ -39,7 +39,7 @@ from woodlot.protocols.revocable.epoch_keys import (
     seal,
     tag_of,
 )
-from woodlot.protocols.revocable.revocable_keys import PURPOSE, Member
+from woodlot.protocols.revocable.revocable_keys import PURPOSE, EpochMember
 from woodlot.protocols.revocable.tickets import request_facts
 
 MAX_COMPARISONS = 1 << 17
@@ -61,8 +61,8 @@ def share_key(peer: bytes, group: Group) -> bytes:
     return derive(TAG, peer, "strong share", group.fingerprint)
 
 
-class KeyService(Member):
-    """The key service's side. Parameters as for `Member`, and
+class KeyService(EpochMember):
+    """The key service's side. Parameters as for `EpochMember`, and
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class KeyService(Member):
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = Member.takes | {
+    takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
         msg.MakeGroup,
         msg.RevokeAtService,
         msg.DealComparisons,

@@ -50,7 +50,7 @@ RANGE_SALT = np.uint64(0x6A09E667F3BCC909)
 """The draw of a range is another one than the order of candidates, though both follow from node and feature."""
 
 
-class State(StrEnum):
+class ParticipantState(StrEnum):
     """Where a participant stands."""
 
     idle = "idle"
@@ -59,10 +59,10 @@ class State(StrEnum):
     trained = "trained"
 
 
-TAKES: dict[type[Message], frozenset[State]] = {
-    msg.OpenConstruction: frozenset({State.idle, State.opened, State.trained}),
-    msg.ExpandLeaves: frozenset({State.opened, State.growing}),
-    msg.FinishConstruction: frozenset({State.opened, State.growing}),
+TAKES: dict[type[Message], frozenset[ParticipantState]] = {
+    msg.OpenConstruction: frozenset({ParticipantState.idle, ParticipantState.opened, ParticipantState.trained}),
+    msg.ExpandLeaves: frozenset({ParticipantState.opened, ParticipantState.growing}),
+    msg.FinishConstruction: frozenset({ParticipantState.opened, ParticipantState.growing}),
 }
 """In which states a participant takes each message."""
 
@@ -187,7 +187,7 @@ class Participant:
         self._plan = plan
         self._oversight: Oversight | None = None
         self.forest: PartyForest | None = None
-        self.state = State.idle
+        self.state = ParticipantState.idle
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that the state does not allow is refused and changes nothing."""
@@ -212,7 +212,7 @@ class Participant:
         self._rows, self._start, self._end = _NO_ROWS, _NONE, _NONE
         self._pairs = (_NONE, _NONE, np.empty(0), np.empty(0))
         self._won: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
-        self.state = State.opened
+        self.state = ParticipantState.opened
         return msg.ParticipantSummary(n_rows=self._n_rows, feature_keys=self.feature_keys)
 
     # --- one level ---
@@ -235,7 +235,7 @@ class Participant:
         self._won += won
         self._rows, self._start, self._end = rows, start, end
         self._pairs = (node, feature, low, high)
-        self.state = State.growing
+        self.state = ParticipantState.growing
         return msg.SplitVectors(planes=pack_bins(bins, self._zeta))
 
     def _check_won(
@@ -334,7 +334,7 @@ class Participant:
             sets=np.empty(0, np.uint8),
         )
         self.forest = PartyForest(structure, splits, self.names, (_NUMBERS,) * len(self.names))
-        self.state = State.trained
+        self.state = ParticipantState.trained
         return msg.ConstructionDone()
 
 

@@ -1,7 +1,7 @@
 """A party's side of keys and encrypted predictions: it encrypts its splits, and has the last word on their use.
 
-States of the keys are those of `Member`; TakeGroup is this role's message. What else is kept belongs to the present
-epoch and is forgotten with it::
+States of the keys are those of `EpochMember`; TakeGroup is this role's message. What else is kept belongs to the
+present epoch and is forgotten with it::
 
     _admitted   request -> its ticket         a request is checked and admitted by the gate at its first step, once
     _opened     request -> comparisons        how many were opened; a request has a limit
@@ -28,14 +28,14 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
 from woodlot.protocols.revocable.helper import open_shares, split_facts
-from woodlot.protocols.revocable.revocable_keys import PURPOSE, Member
+from woodlot.protocols.revocable.revocable_keys import PURPOSE, EpochMember
 from woodlot.protocols.revocable.revocable_model import most_on_paths
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits, Structure
 
 
-class Provider(Member):
-    """A party's side. Parameters as for `Member`, and
+class Provider(EpochMember):
+    """A party's side. Parameters as for `EpochMember`, and
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Provider(Member):
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = Member.takes | {
+    takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
         msg.TakeGroup,
         msg.EncryptSplits,
         msg.OpenAnswers,

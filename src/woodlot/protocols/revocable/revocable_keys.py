@@ -70,7 +70,7 @@ class _Opening:
     met: Met | None = None
 
 
-class Member:
+class EpochMember:
     """What parties, helper and key service have in common: introductions, and the keys of the present epoch.
 
     Parameters

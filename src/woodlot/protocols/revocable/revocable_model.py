@@ -63,7 +63,7 @@ class Rebuilding:
 
 
 @dataclass(frozen=True, eq=False)
-class RevocableForest:
+class CoordinatorRevocable:
     """What the coordinator keeps of a revocable forest.
 
     Attributes

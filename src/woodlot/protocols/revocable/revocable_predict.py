@@ -37,7 +37,7 @@ from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys
-from woodlot.protocols.revocable.revocable_model import RevocableForest, depths
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, depths
 from woodlot.protocols.revocable.tickets import REQUEST_PURPOSE, proof_purpose, ticket_bytes
 from woodlot.trees.predict import Vote, outputs_from_leaves
 
@@ -132,7 +132,7 @@ def encrypt_request(
 
 
 def check_request(
-    forest: RevocableForest,
+    forest: CoordinatorRevocable,
     keys: CoordinatorKeys,
     request: EncryptedRequest,
     columns: NDArray[np.int64] | None = None,
@@ -169,7 +169,7 @@ def check_request(
         raise CiphertextError("the values are not those that the requester's ticket is for")
 
 
-def check_forest(forest: RevocableForest, keys: CoordinatorKeys) -> None:
+def check_forest(forest: CoordinatorRevocable, keys: CoordinatorKeys) -> None:
     """Refuse a forest of another epoch than the keys, or with splits of a party that has no key any more."""
     if forest.epoch != keys.epoch:
         raise EpochError(f"the forest is of epoch {forest.epoch}, and the keys are of epoch {keys.epoch}")
@@ -180,7 +180,7 @@ def check_forest(forest: RevocableForest, keys: CoordinatorKeys) -> None:
 
 
 def predict_encrypted(
-    forest: RevocableForest,
+    forest: CoordinatorRevocable,
     keys: CoordinatorKeys,
     request: EncryptedRequest,
     *,
@@ -192,7 +192,7 @@ def predict_encrypted(
 
     Parameters
     ----------
-    forest : RevocableForest
+    forest : CoordinatorRevocable
         With encrypted splits of the present epoch.
     keys : CoordinatorKeys
         Of the present epoch.
@@ -220,7 +220,7 @@ def predict_encrypted(
 
 
 def walk_encrypted(
-    forest: RevocableForest,
+    forest: CoordinatorRevocable,
     keys: CoordinatorKeys,
     request: EncryptedRequest,
     *,
@@ -254,7 +254,7 @@ class _Walk:
 
     def __init__(
         self,
-        forest: RevocableForest,
+        forest: CoordinatorRevocable,
         keys: CoordinatorKeys,
         request: EncryptedRequest,
         columns: NDArray[np.int64],

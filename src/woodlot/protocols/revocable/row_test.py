@@ -30,7 +30,7 @@ from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number, chec
 from woodlot.protocols.revocable.helper import split_facts
 from woodlot.protocols.revocable.provider import codes_of
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, present_keys
-from woodlot.protocols.revocable.revocable_model import RevocableForest
+from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.revocable_predict import check_forest
 from woodlot.trees.predict import Vote, outputs_from_leaves
 from woodlot.trees.ranks import Columns
@@ -40,13 +40,13 @@ PHASE = "test"
 
 
 def predict_own_rows(
-    forest: RevocableForest, keys: CoordinatorKeys, present: Collection[str], n_rows: int, vote: Vote
+    forest: CoordinatorRevocable, keys: CoordinatorKeys, present: Collection[str], n_rows: int, vote: Vote
 ) -> Generator[Round, dict[str, Message], tuple[NDArray[np.float64], NDArray[np.bool_]]]:
     """Run FRF-Test at the coordinator.
 
     Parameters
     ----------
-    forest : RevocableForest
+    forest : CoordinatorRevocable
         With encrypted splits of the present epoch.
     keys : CoordinatorKeys
         Of the present epoch.
@@ -79,7 +79,7 @@ def predict_own_rows(
 
 
 def walk_own_rows(
-    forest: RevocableForest, keys: CoordinatorKeys, present: Collection[str], n_rows: int
+    forest: CoordinatorRevocable, keys: CoordinatorKeys, present: Collection[str], n_rows: int
 ) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
     """The leaf of each row in each tree; see `predict_own_rows`."""
     check_forest(forest, keys)

@@ -36,8 +36,8 @@ from woodlot.protocols.rows.grid import check_grid, snap_table
 from woodlot.protocols.rows.local_forests import deal_trees, tree_chunks
 from woodlot.protocols.rows.makers import Made, grown_on, nobody
 from woodlot.protocols.rows.releases import digest_of, needed, noise_charge, release_name, tell_noisy
-from woodlot.protocols.rows.row_client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, State
-from woodlot.protocols.rows.schema import NO_MAGNITUDE, Rounds, Schema, agree_on_schema, map_table
+from woodlot.protocols.rows.row_client import GrowthPlan, HorizontalClient, LeafAverage, PositiveInt, RowClientState
+from woodlot.protocols.rows.schema import NO_MAGNITUDE, CommonSchema, Rounds, agree_on_schema, map_table
 from woodlot.protocols.rows.whole_forest import fields_of, trees_of, whole_forest
 from woodlot.protocols.sums import SumClient, SumSession, from_fixed, open_sums, sum_messages, sum_round, to_fixed
 from woodlot.trees.alone import WholeTrees, grow_on, join_trees
@@ -124,7 +124,7 @@ def collaborative_forest(plan: CollaborativePlan, clients: Sequence[str]) -> Rou
 
 
 def pass_round(
-    plan: CollaborativePlan, clients: Sequence[str], schema: Schema, start: WholeTrees, makers: Made
+    plan: CollaborativePlan, clients: Sequence[str], schema: CommonSchema, start: WholeTrees, makers: Made
 ) -> Generator[Round, dict[str, Message], tuple[WholeTrees, Made]]:
     """Pass the subsets of the trees round until every client has grown every tree; returns also who has split what."""
     settings = plan.settings(len(schema.names))
@@ -152,7 +152,7 @@ def pass_round(
 
 
 def adjust(
-    plan: CollaborativePlan, session: SumSession, schema: Schema, trees: WholeTrees
+    plan: CollaborativePlan, session: SumSession, schema: CommonSchema, trees: WholeTrees
 ) -> Generator[Round, dict[str, Message], tuple[Leaves, NDArray[np.float64]]]:
     """Sum what all clients leave in the leaves, some trees at a time."""
     width = tally_width(schema.classes, plan.leaf_average)
@@ -188,7 +188,7 @@ def adjust(
 
 
 def _fill(
-    structure: Structure, tally: NDArray[np.int64], plan: CollaborativePlan, schema: Schema, fraction_bits: int
+    structure: Structure, tally: NDArray[np.int64], plan: CollaborativePlan, schema: CommonSchema, fraction_bits: int
 ) -> tuple[Leaves, NDArray[np.float64]]:
     """From the sum of all tallies to the leaves' answers."""
     if plan.dp_leaf_epsilon is not None:
@@ -230,14 +230,14 @@ def tally_nodes(structure: Structure, min_rows: int) -> NDArray[np.int64]:
     return np.flatnonzero(structure.right < 0) if min_rows <= 1 else np.arange(structure.n_nodes)
 
 
-def _bound(plan: CollaborativePlan, schema: Schema) -> int | None:
+def _bound(plan: CollaborativePlan, schema: CommonSchema) -> int | None:
     """The largest number of one client, where it is small enough to save bytes: a bound that tells nothing."""
     if not schema.classes or plan.dp_leaf_epsilon is not None:
         return None
     return schema.count_bound(1 << SHARE_BITS)
 
 
-def _fraction_bits(schema: Schema) -> int:
+def _fraction_bits(schema: CommonSchema) -> int:
     """As many as the sum of all targets leaves room for."""
     rows, clients = max(schema.n_rows.values()), len(schema.n_rows)
     return 0 if schema.classes else min(_MOST_BITS, 61 - rows.bit_length() - clients.bit_length())
@@ -271,11 +271,11 @@ class CollaborativeClient(HorizontalClient):
         What the client calls these rows and labels.
     """
 
-    takes: ClassVar[Mapping[type[Message], State]] = {
-        sum_messages.OpenSums: State.ready,
-        sum_messages.StartSums: State.ready,
-        msg.GrowOn: State.ready,
-        msg.FillLeaves: State.ready,
+    takes: ClassVar[Mapping[type[Message], RowClientState]] = {
+        sum_messages.OpenSums: RowClientState.ready,
+        sum_messages.StartSums: RowClientState.ready,
+        msg.GrowOn: RowClientState.ready,
+        msg.FillLeaves: RowClientState.ready,
     }
 
     def __init__(

@@ -53,7 +53,7 @@ from woodlot.protocols.rows.extra_columns import fit_column, kind_by_type, sprea
 from woodlot.protocols.rows.extra_plan import QUANTILES, ExtraTreesPlan
 from woodlot.protocols.rows.extra_tally import Tally, tally_of
 from woodlot.protocols.rows.releases import digest_of, needed, noise_charge, release_name, tell_noisy
-from woodlot.protocols.rows.row_client import Holdings, HorizontalClient, State
+from woodlot.protocols.rows.row_client import Holdings, HorizontalClient, RowClientState
 from woodlot.protocols.rows.row_labels import UNLISTED, listed_numbers
 from woodlot.protocols.rows.schema import NO_MAGNITUDE, column_kind, map_classes
 from woodlot.protocols.rows.whole_forest import trees_of
@@ -80,16 +80,16 @@ class ExtraTreesClient(HorizontalClient):
         What was ordered; anything else is refused.
     """
 
-    takes: ClassVar[Mapping[type[Message], State]] = {
-        msg.DescribeColumns: State.idle,
-        sum_messages.OpenSums: State.ready,
-        sum_messages.StartSums: State.ready,
-        msg.TellQuantiles: State.ready,
-        msg.CountOutside: State.ready,
-        msg.CountRows: State.ready,
-        msg.ProposeThresholds: State.ready,
-        msg.CountSplits: State.ready,
-        msg.CountLeaves: State.ready,
+    takes: ClassVar[Mapping[type[Message], RowClientState]] = {
+        msg.DescribeColumns: RowClientState.idle,
+        sum_messages.OpenSums: RowClientState.ready,
+        sum_messages.StartSums: RowClientState.ready,
+        msg.TellQuantiles: RowClientState.ready,
+        msg.CountOutside: RowClientState.ready,
+        msg.CountRows: RowClientState.ready,
+        msg.ProposeThresholds: RowClientState.ready,
+        msg.CountSplits: RowClientState.ready,
+        msg.CountLeaves: RowClientState.ready,
     }
 
     def __init__(self, own: Holdings, plan: ExtraTreesPlan) -> None:
@@ -122,7 +122,7 @@ class ExtraTreesClient(HorizontalClient):
             raise RemoteProtocolError("DescribeColumns is not what was ordered")
         columns = self.table.columns
         self._task = message.task
-        self.state = State.described
+        self.state = RowClientState.described
         return msg.ColumnsDescribed(
             n_rows=0 if hides else self.table.n_rows,
             names=self.table.names,
@@ -158,7 +158,7 @@ class ExtraTreesClient(HorizontalClient):
         self._schema = message
         self._sizes = set_sizes(message.categories)
         self._width = self._ordered.width(len(message.names))
-        self.state = State.ready
+        self.state = RowClientState.ready
         return row_messages.SchemaInUse()
 
     def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:

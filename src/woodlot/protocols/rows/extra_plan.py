@@ -18,7 +18,7 @@ from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows import extra_messages as msg
 from woodlot.protocols.rows import row_messages
 from woodlot.protocols.rows.row_client import GrowthPlan, PositiveInt
-from woodlot.protocols.rows.schema import NO_MAGNITUDE, PHASE, Schema, unite
+from woodlot.protocols.rows.schema import NO_MAGNITUDE, PHASE, CommonSchema, unite
 from woodlot.protocols.sums import SumSession, sum_messages, sum_round
 from woodlot.trees.extra import Axes
 
@@ -129,7 +129,7 @@ class ExtraTreesPlan(GrowthPlan, frozen=True, tag="extra-trees"):
         return self.n_estimators * (levels * self.width(n_features) + 1)
 
 
-def agree(plan: ExtraTreesPlan, clients: Sequence[str]) -> Generator[Round, dict[str, Message], Schema]:
+def agree(plan: ExtraTreesPlan, clients: Sequence[str]) -> Generator[Round, dict[str, Message], CommonSchema]:
     """Compare the clients' columns, and tell all of them what they have together, and what was declared."""
     if plan.privacy is None:
         replies = yield Round(PHASE, {client: row_messages.DescribeRows(task=plan.task) for client in clients})
@@ -171,14 +171,14 @@ def _without_labels(told: msg.ColumnsDescribed) -> row_messages.RowsDescribed:
     )
 
 
-def _declared_categories(plan: ExtraTreesPlan, schema: Schema) -> tuple[tuple[str, ...] | None, ...]:
+def _declared_categories(plan: ExtraTreesPlan, schema: CommonSchema) -> tuple[tuple[str, ...] | None, ...]:
     return tuple(
         None if found is None else tuple(sorted(plan.known_categories.get(name, found)))
         for name, found in zip(schema.names, schema.categories, strict=True)
     )
 
 
-def _check_declared(plan: ExtraTreesPlan, schema: Schema) -> None:
+def _check_declared(plan: ExtraTreesPlan, schema: CommonSchema) -> None:
     """Everything that the plan needs to know of the columns is declared, and of the right kind."""
     kinds = dict(zip(schema.names, schema.categories, strict=True))
     unknown = [name for name in (*plan.knots, *plan.known_categories) if name not in kinds]
@@ -208,7 +208,7 @@ def _check_declared(plan: ExtraTreesPlan, schema: Schema) -> None:
 
 
 def find_axes(
-    plan: ExtraTreesPlan, clients: Sequence[str], schema: Schema
+    plan: ExtraTreesPlan, clients: Sequence[str], schema: CommonSchema
 ) -> Generator[Round, dict[str, Message], Axes]:
     """Where thresholds are drawn."""
     declared = {} if plan.ranges == "proposals" else plan.knots
@@ -231,7 +231,7 @@ def find_axes(
 
 
 def count_outside(
-    plan: ExtraTreesPlan, session: SumSession, schema: Schema
+    plan: ExtraTreesPlan, session: SumSession, schema: CommonSchema
 ) -> Generator[Round, dict[str, Message], dict[str, int]]:
     """How many values of each column were clipped; not asked where it would tell of rows that are protected."""
     if plan.ranges == "proposals" or isinstance(plan.privacy, GlobalDP):

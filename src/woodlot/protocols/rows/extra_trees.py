@@ -37,7 +37,7 @@ from woodlot.protocols.rows import extra_messages as msg
 from woodlot.protocols.rows.extra_plan import ExtraTreesPlan, agree, count_outside, find_axes
 from woodlot.protocols.rows.extra_tally import Raw, Tally, tally_of
 from woodlot.protocols.rows.local_forests import tree_chunks
-from woodlot.protocols.rows.schema import NO_MAGNITUDE, Rounds, Schema
+from woodlot.protocols.rows.schema import NO_MAGNITUDE, CommonSchema, Rounds
 from woodlot.protocols.rows.whole_forest import fields_of, whole_forest
 from woodlot.protocols.sums import SumSession, open_sums, sum_messages, sum_round
 from woodlot.trees.alone import WholeTrees
@@ -89,7 +89,7 @@ Grown = tuple[WholeTrees, NDArray[np.float64], NDArray[np.float64]]
 class _Growth:
     """Coordinator: the growing trees, and what has been released of their open nodes."""
 
-    def __init__(self, plan: ExtraTreesPlan, schema: Schema, session: SumSession, axes: Axes) -> None:
+    def __init__(self, plan: ExtraTreesPlan, schema: CommonSchema, session: SumSession, axes: Axes) -> None:
         self.plan = plan
         self.schema = schema
         self.session = session
@@ -320,7 +320,7 @@ def _no_fate() -> dict[str, Any]:
     }
 
 
-def _noise_of_a_count(plan: ExtraTreesPlan, schema: Schema, n_clients: int) -> float:
+def _noise_of_a_count(plan: ExtraTreesPlan, schema: CommonSchema, n_clients: int) -> float:
     """Standard deviation of the noise of all clients on one count; 0 without noise."""
     if not isinstance(plan.privacy, GlobalDP):
         return 0.0
@@ -328,7 +328,7 @@ def _noise_of_a_count(plan: ExtraTreesPlan, schema: Schema, n_clients: int) -> f
     return CountNoise(epsilon, neighbours=plan.privacy.neighbours).deviation * math.sqrt(n_clients)
 
 
-def _fraction_bits(schema: Schema) -> int:
+def _fraction_bits(schema: CommonSchema) -> int:
     """As many bits as leave every sum of targets exact as a float, whoever has which rows."""
     return 0 if schema.classes else min(52, 61 - _SPARE_BITS - max(1, schema.total_rows).bit_length())
 

@@ -9,13 +9,13 @@ import numpy as np
 from woodlot.data.columns import Column, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
-from woodlot.protocols.rows.schema import Schema
+from woodlot.protocols.rows.schema import CommonSchema
 
 GRID_CELLS = 1024
 """Cells of a declared range, between whose middles thresholds lie."""
 
 
-def check_grid(grid: Mapping[str, tuple[float, float]] | None, schema: Schema) -> None:
+def check_grid(grid: Mapping[str, tuple[float, float]] | None, schema: CommonSchema) -> None:
     """Every column of numbers has a range, and no other column.
 
     Raises

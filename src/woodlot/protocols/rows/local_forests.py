@@ -20,10 +20,10 @@ from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows import row_messages as msg
-from woodlot.protocols.rows.row_client import GrowthPlan, HorizontalClient, State
-from woodlot.protocols.rows.schema import Rounds, Schema, agree_on_schema
+from woodlot.protocols.rows.row_client import GrowthPlan, HorizontalClient, RowClientState
+from woodlot.protocols.rows.schema import CommonSchema, Rounds, agree_on_schema
 from woodlot.protocols.rows.whole_forest import fields_of, trees_of, whole_forest
-from woodlot.trees.alone import LeafTotals, grow_alone, join_trees, take_structure
+from woodlot.trees.alone import LeafEntries, grow_alone, join_trees, take_structure
 from woodlot.trees.fill import fill_leaves
 from woodlot.trees.forest import Leaves, Structure, join_leaves
 
@@ -81,7 +81,7 @@ def tree_chunks(structure: Structure, width: int) -> list[range]:
 
 
 def _fill(
-    structure: Structure, reply: msg.LocalTrees, schema: Schema, criterion: str, client: str
+    structure: Structure, reply: msg.LocalTrees, schema: CommonSchema, criterion: str, client: str
 ) -> tuple[Leaves, NDArray[np.float64]]:
     """The leaves as the client has filled them, checked."""
     entries, output = reply.entries.astype(np.int64), reply.output.astype(np.int64)
@@ -121,7 +121,7 @@ class LocalClient(HorizontalClient):
     are divided among the clients that have rows.
     """
 
-    takes: ClassVar[Mapping[type[Message], State]] = {msg.GrowAlone: State.ready}
+    takes: ClassVar[Mapping[type[Message], RowClientState]] = {msg.GrowAlone: RowClientState.ready}
     _share: range | None = None
 
     def _on_GrowAlone(self, message: msg.GrowAlone) -> msg.LocalTrees:
@@ -138,7 +138,7 @@ class LocalClient(HorizontalClient):
         return msg.LocalTrees(**fields_of(grown, message.first_tree), **_leaf_fields(grown.structure, totals))
 
 
-def _leaf_fields(structure: Structure, totals: LeafTotals) -> dict[str, Any]:
+def _leaf_fields(structure: Structure, totals: LeafEntries) -> dict[str, Any]:
     """Entries in the order of leaves and classes."""
     order = np.lexsort((totals.output, totals.node))
     per_node = np.bincount(totals.node, minlength=structure.n_nodes)

@@ -217,7 +217,7 @@ class Holdings:
         )
 
 
-class State(StrEnum):
+class RowClientState(StrEnum):
     """Where a client stands."""
 
     idle = "idle"
@@ -225,7 +225,10 @@ class State(StrEnum):
     ready = "ready"
 
 
-SCHEMA_TAKES: dict[type[Message], State] = {msg.DescribeRows: State.idle, msg.UseSchema: State.described}
+SCHEMA_TAKES: dict[type[Message], RowClientState] = {
+    msg.DescribeRows: RowClientState.idle,
+    msg.UseSchema: RowClientState.described,
+}
 """In which state a client of any protocol takes the messages of the schema."""
 
 
@@ -248,7 +251,7 @@ class HorizontalClient:
         Threads.
     """
 
-    takes: ClassVar[Mapping[type[Message], State]] = {}
+    takes: ClassVar[Mapping[type[Message], RowClientState]] = {}
     """In which state the messages of the protocol are taken."""
 
     def __init__(
@@ -266,7 +269,7 @@ class HorizontalClient:
         self.target = target
         self.plan = plan
         self.n_jobs = n_jobs
-        self.state = State.idle
+        self.state = RowClientState.idle
         self._secret = secret
         self._task: msg.Task = "classes"
         self._schema: msg.UseSchema | None = None
@@ -334,7 +337,7 @@ class HorizontalClient:
             raise RemoteProtocolError("DescribeRows asks for labels of the other kind")
         described = describe(self.table, self.target)
         self._task = message.task
-        self.state = State.described
+        self.state = RowClientState.described
         return described
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
@@ -346,7 +349,7 @@ class HorizontalClient:
         n_classes = len(message.classes) if self._task == "classes" else 0
         self._whole_field = Field.of(table, labels, n_classes, message.max_bins, self.n_jobs)
         self._schema = message
-        self.state = State.ready
+        self.state = RowClientState.ready
         return msg.SchemaInUse()
 
     @property

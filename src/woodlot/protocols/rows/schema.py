@@ -35,7 +35,7 @@ NO_MAGNITUDE = -1100
 
 
 @dataclass(frozen=True)
-class Schema:
+class CommonSchema:
     """The common schema, and who has how many rows.
 
     Attributes
@@ -91,7 +91,7 @@ class Known(NamedTuple):
 
 def agree_on_schema(
     clients: Sequence[str], task: Task, max_bins: int | None, known: Known | None = None
-) -> Generator[Round, dict[str, Message], Schema]:
+) -> Generator[Round, dict[str, Message], CommonSchema]:
     """Coordinator: compare what the clients have, and tell all of them what they have together.
 
     Parameters
@@ -126,7 +126,7 @@ def agree_on_schema(
     return schema
 
 
-def unite(told: Mapping[str, RowsDescribed], task: Task, rows_are_told: bool = True) -> Schema:
+def unite(told: Mapping[str, RowsDescribed], task: Task, rows_are_told: bool = True) -> CommonSchema:
     """The schema of all clients together."""
     names = _same_columns(told)
     categories = tuple(_unite_column(name, told) for name in names)
@@ -137,7 +137,7 @@ def unite(told: Mapping[str, RowsDescribed], task: Task, rows_are_told: bool = T
     magnitude = max(description.magnitude for description in told.values())
     if not NO_MAGNITUDE <= magnitude <= 1024:
         raise RemoteProtocolError("a client's targets are beyond the range of floats")
-    return Schema(names, categories, classes, magnitude, n_rows)
+    return CommonSchema(names, categories, classes, magnitude, n_rows)
 
 
 def _same_columns(told: Mapping[str, RowsDescribed]) -> tuple[str, ...]:

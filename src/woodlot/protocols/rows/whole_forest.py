@@ -11,7 +11,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, codings_of
 from woodlot.protocols.core.soundness import check_splits, check_structure
 from woodlot.protocols.rows.row_messages import TreesMessage
-from woodlot.protocols.rows.schema import Schema
+from woodlot.protocols.rows.schema import CommonSchema
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.forest import Leaves, Splits, Structure
 from woodlot.trees.sampling import feature_key
@@ -71,7 +71,7 @@ def whole_forest(
     trees: WholeTrees,
     leaves: Leaves,
     gain: NDArray[np.float64],
-    schema: Schema,
+    schema: CommonSchema,
     makers: NDArray[np.int16] | None = None,
 ) -> tuple[CoordinatorForest, PartyForest]:
     """The finished model in the parts that prediction, export and files know: one holder has every split."""

@@ -46,7 +46,7 @@ PURPOSE = "secure-sum"
 """What a client's identity signs introductions for."""
 
 
-class State(StrEnum):
+class SumClientState(StrEnum):
     """Where a client stands."""
 
     idle = "idle"
@@ -54,7 +54,7 @@ class State(StrEnum):
     started = "started"
 
 
-TAKES: dict[type[Message], State] = {msg.OpenSums: State.idle, msg.StartSums: State.opened}
+TAKES: dict[type[Message], SumClientState] = {msg.OpenSums: SumClientState.idle, msg.StartSums: SumClientState.opened}
 """In which state a client takes each message of the set-up."""
 
 
@@ -112,7 +112,7 @@ class SumClient:
         data_digest: bytes = b"",
     ) -> None:
         self.name = name
-        self.state = State.idle
+        self.state = SumClientState.idle
         self._job = job
         self._mode = mode
         self._minimum = minimum_clients(mode, allow_two)
@@ -161,7 +161,7 @@ class SumClient:
             )
             self._introduction = self._agreement.sign(message, unsigned)
         self._opening = message
-        self.state = State.opened
+        self.state = SumClientState.opened
         return msg.SumsIntroduced(introduction=self._introduction)
 
     def _on_StartSums(self, message: msg.StartSums, opening: msg.OpenSums) -> msg.SumsStarted:
@@ -178,7 +178,7 @@ class SumClient:
             transcript, extra = agreed.transcript, self._shared_secret or b""
             secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
             self._masker = Masker(self.name, transcript, secrets, minimum=self._minimum, recover=self._recover)
-        self.state = State.started
+        self.state = SumClientState.started
         return msg.SumsStarted(transcript=transcript)
 
     def check(self, order: msg.SumOrder, *, fresh: bool = False) -> None:

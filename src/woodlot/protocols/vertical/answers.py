@@ -54,7 +54,7 @@ def _match(name: str, coding: Coding, table: Table) -> NDArray[Any]:
     return column.values
 
 
-class Answers:
+class PartyAnswers:
     """A party's answers for the rows of one table."""
 
     def __init__(self, forest: PartyForest, table: Table, known: NDArray[np.bool_] | None, n_jobs: int) -> None:
@@ -72,9 +72,9 @@ class Answers:
         columns = self._shuffled(message.shuffled, message.seed)
         reply = self._predictor.answer(message.wire, columns, self._n_rows, self._known, self._n_jobs)
         known = None if self._known is None else pack(self._known)
-        if isinstance(reply, wire.Decisions):
+        if isinstance(reply, wire.DecisionBits):
             return msg.Decisions(stream=reply.stream, lengths=reply.lengths, known=known)
-        if isinstance(reply, wire.ReachableLeaves):
+        if isinstance(reply, wire.LeafBits):
             return msg.ReachableLeaves(words=reply.words.ravel(), known=known)
         return msg.Ranks(
             node=reply.node,
@@ -115,7 +115,7 @@ class Answers:
         if self._possible[0] != asked:  # the other blocks of leaves of the same rows need not start anew
             columns = [column[rows] for column in self._shuffled(message.shuffled, message.seed)]
             possible = self._predictor.answer("leaves", columns, message.n_rows, None, self._n_jobs)
-        if not isinstance(possible, wire.ReachableLeaves):
+        if not isinstance(possible, wire.LeafBits):
             raise LocalProtocolError("sealed answers are made from possible leaves")
         splits_all = len(self._forest.splits.node) == int((structure.right >= 0).sum())
         sealed = sealer.seal(message, np.ascontiguousarray(possible.words[:, leaves]), splits_all)

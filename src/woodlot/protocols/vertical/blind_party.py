@@ -37,23 +37,23 @@ from woodlot.protocols.vertical.forest_messages import (
     StartForest,
     TableSummary,
 )
-from woodlot.protocols.vertical.party import TAKES, State, VerticalParty
+from woodlot.protocols.vertical.party import TAKES, TrainingState, VerticalParty
 from woodlot.protocols.vertical.start import check_growth, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower
 from woodlot.trees.grow import Grower
 from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import Bootstrap
 
-BLIND_TAKES: dict[type[Message], frozenset[State]] = {
+BLIND_TAKES: dict[type[Message], frozenset[TrainingState]] = {
     kind: states for kind, states in TAKES.items() if kind not in (ShareLabels, StartForest)
 } | {
-    msg.EncryptLabels: frozenset({State.opened}),
-    msg.TakeLabels: frozenset({State.opened}),
-    msg.StartBlind: frozenset({State.opened}),
-    msg.PlantBlind: frozenset({State.started, State.trained}),
-    msg.ScoreSums: frozenset({State.growing}),
-    msg.ResolveTies: frozenset({State.growing}),
-    msg.GrowBlind: frozenset({State.growing, State.applied}),
+    msg.EncryptLabels: frozenset({TrainingState.opened}),
+    msg.TakeLabels: frozenset({TrainingState.opened}),
+    msg.StartBlind: frozenset({TrainingState.opened}),
+    msg.PlantBlind: frozenset({TrainingState.started, TrainingState.trained}),
+    msg.ScoreSums: frozenset({TrainingState.growing}),
+    msg.ResolveTies: frozenset({TrainingState.growing}),
+    msg.GrowBlind: frozenset({TrainingState.growing, TrainingState.applied}),
 }
 """In which states a party takes each message: labels under a code are none of them."""
 
@@ -70,7 +70,7 @@ class BlindParty(VerticalParty):
 
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = BLIND_TAKES
+    takes: ClassVar[Mapping[type[Message], frozenset[TrainingState]]] = BLIND_TAKES
     _desk: LabelDesk | None = None
     _side: BlindSide | None = None
     _trees: range = range(0)
@@ -156,7 +156,7 @@ class BlindParty(VerticalParty):
         else:
             raise RemoteProtocolError("StartBlind is not due before the encrypted labels are there")
         self._start = message
-        self.state = State.started
+        self.state = TrainingState.started
         return Ready()
 
     # --- the label holder ---
@@ -205,7 +205,7 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError(_TOO_SMALL.format("PlantBlind"))
         self._take_root(grower)
         self._trees = trees
-        self.state = State.growing
+        self.state = TrainingState.growing
         return self._sums(self._side, grower, message.candidates)
 
     def _sums(self, side: BlindSide, grower: BlindGrower, candidates: NDArray[Any]) -> msg.BlindSums:
@@ -223,7 +223,7 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError(_TOO_SMALL.format("GrowBlind"))
         grower.expect(is_open)
         grower.split(is_split, flags)
-        self.state = State.growing
+        self.state = TrainingState.growing
         return self._sums(side, grower, message.candidates)
 
     def _on_ResolveTies(self, message: msg.ResolveTies) -> msg.ResolvedTies:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from woodlot.crypto.envelope import seal
 from woodlot.crypto.packing import pack, sum_bits
-from woodlot.crypto.paillier import PublicKey, from_bytes
+from woodlot.crypto.paillier import PaillierPublicKey, from_bytes
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.vertical.blind_messages import BlindSums, TakeLabels
@@ -45,7 +45,7 @@ WIDTH, COUNT, WEIGHT, INDEX = "<u2", "<u4", "<u4", "<i4"
 """Types of the arrays in an envelope."""
 
 
-def about(key: PublicKey, party: str, trees: range, depth: int) -> bytes:
+def about(key: PaillierPublicKey, party: str, trees: range, depth: int) -> bytes:
     """What an envelope is about: whose sums, of which trees and level, under which key."""
     return msgspec.msgpack.encode((key.name, party, trees.start, trees.stop, depth))
 
@@ -62,7 +62,7 @@ class EncryptedRows:
     """
 
     def __init__(self, message: TakeLabels, n_rows: int) -> None:
-        self.key = PublicKey(from_bytes(message.modulus), from_bytes(message.noise))
+        self.key = PaillierPublicKey(from_bytes(message.modulus), from_bytes(message.noise))
         self.n_parts, self.value_bits = message.n_parts, message.value_bits
         if not 1 <= self.n_parts <= MAX_PARTS or not 0 <= self.value_bits < self.key.plaintext_bits:
             raise RemoteProtocolError("TakeLabels carries a number of ciphertexts per row, or of bits, out of range")

@@ -22,7 +22,7 @@ from woodlot.trees.encoding import EncodedTable, encode
 from woodlot.trees.grow import Grower
 
 
-class Level(NamedTuple):
+class LevelPartition(NamedTuple):
     """The splits of one level: which open nodes, and one flag per row of those that the receiver has not split itself.
 
     Both are packed, with the number of flags.
@@ -91,7 +91,7 @@ class ColumnBlock:
         self._labels = np.array(check_start(start, self._table.n_rows))  # kernels know no read-only arrays
         self._start = start
 
-    def plant(self, trees: Sequence[int], levels: Sequence[Level]) -> None:
+    def plant(self, trees: Sequence[int], levels: Sequence[LevelPartition]) -> None:
         """Begin trees; those that have grown before are brought to where they were, level by level."""
         if self._codes is None or self._start is None:
             raise LocalProtocolError("a block grows no trees before it has codes and labels")
@@ -114,12 +114,14 @@ class ColumnBlock:
             raise LocalProtocolError("no trees grow in this block")
         return self._grower
 
-    def _split(self, level: Level) -> None:
+    def _split(self, level: LevelPartition) -> None:
         grower = self._growing()
         is_split = np.unpackbits(level.is_split, count=len(grower.start), bitorder="little").astype(bool)
         grower.split(is_split, np.unpackbits(level.flags, count=level.n_flags, bitorder="little"))
 
-    def find(self, level: Level | None, counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    def find(
+        self, level: LevelPartition | None, counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
         """Split a level, if any; then score and feature of the best split of this block at every open node."""
         if level is not None:
             self._split(level)

@@ -73,7 +73,7 @@ class OutOfBagResult:
 
 
 @dataclass(frozen=True, eq=False)
-class OutOfBagAnswers:
+class OutOfBagOutputs:
     """What forests of the first trees answer: class numbers, or targets, shape (sizes, rows).
 
     ``since``: of each row the first of the sizes at which it counts, the number of sizes where it never does.
@@ -141,7 +141,7 @@ def judge_out_of_bag(
     return _result(found, *target.summary(found.answers, found.since))
 
 
-def _result(found: OutOfBagAnswers, scores: list[float], residuals: NDArray[np.float64]) -> OutOfBagResult:
+def _result(found: OutOfBagOutputs, scores: list[float], residuals: NDArray[np.float64]) -> OutOfBagResult:
     curve = OutOfBagCurve.of(list(zip(found.sizes, scores, strict=True)))
     score = scores[-1] if np.isfinite(scores[-1]) else None
     return OutOfBagResult(found.outputs, score, residuals, curve)
@@ -149,7 +149,7 @@ def _result(found: OutOfBagAnswers, scores: list[float], residuals: NDArray[np.f
 
 def answer_out_of_bag(
     forest: CoordinatorForest, vote: Vote, n_jobs: int
-) -> Generator[Round, dict[str, Message], OutOfBagAnswers]:
+) -> Generator[Round, dict[str, Message], OutOfBagOutputs]:
     """Let every training row fall down all trees, and gather what those answer that did not draw it."""
     sampling = forest.sampling
     if sampling is None or sampling.seed is None:
@@ -157,7 +157,7 @@ def answer_out_of_bag(
     n_rows = forest.n_rows
     replies, known = yield from gather_replies(forest, forest.parties, n_rows, "decisions", None)
     collector = Collector(forest.structure, forest.owner, forest.leaves, len(forest.parties))
-    decisions = [reply if isinstance(reply, wire.Decisions) else None for reply in replies]
+    decisions = [reply if isinstance(reply, wire.DecisionBits) else None for reply in replies]
     leaf = collector.leaves_from_decisions(decisions, known, n_rows, n_jobs)
     sums = np.zeros((n_rows, forest.leaves.n_outputs))
     trees = np.zeros(n_rows, np.int64)
@@ -177,7 +177,7 @@ def answer_out_of_bag(
     outputs = np.full_like(sums, np.nan)
     outputs[counted] = mean
     since = first_sizes(sampling, forest.structure.n_trees, n_rows)
-    return OutOfBagAnswers(outputs, sizes, answers, since)
+    return OutOfBagOutputs(outputs, sizes, answers, since)
 
 
 def _answers_of_leaves(leaves: Leaves, vote: Vote) -> NDArray[np.float64]:

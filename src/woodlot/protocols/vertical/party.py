@@ -45,7 +45,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode, target_key
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages as msg
-from woodlot.protocols.vertical.answers import Answers
+from woodlot.protocols.vertical.answers import PartyAnswers
 from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind
 from woodlot.protocols.vertical.out_of_bag import curve_sizes, first_sizes
 from woodlot.protocols.vertical.sealed import Sealer
@@ -55,12 +55,12 @@ from woodlot.protocols.vertical.start import EPSILON, check_start, gain_unit, ru
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding, EncodedTable, encode
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
-from woodlot.trees.room import Room
-from woodlot.trees.rules import Sides
+from woodlot.trees.room import WorkingMemory
+from woodlot.trees.rules import SplitSides
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, feature_key
 
 
-class State(StrEnum):
+class TrainingState(StrEnum):
     """Where a party stands in a training."""
 
     idle = "idle"
@@ -71,21 +71,21 @@ class State(StrEnum):
     trained = "trained"
 
 
-TAKES: dict[type[Message], frozenset[State]] = {
-    msg.OpenTraining: frozenset({State.idle, State.opened, State.trained}),
-    msg.ShareLabels: frozenset({State.opened}),
-    msg.StartForest: frozenset({State.opened}),
-    msg.PlantTrees: frozenset({State.started, State.trained}),
-    msg.ApplySplits: frozenset({State.growing}),
-    msg.GrowLevel: frozenset({State.growing, State.applied}),
-    msg.FinishTrees: frozenset({State.growing, State.applied}),
-    msg.RevealSplits: frozenset({State.trained}),
-    msg.OutOfBagAnswers: frozenset({State.trained}),
-    msg.AskDecisions: frozenset({State.trained}),
-    msg.AskNodes: frozenset({State.trained}),
-    OpenSums: frozenset({State.trained}),
-    StartSums: frozenset({State.trained}),
-    AskSealed: frozenset({State.trained}),
+TAKES: dict[type[Message], frozenset[TrainingState]] = {
+    msg.OpenTraining: frozenset({TrainingState.idle, TrainingState.opened, TrainingState.trained}),
+    msg.ShareLabels: frozenset({TrainingState.opened}),
+    msg.StartForest: frozenset({TrainingState.opened}),
+    msg.PlantTrees: frozenset({TrainingState.started, TrainingState.trained}),
+    msg.ApplySplits: frozenset({TrainingState.growing}),
+    msg.GrowLevel: frozenset({TrainingState.growing, TrainingState.applied}),
+    msg.FinishTrees: frozenset({TrainingState.growing, TrainingState.applied}),
+    msg.RevealSplits: frozenset({TrainingState.trained}),
+    msg.OutOfBagAnswers: frozenset({TrainingState.trained}),
+    msg.AskDecisions: frozenset({TrainingState.trained}),
+    msg.AskNodes: frozenset({TrainingState.trained}),
+    OpenSums: frozenset({TrainingState.trained}),
+    StartSums: frozenset({TrainingState.trained}),
+    AskSealed: frozenset({TrainingState.trained}),
 }
 """In which states a party takes each message."""
 
@@ -124,14 +124,14 @@ class VerticalParty:
         Policy: the fewest rows of a leaf, and so of a tree.
     n_jobs : int
         Threads.
-    room : Room, optional
+    room : WorkingMemory, optional
         Where codes are kept, and what may be in memory; by default all of it.
     spread : SpreadColumns, optional
         The same columns in blocks on other machines, which then do all that training asks of them.
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[State]]] = TAKES
-    grown_in: ClassVar[frozenset[State]] = frozenset({State.trained})
+    takes: ClassVar[Mapping[type[Message], frozenset[TrainingState]]] = TAKES
+    grown_in: ClassVar[frozenset[TrainingState]] = frozenset({TrainingState.trained})
     """In which states `grown_forest` is all of the party's part."""
 
     def __init__(
@@ -151,7 +151,7 @@ class VerticalParty:
         sealed_only: bool = False,
         min_leaf: int = 1,
         n_jobs: int = 1,
-        room: Room | None = None,
+        room: WorkingMemory | None = None,
         spread: SpreadColumns | None = None,
     ) -> None:
         self.name = name
@@ -171,7 +171,7 @@ class VerticalParty:
         self._spread = spread
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
-        self.state = State.idle if forest is None else State.trained
+        self.state = TrainingState.idle if forest is None else TrainingState.trained
         self._codes: EncodedTable | None = None
         self._label_code: ClassCode | TargetCode | None = None
         self._shared_weights: NDArray[np.int64] | None = None  # at the label holder, with the labels
@@ -185,9 +185,9 @@ class VerticalParty:
         # at once, so that what does not fit is told here, with the columns' names, and never in a refusal on the wire
         self._answers = None if forest is None else self._match(forest)
 
-    def _match(self, forest: PartyForest) -> Answers:
+    def _match(self, forest: PartyForest) -> PartyAnswers:
         try:
-            return Answers(forest, self.table, self.known, self.n_jobs)
+            return PartyAnswers(forest, self.table, self.known, self.n_jobs)
         except DataError as error:
             raise DataError(f"{self.name}: {error}") from None
 
@@ -212,7 +212,7 @@ class VerticalParty:
         n_jobs, together = self._encode(message.max_bins)
         self.n_jobs = n_jobs
         self.forest, self._parts, self._answers = None, [], None
-        self.state = State.opened
+        self.state = TrainingState.opened
         return msg.TableSummary(
             n_rows=self.table.n_rows,
             feature_keys=self.feature_keys,
@@ -292,7 +292,7 @@ class VerticalParty:
         self._labels = np.array(labels)  # a copy of its own: kernels know no read-only arrays
         if self._spread is not None:
             self._spread.begin(message)
-        self.state = State.started
+        self.state = TrainingState.started
         return msg.Ready()
 
     def _check_own_labels(self, n_classes: int, labels: NDArray[Any]) -> None:
@@ -323,7 +323,7 @@ class VerticalParty:
         if message.first_tree < 0 or message.n_trees < 1 or len(message.candidates) != message.n_trees:
             raise RemoteProtocolError("PlantTrees must carry one number of candidates per tree")
         grower = self._plant(range(message.first_tree, message.first_tree + message.n_trees))
-        self.state = State.growing
+        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, grower.root_sizes)
 
     def _plant(self, trees: Sequence[int]) -> Grower:
@@ -386,7 +386,7 @@ class VerticalParty:
         flags = grower.apply(won)
         if self._room is not None and self._codes is not None:  # each threshold has brought a page of values with it
             self._room.spool.let_go(self._codes.lowest, self._codes.highest)
-        self.state = State.applied
+        self.state = TrainingState.applied
         return msg.Partition(flags=pack(flags))
 
     def _check_gains(self, won: NDArray[np.bool_]) -> None:
@@ -412,10 +412,10 @@ class VerticalParty:
         if len(message.candidates) != 2 * int(is_split.sum()):
             raise RemoteProtocolError("GrowLevel must carry one number of candidates per new node")
         grower.split(is_split, flags)
-        self.state = State.growing
+        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, _NO_SIZES)
 
-    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], Sides]:
+    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], SplitSides]:
         """Which open nodes are split, the flags of the others' splits, and the sides of all.
 
         Another party's split is known by its flags alone, and these come through the coordinator, who could have made
@@ -437,7 +437,7 @@ class VerticalParty:
     def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
         grower = self._growing()
         level = self._level(grower, message) if len(message.is_split) else None
-        if level is None and (self.state == State.applied or len(message.flags)):
+        if level is None and (self.state == TrainingState.applied or len(message.flags)):
             raise RemoteProtocolError("FinishTrees must carry the level that is being split")
         is_split = np.zeros(len(grower.start), bool) if level is None else level[0]
         pruned = self._pruned(grower, is_split, message.pruned.astype(np.int64))
@@ -448,7 +448,7 @@ class VerticalParty:
         self._finished(grower, PartyForest(structure, splits, self.table.names, codings), position)
         reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
         self._grower, self._answers, self.forest = None, None, None
-        self.state = State.trained
+        self.state = TrainingState.trained
         return reply
 
     def _pruned(self, grower: Grower, is_split: NDArray[np.bool_], pruned: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -579,7 +579,7 @@ class VerticalParty:
             raise RemoteProtocolError("this prediction is not a sealed one")
         return self._sealer
 
-    def _predictor(self) -> Answers:
+    def _predictor(self) -> PartyAnswers:
         if self._answers is None:
             self._answers = self._match(self.grown_forest())
         return self._answers

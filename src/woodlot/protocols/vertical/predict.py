@@ -83,14 +83,14 @@ def _from_wire(
     answer: Message, forest: CoordinatorForest, n_rows: int, party: str
 ) -> tuple[wire.Reply, NDArray[np.bool_] | None]:
     if isinstance(answer, msg.Decisions):
-        reply: wire.Reply = wire.Decisions(answer.stream, answer.lengths)
+        reply: wire.Reply = wire.DecisionBits(answer.stream, answer.lengths)
     elif isinstance(answer, msg.ReachableLeaves):
         n_leaves = forest.structure.n_leaves
         if len(answer.words) != (n_rows + 63) // 64 * n_leaves:
             raise RemoteProtocolError(f"{party} sent {len(answer.words)} words of reachable leaves")
-        reply = wire.ReachableLeaves(answer.words.reshape(-1, n_leaves))
+        reply = wire.LeafBits(answer.words.reshape(-1, n_leaves))
     elif isinstance(answer, msg.Ranks):
-        reply = wire.Ranks(
+        reply = wire.RankCodes(
             node=answer.node,
             slot=answer.slot,
             cut=answer.cut,

@@ -33,7 +33,7 @@ from woodlot.protocols.core.leavers import Level, check_leaver
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.vertical.forest_messages import RegrowLevel, ReplantTrees
 from woodlot.protocols.vertical.start import sampling_of
-from woodlot.protocols.vertical.train import CHUNK_NODES, Batch, Grown, Prepared, prepare
+from woodlot.protocols.vertical.train import CHUNK_NODES, Batch, FinishedTrees, PreparedTraining, prepare
 from woodlot.trees.forest import Leaves, Structure, join_leaves, subtree_ends, take_leaves
 from woodlot.trees.graft import Graft, Sketch, graft, join_sketches
 from woodlot.trees.kernels.hashing import candidate_limits, places
@@ -221,7 +221,7 @@ class _Regrowth(Batch):
     def __init__(
         self,
         plan: ForestPlan,
-        ready: Prepared,
+        ready: PreparedTraining,
         holder: str,
         n_jobs: int,
         former: CoordinatorForest,
@@ -308,10 +308,10 @@ class _Regrowth(Batch):
 def _assemble(
     former: CoordinatorForest,
     change: _Change,
-    ready: Prepared,
+    ready: PreparedTraining,
     parties: tuple[str, ...],
     sketch: Sketch,
-    grown: Sequence[Grown],
+    grown: Sequence[FinishedTrees],
     grafted: Graft,
 ) -> CoordinatorForest:
     """The coordinator's part of the grafted forest, from what stays and what is new."""

@@ -20,21 +20,21 @@ from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.party import TAKES, Level, State, VerticalParty
+from woodlot.protocols.vertical.party import TAKES, Level, TrainingState, VerticalParty
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
 from woodlot.trees.forest import Splits, join_splits, move_splits
 from woodlot.trees.graft import Sketch, graft, join_sketches
 from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.branches import answer_numbers, answer_sets
-from woodlot.trees.rules import Sides
+from woodlot.trees.rules import SplitSides
 
-REGROWING_TAKES: dict[type[Message], frozenset[State]] = {
+REGROWING_TAKES: dict[type[Message], frozenset[TrainingState]] = {
     **{kind: states for kind, states in TAKES.items() if kind not in (msg.PlantTrees, msg.GrowLevel)},
-    msg.ReplantTrees: frozenset({State.started, State.trained}),
-    msg.RegrowLevel: frozenset({State.growing, State.applied}),
+    msg.ReplantTrees: frozenset({TrainingState.started, TrainingState.trained}),
+    msg.RegrowLevel: frozenset({TrainingState.growing, TrainingState.applied}),
     # where the leaver has split no node, no tree is grown
     **{
-        kind: frozenset({State.started, State.trained})
+        kind: frozenset({TrainingState.started, TrainingState.trained})
         for kind in (msg.RevealSplits, msg.OutOfBagAnswers, msg.AskDecisions)
     },
 }
@@ -53,7 +53,7 @@ class RegrowingParty(VerticalParty):
     """
 
     takes = REGROWING_TAKES
-    grown_in = frozenset({State.started, State.trained})
+    grown_in = frozenset({TrainingState.started, TrainingState.trained})
 
     def __init__(self, name: str, table: Any, *, former: PartyForest, **options: Any) -> None:
         super().__init__(name, table, **options)
@@ -76,7 +76,7 @@ class RegrowingParty(VerticalParty):
         self._trees = trees
         self._known = [_known(np.arange(n), origin, message.marks)]
         self._take_marks(grower, origin, message.marks, roots)
-        self.state = State.growing
+        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, grower.root_sizes)
 
     def _origins(
@@ -118,7 +118,7 @@ class RegrowingParty(VerticalParty):
         grower.split(is_split, flags, message.marks == SETTLED)
         self._known.append(_known(numbers, origin, message.marks))
         self._take_marks(grower, origin, message.marks, places)
-        self.state = State.growing
+        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, np.empty(0, np.int64))
 
     def _children(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -127,7 +127,7 @@ class RegrowingParty(VerticalParty):
         inner = (places >= 0) & (right >= 0)
         return np.column_stack([np.where(inner, places + 1, -1), np.where(inner, right, -1)]).ravel()
 
-    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], Sides]:
+    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], SplitSides]:
         """As for any party; and splits that stay are there, this party's own carried out by itself."""
         is_split, flags, sides = super()._level(grower, message)
         stays = ~self._is_searched(grower)
@@ -154,7 +154,7 @@ class RegrowingParty(VerticalParty):
         flags[is_former] = again
         grower.repeat(np.flatnonzero(stays), again)
         flags[~is_former] = grower.apply(won & ~stays)
-        self.state = State.applied
+        self.state = TrainingState.applied
         return msg.Partition(flags=pack(flags))
 
     def _is_searched(self, grower: Grower) -> NDArray[np.bool_]:

@@ -18,11 +18,11 @@ from woodlot.data.tables import Table
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import codings_of
-from woodlot.protocols.vertical.column_block import Applied, Level
+from woodlot.protocols.vertical.column_block import Applied, LevelPartition
 from woodlot.protocols.vertical.forest_messages import StartForest
 from woodlot.protocols.vertical.start import rules_of, sampling_of
 from woodlot.trees.encoding import Coding, encode
-from woodlot.trees.grow import Grower, Offers, Won
+from woodlot.trees.grow import BestSplits, Grower, Won
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
 
 
@@ -84,8 +84,8 @@ class SpreadGrower(Grower):
         self._n_blocks = len(self._firsts) - 1
         self._owners = np.repeat(np.arange(self._n_blocks), np.diff(self._firsts))
         self._trees = tuple(trees)
-        self._levels: list[Level] = []  # all splits so far, from which a block that was lost is brought back
-        self._untold: dict[int, Level] = {}
+        self._levels: list[LevelPartition] = []  # all splits so far, from which a block that was lost is brought back
+        self._untold: dict[int, LevelPartition] = {}
         self._counts: NDArray[np.int64] = np.empty((self._n_blocks, 0), np.int64)
         self._own_flags: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._ask("plant", dict.fromkeys(range(self._n_blocks), (self._trees, ())))
@@ -110,7 +110,7 @@ class SpreadGrower(Grower):
                 _, again = self._blocks.ask("find", {k: (None, self._counts[k]) for k in planted})
                 lost |= again
 
-    def find(self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None = None) -> Offers:
+    def find(self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None = None) -> BestSplits:
         """The best split of all blocks' candidates at every open node; parameters as for `Grower.find`."""
         n_open = len(self.start)
         whole = super().find(np.zeros(n_open, np.int64), searched).whole
@@ -130,7 +130,7 @@ class SpreadGrower(Grower):
             select, self.skeleton.key, limits, scores, offered, self._firsts, self._all_keys, winner, feature, best
         )
         self._winner, self._feature = winner, feature
-        return Offers(np.where(winner >= 0, best, -np.inf), feature, whole)
+        return BestSplits(np.where(winner >= 0, best, -np.inf), feature, whole)
 
     def can_apply(self, won: NDArray[np.bool_]) -> bool:
         """Whether a block has offered a split at all these nodes."""
@@ -179,10 +179,10 @@ class SpreadGrower(Grower):
         flags = np.empty(len(by), np.uint8)
         flags[by >= 0], flags[by < 0] = self._own_flags, other_flags
         bits = pack(is_split)
-        self._levels.append(Level(bits, pack(flags), len(flags)))
+        self._levels.append(LevelPartition(bits, pack(flags), len(flags)))
         for k in range(self._n_blocks):
             needed = flags[by != k]
-            self._untold[k] = Level(bits, pack(needed), len(needed))
+            self._untold[k] = LevelPartition(bits, pack(needed), len(needed))
         self._own_flags = _NO_FLAGS
         super().split(is_split, other_flags, settled)
 

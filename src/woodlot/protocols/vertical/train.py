@@ -92,7 +92,9 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
     )
 
 
-def prepare(plan: ForestPlan, parties: tuple[str, ...], holder: str) -> Generator[Round, dict[str, Message], Prepared]:
+def prepare(
+    plan: ForestPlan, parties: tuple[str, ...], holder: str
+) -> Generator[Round, dict[str, Message], PreparedTraining]:
     """Ask what the parties bring, get the encoded labels, and start everybody who has anything to do."""
     summaries = {
         p: reply_of(r, TableSummary, p)
@@ -105,7 +107,7 @@ def prepare(plan: ForestPlan, parties: tuple[str, ...], holder: str) -> Generato
     answer, start = yield from begin(plan, n_rows, active, holder)
     sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
     together = min((s.trees_together for s in summaries.values() if s.trees_together > 0), default=None)
-    return Prepared(n_rows, features, answer, start, active, sharing, together)
+    return PreparedTraining(n_rows, features, answer, start, active, sharing, together)
 
 
 def _share_labels(
@@ -119,7 +121,7 @@ def _share_labels(
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedTraining:
     """A training that is ready to begin: what the parties bring, and what they were told."""
 
     n_rows: int
@@ -153,7 +155,7 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class Grown:
+class FinishedTrees:
     """The coordinator's part of some finished trees."""
 
     structure: Structure
@@ -169,7 +171,7 @@ class Batch:
     def __init__(
         self,
         plan: ForestPlan,
-        ready: Prepared,
+        ready: PreparedTraining,
         holder: str,
         n_jobs: int,
     ) -> None:
@@ -186,7 +188,7 @@ class Batch:
         self.weight_unit = sampling.weight_unit(n_rows, answer.weight_factor)
         self.number = {p: i for i, p in enumerate(features.first)}
 
-    def grow(self, trees: Sequence[int]) -> Generator[Round, dict[str, Message], Grown]:
+    def grow(self, trees: Sequence[int]) -> Generator[Round, dict[str, Message], FinishedTrees]:
         """Grow the trees to their end."""
         skeleton = self.skeleton = Skeleton(tree_keys(self.start.order_seed, trees))
         self.gains: list[NDArray[np.float64]] = []
@@ -384,7 +386,7 @@ class Batch:
 
     def _finish(
         self, trees: Sequence[int], is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
-    ) -> Generator[Round, dict[str, Message], Grown]:
+    ) -> Generator[Round, dict[str, Message], FinishedTrees]:
         """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the holder what the leaves hold."""
         pruned = np.empty(0, np.int64)
         split_nodes = self.skeleton.split_nodes
@@ -409,7 +411,7 @@ class Batch:
             return placed
 
         n_leaves = self._n_new_leaves(structure, position)
-        return Grown(
+        return FinishedTrees(
             structure=structure,
             owner=place(self.owners, -1, np.int16),
             feature=place(self.split_features, -1, np.int32),

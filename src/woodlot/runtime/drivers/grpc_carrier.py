@@ -14,7 +14,7 @@ from typing import NamedTuple
 from woodlot.exceptions import LocalProtocolError, PartyAwayError, RemoteProtocolError
 from woodlot.runtime.drivers.carried import Numbered, Reply, Travel, travel_of
 from woodlot.runtime.drivers.grpc_wire import BROKEN, Tasks, Writer
-from woodlot.runtime.frames import Kind, Label, Parcel, job_bytes
+from woodlot.runtime.frames import FrameKind, Label, Parcel, job_bytes
 from woodlot.runtime.peers import Peer
 
 WAKE_SECONDS = 0.1
@@ -73,7 +73,7 @@ class PartyLink:
 
     def check_reply(self, label: Label) -> None:
         """Refuse what was not asked for on this connection."""
-        if label.kind not in (Kind.reply, Kind.failure) or not self._asked[label.job, label.number]:
+        if label.kind not in (FrameKind.reply, FrameKind.failure) or not self._asked[label.job, label.number]:
             raise RemoteProtocolError(f"a {label.kind.name} that nobody has asked for")
 
     def check_length(self, label: Label, n_bytes: int) -> None:
@@ -100,7 +100,7 @@ class Second(NamedTuple):
     newer: str
 
 
-class _Outcome(NamedTuple):
+class _CarriedReply(NamedTuple):
     party: str
     parcel: Parcel | None = None
     error: LocalProtocolError | RemoteProtocolError | None = None
@@ -118,7 +118,7 @@ class Errand:
     party: str
     label: Label
     data: bytes
-    deliver: Callable[[_Outcome], None]
+    deliver: Callable[[_CarriedReply], None]
     longest_reply: int | None = None
     n_sent: int = 0
 
@@ -140,7 +140,7 @@ class Outbox:
         for errand in errands:
             if errand.label in self._errands[errand.party]:
                 what = f"request {errand.label.number} of job {errand.label.job}"
-                errand.deliver(_Outcome(errand.party, error=LocalProtocolError(f"{what} is already on its way")))
+                errand.deliver(_CarriedReply(errand.party, error=LocalProtocolError(f"{what} is already on its way")))
                 continue
             self._errands[errand.party][errand.label] = errand
             link = self.links.get(errand.party)
@@ -172,18 +172,20 @@ class Outbox:
 
     def refuse(self, link: PartyLink, label: Label, error: RemoteProtocolError) -> None:
         """Tell whoever waits for a reply that it is not received."""
-        errand = self._errands[link.peer.name].pop(label._replace(kind=Kind.request), None)
+        errand = self._errands[link.peer.name].pop(label._replace(kind=FrameKind.request), None)
         if errand is not None:
             said = RemoteProtocolError(f"party {link.peer.name!r} sent {error}")
-            errand.deliver(_Outcome(link.peer.name, error=said))
+            errand.deliver(_CarriedReply(link.peer.name, error=said))
 
     def arrive(self, link: PartyLink, parcel: Parcel, free: Callable[[], None] | None = None) -> None:
         """Hand a reply to whoever waits for it, who calls ``free`` when it is held no longer."""
         link.note_reply(parcel.label)
-        asked = parcel.label._replace(kind=Kind.request)
+        asked = parcel.label._replace(kind=FrameKind.request)
         errand = self._errands[link.peer.name].pop(asked, None)
         if errand is not None:
-            errand.deliver(_Outcome(link.peer.name, parcel, at=time.perf_counter(), n_sent=errand.n_sent, free=free))
+            errand.deliver(
+                _CarriedReply(link.peer.name, parcel, at=time.perf_counter(), n_sent=errand.n_sent, free=free)
+            )
         elif free is not None:
             free()
 
@@ -255,9 +257,15 @@ class HubCarrier:
                     f"{self._message_limit:,} (raise it on both sides)"
                 )
         # A queue of this round's own: what an interrupted round has left behind never mixes with it.
-        done: SimpleQueue[_Outcome] = SimpleQueue()
+        done: SimpleQueue[_CarriedReply] = SimpleQueue()
         errands = [
-            Errand(party, Label(Kind.request, self._job, request.number), request.data, done.put, request.longest_reply)
+            Errand(
+                party,
+                Label(FrameKind.request, self._job, request.number),
+                request.data,
+                done.put,
+                request.longest_reply,
+            )
             for party, request in requests.items()
         ]
         self._loop.call_soon_threadsafe(self._outbox.post, errands)
@@ -275,9 +283,9 @@ class HubCarrier:
         )
 
     def _collect(
-        self, parties: list[str], done: SimpleQueue[_Outcome], on_reply: Callable[[str, bytes], None], limit: float
-    ) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
+        self, parties: list[str], done: SimpleQueue[_CarriedReply], on_reply: Callable[[str, bytes], None], limit: float
+    ) -> list[_CarriedReply]:
+        outcomes: list[_CarriedReply] = []
         away = dict.fromkeys(parties, 0.0)
         told: tuple[str, ...] = ()
         looked = time.monotonic()
@@ -307,7 +315,7 @@ class HubCarrier:
                 raise away_too_long(late, away[late[0]], limit)
         return outcomes
 
-    def _end_round(self, errands: list[Errand], done: SimpleQueue[_Outcome]) -> None:
+    def _end_round(self, errands: list[Errand], done: SimpleQueue[_CarriedReply]) -> None:
         """Forget the requests of a round, and replies that nobody has waited for; in the event loop."""
         self._outbox.withdraw(errands)
         while not done.empty():
@@ -333,12 +341,12 @@ class HubCarrier:
         self._free()
 
 
-def _open(outcome: _Outcome) -> bytes:
+def _open(outcome: _CarriedReply) -> bytes:
     if outcome.error is not None:
         raise outcome.error
     if outcome.parcel is None:
         raise LocalProtocolError(f"no reply of party {outcome.party!r}")
-    if outcome.parcel.label.kind is Kind.failure:
+    if outcome.parcel.label.kind is FrameKind.failure:
         what = outcome.parcel.data[:_MAX_FAILURE].decode("ascii", "replace")
         raise RemoteProtocolError(f"party {outcome.party!r} failed: {what}; its log has the reason")
     return outcome.parcel.data

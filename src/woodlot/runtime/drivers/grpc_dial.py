@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.runtime.drivers.grpc_wire import INSTANCE, SERVICE, Writer, client_channel, grpc
-from woodlot.runtime.frames import FRAME_LIMIT, Assembler, Kind, Label, Parcel
+from woodlot.runtime.frames import FRAME_LIMIT, Assembler, FrameKind, Label, Parcel
 from woodlot.runtime.peers import Credentials
 
 FIRST_DELAY = 0.1
@@ -70,7 +70,7 @@ class Dialer:
         The coordinator's method for this side's role.
     watcher : Watcher
         Is told of everything.
-    kinds : collection of Kind
+    kinds : collection of FrameKind
         The kinds of message that the coordinator may send to this side.
     message_limit, frame_limit : int
         The longest message and the longest frame, in bytes.
@@ -88,7 +88,7 @@ class Dialer:
         method: str,
         watcher: Watcher,
         *,
-        kinds: Collection[Kind],
+        kinds: Collection[FrameKind],
         message_limit: int,
         frame_limit: int = FRAME_LIMIT,
         slowest_delay: float = SLOWEST_DELAY,

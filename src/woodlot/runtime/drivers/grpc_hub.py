@@ -21,7 +21,7 @@ from woodlot.protocols.core.message import Role
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.runtime.drivers.grpc_carrier import Cancelled, HubCarrier, Outbox, PartyLink, Second
-from woodlot.runtime.drivers.grpc_users import Answers, Arrival, LargeReply, Room
+from woodlot.runtime.drivers.grpc_users import Arrival, HeldBytes, LargeReply, UserReplies
 from woodlot.runtime.drivers.grpc_wire import (
     BROKEN,
     INSTANCE,
@@ -36,7 +36,7 @@ from woodlot.runtime.drivers.grpc_wire import (
     options,
     spawn,
 )
-from woodlot.runtime.frames import FRAME_LIMIT, NO_JOB, Assembler, Kind, Label, Parcel
+from woodlot.runtime.frames import FRAME_LIMIT, NO_JOB, Assembler, FrameKind, Label, Parcel
 from woodlot.runtime.peers import Credentials, Peer
 
 __all__ = ["Cancelled", "Hub", "Second"]
@@ -131,11 +131,11 @@ class Hub:
         self._frame_limit = frame_limit
         self._on_second = on_second
         self._outbox = Outbox(self._tell_second)
-        self._answers = Answers()
+        self._answers = UserReplies()
         self._visits: set[_Visit] = set()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()
-        self._party_rooms: dict[str, Room] = {}
+        self._rooms: WeakValueDictionary[str, HeldBytes] = WeakValueDictionary()
+        self._party_rooms: dict[str, HeldBytes] = {}
         self._closed = threading.Event()
         self._server: Any = None
         # Certificates are checked in threads of their own: users' long requests must not hold that up.
@@ -313,7 +313,7 @@ class Hub:
             return
         greeting = await asyncio.get_running_loop().run_in_executor(self._guards, self._greet, visit.peer)
         if greeting != visit.greeting:
-            await visit.writer.send(Label(Kind.greeting, NO_JOB, 0), greeting)
+            await visit.writer.send(Label(FrameKind.greeting, NO_JOB, 0), greeting)
             visit.greeting = greeting
 
     async def _hear(self, visit: _Visit, hear: Callable[[_Visit], Awaitable[None]]) -> None:
@@ -332,7 +332,7 @@ class Hub:
         assembler = Assembler(self._message_limit, accept=link.check_reply, frame_limit=self._frame_limit)
         logger.info("party %r is connected", name)
         self._outbox.connect(link)
-        large = LargeReply(self._party_rooms.setdefault(name, Room(BYTES_OF_ONE_PARTY)))
+        large = LargeReply(self._party_rooms.setdefault(name, HeldBytes(BYTES_OF_ONE_PARTY)))
         try:
             while (frame := await visit.context.read()) is not grpc.aio.EOF:
                 begun = assembler.begins(frame)
@@ -364,7 +364,7 @@ class Hub:
         turns = asyncio.Semaphore(MAX_USER_REQUESTS)
         room = self._rooms.get(visit.peer.name)
         if room is None:
-            room = self._rooms[visit.peer.name] = Room(BYTES_OF_ONE_USER)
+            room = self._rooms[visit.peer.name] = HeldBytes(BYTES_OF_ONE_USER)
         reason = f"a request was not complete after {UNFINISHED_SECONDS:g} s"
         arrival = Arrival(room, UNFINISHED_SECONDS, lambda: visit.end(grpc.StatusCode.ABORTED, reason))
         try:
@@ -383,7 +383,7 @@ class Hub:
             arrival.give_up()
             tasks.cancel()
 
-    def _begin(self, user: Peer, request: Parcel, room: Room) -> asyncio.Future[bytes]:
+    def _begin(self, user: Peer, request: Parcel, room: HeldBytes) -> asyncio.Future[bytes]:
         """What will be a user's answer: it goes on when the connection breaks, and a repeat of the request finds it."""
         key, size = (user.name, request.label.job, request.label.number), len(request.data)
         work = self._answers.get(key)
@@ -399,12 +399,12 @@ class Hub:
         """Send a user its answer when it is there."""
         name = visit.peer.name
         try:
-            kind, reply = Kind.reply, await asyncio.shield(work)
+            kind, reply = FrameKind.reply, await asyncio.shield(work)
             if len(reply) > self._message_limit:
                 raise LocalProtocolError(f"a reply of {len(reply):,} bytes; the limit is {self._message_limit:,}")
         except Exception as error:  # whatever went wrong, the user must get an answer
             logger.exception("a request of user %r failed", name)
-            kind, reply = Kind.failure, type(error).__name__.encode()
+            kind, reply = FrameKind.failure, type(error).__name__.encode()
         try:
             await visit.writer.send(label._replace(kind=kind), reply)
         except BROKEN:
@@ -469,5 +469,5 @@ async def _first_to_end(hear: Awaitable[None], watch: Awaitable[None], ended: as
 
 
 def _only_requests(label: Label) -> None:
-    if label.kind is not Kind.request:
+    if label.kind is not FrameKind.request:
         raise RemoteProtocolError(f"a {label.kind.name}, where users only send requests")

@@ -18,7 +18,7 @@ from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers.grpc_dial import CONNECT_SECONDS, SLOWEST_DELAY, Dialer, Down
 from woodlot.runtime.drivers.grpc_wire import BROKEN, PARTY_METHOD, USER_METHOD, Tasks, Writer, event_loop, spawn
 from woodlot.runtime.faults import wordless
-from woodlot.runtime.frames import FRAME_LIMIT, Kind, Label, Parcel
+from woodlot.runtime.frames import FRAME_LIMIT, FrameKind, Label, Parcel
 from woodlot.runtime.peers import Credentials
 
 PARTY_THREADS = 16
@@ -81,7 +81,7 @@ class PartyLine:
             credentials,
             PARTY_METHOD,
             self,
-            kinds=(Kind.greeting, Kind.request),
+            kinds=(FrameKind.greeting, FrameKind.request),
             message_limit=message_limit,
             frame_limit=frame_limit,
             slowest_delay=slowest_delay,
@@ -146,7 +146,7 @@ class PartyLine:
 
     async def on_parcel(self, parcel: Parcel, writer: Writer) -> None:
         """See `Watcher`."""
-        if parcel.label.kind is Kind.greeting:
+        if parcel.label.kind is FrameKind.greeting:
             if self._on_greeting is not None:
                 await asyncio.get_running_loop().run_in_executor(self._threads, self._on_greeting, parcel.data)
         elif parcel.label not in self._served:
@@ -156,12 +156,12 @@ class PartyLine:
     async def _serve(self, request: Parcel, writer: Writer, served: set[Label]) -> None:
         label, since = request.label, time.perf_counter()
         try:
-            kind, reply = Kind.reply, await asyncio.shield(self._work_on(request))
+            kind, reply = FrameKind.reply, await asyncio.shield(self._work_on(request))
             if len(reply) > self._message_limit:
                 raise LocalProtocolError(f"a reply of {len(reply):,} bytes; the limit is {self._message_limit:,}")
         except Exception as error:  # whatever went wrong, the coordinator must get an answer
             logger.error("request %d of job %s failed", label.number, label.job, exc_info=wordless(error))
-            kind, reply = Kind.failure, type(error).__name__.encode()
+            kind, reply = FrameKind.failure, type(error).__name__.encode()
         try:
             await writer.send(label._replace(kind=kind), reply, worked=time.perf_counter() - since)
         except BROKEN:
@@ -232,7 +232,7 @@ class UserLine:
             credentials,
             USER_METHOD,
             self,
-            kinds=(Kind.greeting, Kind.reply, Kind.failure),
+            kinds=(FrameKind.greeting, FrameKind.reply, FrameKind.failure),
             message_limit=message_limit,
             frame_limit=frame_limit,
             slowest_delay=_USER_SLOWEST_DELAY,
@@ -308,7 +308,7 @@ class UserLine:
 
     async def _send(self, number: int, question: _Question, writer: Writer) -> None:
         try:
-            await writer.send_whole(Label(Kind.request, self._name, number), question.data)
+            await writer.send_whole(Label(FrameKind.request, self._name, number), question.data)
         except BROKEN:
             logger.debug("request %d was not sent; it will be when there is a connection", number)
 
@@ -320,14 +320,14 @@ class UserLine:
 
     async def on_parcel(self, parcel: Parcel, writer: Writer) -> None:
         """See `Watcher`."""
-        if parcel.label.kind is Kind.greeting:
+        if parcel.label.kind is FrameKind.greeting:
             if self._on_greeting is not None:
                 await asyncio.get_running_loop().run_in_executor(None, self._on_greeting, parcel.data)
             return
         question = self._questions.pop(parcel.label.number, None)
         if question is None or parcel.label.job != self._name:
             logger.debug("a reply that nobody waits for")
-        elif parcel.label.kind is Kind.reply:
+        elif parcel.label.kind is FrameKind.reply:
             question.answer.set_result(parcel.data)
         else:
             what = parcel.data[:_MAX_FAILURE].decode("ascii", "replace")

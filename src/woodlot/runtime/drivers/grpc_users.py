@@ -23,7 +23,7 @@ _KEY_BYTES = 200  # about what a kept reply takes beside itself
 _Key: TypeAlias = tuple[str, str, int]
 
 
-class Room:
+class HeldBytes:
     """Bytes of one user's requests, or one party's replies, that may be held at the same time; one always fits."""
 
     def __init__(self, size: int) -> None:
@@ -53,7 +53,7 @@ class Arrival:
 
     Parameters
     ----------
-    room : Room
+    room : HeldBytes
         The user's.
     seconds : float
         How long a request may take to arrive.
@@ -62,7 +62,7 @@ class Arrival:
 
     """
 
-    def __init__(self, room: Room, seconds: float, on_late: Callable[[], object]) -> None:
+    def __init__(self, room: HeldBytes, seconds: float, on_late: Callable[[], object]) -> None:
         self._room = room
         self._seconds = seconds
         self._on_late = on_late
@@ -91,7 +91,7 @@ class Arrival:
 class LargeReply:
     """The large reply that is arriving on a party's connection: one at a time, and in its room from the beginning."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: HeldBytes) -> None:
         self._room = room
         self._arriving: tuple[Label, int] | None = None
 
@@ -118,7 +118,7 @@ class LargeReply:
             self._arriving = None
 
 
-class Answers:
+class UserReplies:
     """Replies to users by request, those at work and as many of the finished ones as there is room for."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolEr
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.runtime.drivers import check_names
 from woodlot.runtime.drivers.carried import Numbered, Reply, Travel, travel_of
-from woodlot.runtime.frames import NO_JOB, Assembler, Kind, Label, Parcel, split
+from woodlot.runtime.frames import NO_JOB, Assembler, FrameKind, Label, Parcel, split
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class MpiCarrier:
         self._line = _Line(world, limit)
         self._closed = False
         self._turn = threading.Lock()
-        self._expected: dict[int, Label] = dict.fromkeys(self._line.others, Label(Kind.greeting, NO_JOB, 0))
+        self._expected: dict[int, Label] = dict.fromkeys(self._line.others, Label(FrameKind.greeting, NO_JOB, 0))
         try:
             names = {source: parcel.data.decode(errors="replace") for source, parcel in self._receive()}
             self.parties = tuple(names[source] for source in self._line.others)
@@ -137,8 +137,8 @@ class MpiCarrier:
             since = time.perf_counter()
             for party, request in requests.items():
                 receiver = 1 + self.parties.index(party)
-                self._expected[receiver] = Label(Kind.reply, self._job, request.number)
-                self._line.send(receiver, Label(Kind.request, self._job, request.number), request.data)
+                self._expected[receiver] = Label(FrameKind.reply, self._job, request.number)
+                self._line.send(receiver, Label(FrameKind.request, self._job, request.number), request.data)
             for source, parcel in self._receive():
                 party = self.parties[source - 1]
                 n_sent = len(requests[party].data)  # nothing is compressed here
@@ -194,17 +194,17 @@ def serve(
         if world.Get_rank() == 0 or len(name) > _MAX_NAME:
             raise LocalProtocolError("rank 0 cannot be a party, and a name is short")
         line = _Line(world, limit)
-        line.send(0, Label(Kind.greeting, NO_JOB, 0), name)
+        line.send(0, Label(FrameKind.greeting, NO_JOB, 0), name)
         while not line.stopped:
             _, parcel = line.turn()
             if parcel is None:
                 continue
             kind, job, number = parcel.label
-            if kind is not Kind.request:
+            if kind is not FrameKind.request:
                 raise RemoteProtocolError(f"rank 0 has sent a {kind.name}, not a request")
             since = time.perf_counter()
             reply = answer(job, number, parcel.data)
-            line.send(0, Label(Kind.reply, job, number), reply, worked=time.perf_counter() - since)
+            line.send(0, Label(FrameKind.reply, job, number), reply, worked=time.perf_counter() - since)
         line.close()
 
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from woodlot.trees.kernels._bits import at_least, count_ones, gather_bits, lowest_one, scatter_bits
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.settle import Shape, settle
-from woodlot.trees.kernels.walk import MAX_SLOTS, SHIFT_BIT, SLOT_BIT, Answers, in_set
+from woodlot.trees.kernels.settle import TreesShape, settle
+from woodlot.trees.kernels.walk import MAX_SLOTS, SHIFT_BIT, SLOT_BIT, LeafAnswers, in_set
 
 
 class Views(NamedTuple):
@@ -186,8 +186,8 @@ def encode_leaves(
 
 @kernel
 def decode_decisions(
-    shape: Shape,
-    answers: Answers,
+    shape: TreesShape,
+    answers: LeafAnswers,
     views: Views,
     stream: NDArray[np.uint64],
     start: NDArray[np.int64],
@@ -252,8 +252,8 @@ def decode_decisions(
 
 @kernel
 def decode_leaves(
-    shape: Shape,
-    answers: Answers,
+    shape: TreesShape,
+    answers: LeafAnswers,
     reachable: NDArray[np.uint64],
     known: NDArray[np.uint64],
     valid: NDArray[np.uint64],
@@ -290,8 +290,8 @@ def decode_leaves(
 
 @kernel
 def decode_ranks(
-    shape: Shape,
-    answers: Answers,
+    shape: TreesShape,
+    answers: LeafAnswers,
     node: NDArray[np.int32],
     first: NDArray[np.int64],
     tests: Tests,

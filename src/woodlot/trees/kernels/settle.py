@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from woodlot.trees.kernels._bits import lowest_one
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.walk import GROUP, Answers, add_tree
+from woodlot.trees.kernels.walk import GROUP, LeafAnswers, add_tree
 
 
-class Shape(NamedTuple):
+class TreesShape(NamedTuple):
     """What the coordinator knows of the trees; nodes in preorder, as in ``trees.forest.Structure``."""
 
     offset: NDArray[np.int64]
@@ -37,8 +37,8 @@ class Shape(NamedTuple):
 
 @kernel
 def settle(
-    shape: Shape,
-    answers: Answers,
+    shape: TreesShape,
+    answers: LeafAnswers,
     tree: int,
     goes_right: NDArray[np.uint64],
     known: NDArray[np.uint64],
@@ -94,8 +94,8 @@ def settle(
 
 @kernel
 def follow_both(
-    shape: Shape,
-    answers: Answers,
+    shape: TreesShape,
+    answers: LeafAnswers,
     root: int,
     goes_right: NDArray[np.uint64],
     known: NDArray[np.uint64],

@@ -34,7 +34,7 @@ GROUP = 16
 """Rows that go down a tree together: enough to hide the loads, few enough not to wait for the deepest."""
 
 
-class Answers(NamedTuple):
+class LeafAnswers(NamedTuple):
     """What leaves answer, and whether a tree answers with its leaf's values or with one vote.
 
     Leaf l answers ``value[j]`` for output ``output[j]``, j in ``start[l] : start[l + 1]``; ``top[l]`` is its vote.
@@ -137,7 +137,7 @@ def in_set(code: Any, missing_left: Any, start: Any, stop: Any, sets: NDArray[np
 
 
 @kernel
-def add_answers(answers: Answers, leaf: NDArray[np.int32], out: NDArray[np.float64]) -> None:
+def add_answers(answers: LeafAnswers, leaf: NDArray[np.int32], out: NDArray[np.float64]) -> None:
     """Add to ``out[row]`` what the row's leaves ``leaf[tree, row]`` answer, tree after tree."""
     for tree in range(leaf.shape[0]):
         add_tree(answers, leaf, tree, np.int64(0), out.shape[0], out)
@@ -145,7 +145,7 @@ def add_answers(answers: Answers, leaf: NDArray[np.int32], out: NDArray[np.float
 
 @kernel
 def add_tree(
-    answers: Answers, leaf: NDArray[np.int32], tree: Any, first: Any, stop: Any, out: NDArray[np.float64]
+    answers: LeafAnswers, leaf: NDArray[np.int32], tree: Any, first: Any, stop: Any, out: NDArray[np.float64]
 ) -> None:
     """Add the answers or votes of one tree for some rows, except where the leaf is -1.
 

@@ -21,7 +21,7 @@ from woodlot.exceptions import ConfigError
 from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.rows.lossless.lossless_messages import CountValues
-from woodlot.protocols.rows.schema import Schema
+from woodlot.protocols.rows.schema import CommonSchema
 from woodlot.protocols.sums import SumSession, sum_round
 from woodlot.protocols.sums.sum_messages import SumOrder
 from woodlot.trees.quantiles import DIGIT_BITS, DIGITS, VALUE_BITS, Bins, PooledColumn, declared_bins
@@ -62,7 +62,7 @@ def asking(kind: type[Message], **fields: Any) -> Callable[[SumOrder], Message]:
 
 
 def common_bins(
-    session: SumSession, schema: Schema, max_bins: int, declared: Mapping[str, NDArray[np.float64]], limit: int
+    session: SumSession, schema: CommonSchema, max_bins: int, declared: Mapping[str, NDArray[np.float64]], limit: int
 ) -> Generator[Round, dict[str, Message], CommonColumns]:
     """Coordinator: find the bins of all columns.
 
@@ -70,7 +70,7 @@ def common_bins(
     ----------
     session : SumSession
         The sums.
-    schema : Schema
+    schema : CommonSchema
         The columns.
     max_bins : int
         The most bins of a column whose edges are not declared.
@@ -109,7 +109,7 @@ def common_bins(
 
 
 def _count_all(
-    session: SumSession, schema: Schema, numeric: Sequence[int], max_bins: int, limit: int
+    session: SumSession, schema: CommonSchema, numeric: Sequence[int], max_bins: int, limit: int
 ) -> Generator[Round, dict[str, Message], tuple[dict[int, PooledColumn], NDArray[np.int64]] | None]:
     """The refined counts of some columns, and missing values of all; None where a client has dropped out meanwhile."""
     clients = session.clients

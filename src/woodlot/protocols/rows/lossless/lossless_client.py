@@ -31,8 +31,8 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan
-from woodlot.protocols.rows.lossless.row_block import RowBlock, Splits
-from woodlot.protocols.rows.row_client import HorizontalClient, State
+from woodlot.protocols.rows.lossless.row_block import RowBlock, RowSplits
+from woodlot.protocols.rows.row_client import HorizontalClient, RowClientState
 from woodlot.protocols.sums import SumClient, sum_messages
 from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS
 from woodlot.trees.sampling import derive_seed
@@ -52,12 +52,12 @@ class LosslessClient(HorizontalClient):
         `RowBlock`s that have these rows elsewhere; by default they are counted here.
     """
 
-    takes: ClassVar[Mapping[type[Message], State]] = {
-        sum_messages.OpenSums: State.ready,
-        sum_messages.StartSums: State.ready,
-        lossless_messages.CountValues: State.ready,
-        lossless_messages.DrawRows: State.ready,
-        lossless_messages.CountCells: State.ready,
+    takes: ClassVar[Mapping[type[Message], RowClientState]] = {
+        sum_messages.OpenSums: RowClientState.ready,
+        sum_messages.StartSums: RowClientState.ready,
+        lossless_messages.CountValues: RowClientState.ready,
+        lossless_messages.DrawRows: RowClientState.ready,
+        lossless_messages.CountCells: RowClientState.ready,
     }
 
     def __init__(
@@ -80,15 +80,15 @@ class LosslessClient(HorizontalClient):
         self._drawing = 0
         self._tried = 0
         self._level = -1
-        self._past: list[Splits] = []
+        self._past: list[RowSplits] = []
         self._drawn_by = 0  # how many clients
-        self._values_asked: dict[int, _Asked] = {}
+        self._values_asked: dict[int, _AskedValues] = {}
         self._cells_asked: dict[int, _Cells] = {}
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self._blocks.set_up("use_schema", message, self._task)
         self._schema = message
-        self.state = State.ready
+        self.state = RowClientState.ready
         return msg.SchemaInUse()
 
     def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
@@ -137,11 +137,11 @@ class LosslessClient(HorizontalClient):
         self._values_asked[message.order.round] = asked
         return reply
 
-    def _check_values(self, message: lossless_messages.CountValues) -> _Asked:
+    def _check_values(self, message: lossless_messages.CountValues) -> _AskedValues:
         """Quantiles take a few prefixes of a column, of each length: more of them would be a list of all values."""
         n = len(self.schema.names)
         counts = np.bincount(message.column, minlength=n)
-        asked = _Asked(message.order.clients, message.known_bits, counts)
+        asked = _AskedValues(message.order.clients, message.known_bits, counts)
         if isinstance(self.plan, LosslessPlan):
             for number, before in self._values_asked.items():
                 if number != message.order.round and before[:2] == asked[:2]:
@@ -203,7 +203,7 @@ class LosslessClient(HorizontalClient):
         if message.level > self._level:
             self._level, self._cells_asked = message.level, {}
             if self._keeps_past:
-                self._past.append(Splits.of(message))
+                self._past.append(RowSplits.of(message))
         self._cells_asked[message.order.round] = asked
         return reply
 
@@ -227,7 +227,7 @@ class LosslessClient(HorizontalClient):
         return _Cells(message.order.clients, pairs)
 
 
-class _Asked(NamedTuple):
+class _AskedValues(NamedTuple):
     """What was asked of values: of whom, bits of the prefixes, and how many of them of each column."""
 
     clients: tuple[str, ...]

@@ -29,7 +29,7 @@ from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.bins import CommonColumns, asking, common_bins
 from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan, true_targets
 from woodlot.protocols.rows.lossless.lossless_trees import Growing, Nodes
-from woodlot.protocols.rows.schema import Rounds, Schema, agree_on_schema
+from woodlot.protocols.rows.schema import CommonSchema, Rounds, agree_on_schema
 from woodlot.protocols.rows.whole_forest import whole_forest
 from woodlot.protocols.sums import SumSession, open_sums, sum_round
 from woodlot.trees.sampling import WEIGHT_BITS, feature_key
@@ -63,7 +63,7 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
 
 
 def _draw(
-    plan: LosslessPlan, session: SumSession, schema: Schema, columns: CommonColumns
+    plan: LosslessPlan, session: SumSession, schema: CommonSchema, columns: CommonColumns
 ) -> Generator[Round, dict[str, Message], Growing]:
     """Have all clients draw rows; the sums are the roots of the trees."""
     thresholds = plan.thresholds(schema.total_rows)

@@ -69,7 +69,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class AskedSums:
     """Numbers to be summed, and the open nodes that they are of."""
 
     nodes: NDArray[np.int64]
@@ -206,7 +206,7 @@ class Growing:
 
     # --- asking ---
 
-    def ask(self) -> Asked | None:
+    def ask(self) -> AskedSums | None:
         """The next candidates of the nodes that have no split yet; None where all that can be has been tried."""
         n_features = len(self._feature_keys)
         while self._tried < n_features:
@@ -221,7 +221,7 @@ class Growing:
                 return asked
         return None
 
-    def _cells(self, nodes: NDArray[np.int64], first: int, upto: int) -> Asked:
+    def _cells(self, nodes: NDArray[np.int64], first: int, upto: int) -> AskedSums:
         """Features ``first`` to ``upto`` in the order of each node, but for those that are constant there."""
         chosen = np.empty((len(nodes), upto - first), np.int64)
         at_once = max(1, _PLACES_AT_ONCE // len(self._feature_keys))
@@ -247,7 +247,7 @@ class Growing:
         some = np.flatnonzero(n_pairs)
         here = self._nodes.take(nodes[some])
         width = np.frexp(here.weight.astype(np.float64))[1]
-        return Asked(
+        return AskedSums(
             nodes[some],
             Cells(
                 width.astype(np.uint8),

@@ -35,7 +35,7 @@ from woodlot.trees.quantiles import Bins, count_digits, ordered_form
 from woodlot.trees.sampling import feature_key
 
 
-class Splits(NamedTuple):
+class RowSplits(NamedTuple):
     """The splits of one level, of `CountCells`, without what else that asks for."""
 
     level: int
@@ -49,7 +49,7 @@ class Splits(NamedTuple):
     every_row: NDArray[np.uint32]
 
     @classmethod
-    def of(cls, message: lossless_messages.CountCells) -> Splits:
+    def of(cls, message: lossless_messages.CountCells) -> RowSplits:
         """Copies, so that the rest of the message can go."""
         arrays = (np.array(getattr(message, name)) for name in cls._fields[1:])
         return cls(message.level, *arrays)
@@ -203,7 +203,7 @@ class RowBlock:
     # --- growing ---
 
     def count(
-        self, number: int, level: int, message: lossless_messages.CountCells, past: Sequence[Splits] = ()
+        self, number: int, level: int, message: lossless_messages.CountCells, past: Sequence[RowSplits] = ()
     ) -> NDArray[np.int64]:
         """Carry out the splits of a level, unless that has been done, and count the cells that are asked for.
 
@@ -215,7 +215,7 @@ class RowBlock:
             The level that the client has answered last. What this block has done beyond it was in vain.
         message : CountCells
             The splits, and the cells.
-        past : sequence of Splits
+        past : sequence of RowSplits
             The levels so far, for a block that has been built anew.
         """
         if number not in self._grown:
@@ -226,15 +226,15 @@ class RowBlock:
         drawn = next((each for each in known if each.level == level), None)
         if drawn is None:
             raise LocalProtocolError(f"a block of rows is at level {known[-1].level}, and not at {level}")
-        grown = drawn if message.level == level else self._grow(Splits.of(message), drawn)
+        grown = drawn if message.level == level else self._grow(RowSplits.of(message), drawn)
         numbers = self._count(message, grown)
         self._grown = {number: (drawn, grown)}
         return numbers
 
-    def _grow(self, splits: Splits, drawn: _Drawn) -> _Drawn:
+    def _grow(self, splits: RowSplits, drawn: _Drawn) -> _Drawn:
         return self._every_row(splits, drawn) if splits.level == 0 else self._split(splits, drawn)
 
-    def _every_row(self, splits: Splits, drawn: _Drawn) -> _Drawn:
+    def _every_row(self, splits: RowSplits, drawn: _Drawn) -> _Drawn:
         """The roots: those of trees that nobody has drawn a row for take every row once; then the open ones stay."""
         trees, n_rows = splits.every_row.astype(np.int64), self._mapped.n_rows
         if len(trees) and (int(trees.max()) >= len(drawn.start) or len(np.unique(trees)) < len(trees)):
@@ -248,7 +248,7 @@ class RowBlock:
         kept = np.flatnonzero(bits.unpack(splits.is_open, len(start), "open roots"))
         return replace(drawn, rows=rows, weights=weights, start=start[kept], end=end[kept], level=drawn.level + 1)
 
-    def _split(self, splits: Splits, drawn: _Drawn) -> _Drawn:
+    def _split(self, splits: RowSplits, drawn: _Drawn) -> _Drawn:
         """Carry out the splits of the open nodes; the open ones of their children are the next open nodes."""
         nodes = np.flatnonzero(bits.unpack(splits.split, len(drawn.start), "split nodes"))
         feature = splits.feature.astype(np.int64)
