@@ -407,17 +407,17 @@ JOURNAL = [
     ),
     Mutant(
         "charges: a use is noted at every replay",
-        "runtime/till.py",
+        "runtime/pending_charges.py",
         "and units and not self.replays:",
         "and units:",
-        ("tests/runtime/test_till.py", "-k", "use_without_privacy"),
+        ("tests/runtime/test_pending_charges.py", "-k", "use_without_privacy"),
     ),
     Mutant(
         "charges: another answer for the same release",
-        "runtime/till.py",
+        "runtime/pending_charges.py",
         "if ledger.charge(*account, charge).answer != charge.answer:",
         "if ledger.charge(*account, charge) is None:",
-        ("tests/runtime/test_till.py", "-k", "other_noise"),
+        ("tests/runtime/test_pending_charges.py", "-k", "other_noise"),
     ),
     Mutant(
         "files: whole without fsync",

@@ -17,8 +17,8 @@ import woodlot as wl
 from woodlot.data.partition import deal_alpha_chunks
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.federation.rows import RowFederation
-from woodlot.privacy.budget import Budget, LedgerFile
-from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.budget import Budget, BudgetFile
+from woodlot.privacy.client_budget import LocalBudget
 
 ALL = [
     wl.LocalForestsClassifier,
@@ -317,15 +317,15 @@ def test_clients_in_process_charge_the_budgets_they_are_given(tmp_path: Path) ->
     federation = wl.Federation.local(tables, id="id", layout="rows")
     assert isinstance(federation, RowFederation)
     options: dict[str, Any] = {"declared": {"x": (0, 1)}, "classes": ["a", "b"], "max_depth": 2, "random_state": 0}
-    with LedgerFile(tmp_path / "privacy.sqlite") as file:
-        federation.use_purses({"bern": LedgerPurse("bern", "patients", Budget(3.0), file)})
+    with BudgetFile(tmp_path / "privacy.sqlite") as file:
+        federation.use_client_budgets({"bern": LocalBudget("bern", "patients", Budget(3.0), file)})
         wl.FederatedExtraTreesClassifier(3, privacy=wl.LocalDP(epsilon=2.0), **options).fit(federation, y="y")
         with pytest.raises(PolicyError, match="privacy budget"):
             wl.FederatedExtraTreesClassifier(3, privacy=wl.LocalDP(epsilon=1.5), **options).fit(federation, y="y")
         with file.transaction() as ledger:
             assert ledger.spent("bern", "patients", "labels") == pytest.approx(2.0)
     with pytest.raises(DataError, match="no clients of this federation"):
-        federation.use_purses({"zug": LedgerPurse("zug")})
+        federation.use_client_budgets({"zug": LocalBudget("zug")})
 
 
 def test_every_training_of_a_federation_draws_and_pays_its_own_noise(tmp_path: Path) -> None:
@@ -335,8 +335,8 @@ def test_every_training_of_a_federation_draws_and_pays_its_own_noise(tmp_path: P
     federation = wl.Federation.local(tables, layout="rows")
     assert isinstance(federation, RowFederation)
     rows = pd.DataFrame({"x": np.linspace(0, 1, 20)})
-    with LedgerFile(tmp_path / "privacy.sqlite") as file:
-        federation.use_purses({"a": LedgerPurse("a", "", Budget(3.0), file)})
+    with BudgetFile(tmp_path / "privacy.sqlite") as file:
+        federation.use_client_budgets({"a": LocalBudget("a", "", Budget(3.0), file)})
         told = []
         for epsilon, spent in ((0.1, 0.4), (0.1, 0.8), (0.5, 2.8)):
             model = wl.CollaborativeForestClassifier(

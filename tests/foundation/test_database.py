@@ -26,7 +26,7 @@ from woodlot.foundation.database import Database, Schema, open_reader
 from woodlot.jobs.job_store import SCHEMA, JobStore
 from woodlot.jobs.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
 from woodlot.privacy.accounting import Spend
-from woodlot.privacy.budget import LEDGER, Charge, LedgerFile
+from woodlot.privacy.budget import BUDGET_SCHEMA, BudgetFile, Charge
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.journal_file import JOURNAL_SCHEMA
 from woodlot.runtime.second_copy import SCHEMA as COPY_SCHEMA
@@ -51,7 +51,7 @@ def use_journal(journal: Journal, number: int) -> None:
     journal.job("x").records()
 
 
-def use_ledger(file: LedgerFile, number: int) -> None:
+def use_ledger(file: BudgetFile, number: int) -> None:
     with file.transaction() as ledger:
         ledger.charge(
             "bank", "loans", None, Charge(unit="rows", release=str(number), mechanism="laplace", spend=Spend(0.1))
@@ -73,7 +73,7 @@ KINDS = [
         lambda at: SecondCopy(at / SECOND_COPY),
         lambda copy, number: copy.note(f"job {number}"),
     ),
-    Kind("privacy.sqlite", LEDGER, lambda at: LedgerFile(at / "privacy.sqlite"), use_ledger),
+    Kind("privacy.sqlite", BUDGET_SCHEMA, lambda at: BudgetFile(at / "privacy.sqlite"), use_ledger),
 ]
 
 
@@ -281,11 +281,11 @@ OPEN = """
 import sys
 from pathlib import Path
 from woodlot.foundation.database import Database
-from woodlot.privacy.budget import LEDGER
+from woodlot.privacy.budget import BUDGET_SCHEMA
 print("ready", flush=True)
 sys.stdin.readline()
 for at in range(200):  # one try of a few shows nothing: the race is short
-    Database(Path(sys.argv[1]) / str(at), LEDGER).close()
+    Database(Path(sys.argv[1]) / str(at), BUDGET_SCHEMA).close()
 """
 
 

@@ -6,12 +6,12 @@ import os
 import sys
 
 from woodlot.privacy.accounting import Spend
-from woodlot.privacy.budget import Budget, Charge, LedgerFile
+from woodlot.privacy.budget import Budget, BudgetFile, Charge
 
 
 def main() -> None:
     path, count = sys.argv[1:]
-    with LedgerFile(path) as file:
+    with BudgetFile(path) as file:
         for number in range(int(count)):
             charge = Charge(
                 unit="rows", release=f"r{number}", mechanism="noise", spend=Spend(0.01), answer=os.urandom(8)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError
 from woodlot.foundation.database import Database
 from woodlot.privacy.accounting import Spend, total_epsilon
-from woodlot.privacy.budget import Budget, Budgets, Charge, Ledger, LedgerFile, Use
+from woodlot.privacy.budget import Budget, BudgetFile, BudgetRecord, Budgets, Charge, Use
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.privacy.label_code import LabelCode
-from woodlot.privacy.purse import LedgerPurse
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.runtime.journal import Entry, Journal
 from woodlot.runtime.journal_file import JOURNAL_SCHEMA
@@ -32,13 +32,13 @@ def release(name: str, epsilon: float = 0.1, count: int = 1, answer: bytes | Non
     return Charge(unit="rows", release=name, mechanism="noise", spend=Spend(epsilon, count), answer=answer)
 
 
-def charge(file: LedgerFile, one: Charge, budget: Budget, dataset: str = "loans") -> Charge:
+def charge(file: BudgetFile, one: Charge, budget: Budget, dataset: str = "loans") -> Charge:
     with file.transaction() as ledger:
         return ledger.charge("bank", dataset, budget, one)
 
 
 def test_ten_tenths_fit_and_no_eleventh(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         for number in range(10):
             charge(file, release(f"r{number}"), Budget(1.0))
         with pytest.raises(PolicyError, match=r"of epsilon 1 .* 1 is spent, .* 1\.1; the request is refused"):
@@ -52,24 +52,27 @@ def test_ten_tenths_fit_and_no_eleventh(tmp_path: Path) -> None:
 
 
 def test_a_local_budget_is_charged_once_in_a_file_or_in_memory(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file:
-        for purse in (LedgerPurse("bank", "loans", Budget(1.0), file), LedgerPurse("bank", "loans", Budget(1.0))):
-            purse.check(release("r", 0.6, answer=b"first"))
-            assert purse.charge(release("r", 0.6, answer=b"first")).answer == b"first"
-            assert purse.charge(release("r", 0.6, answer=b"second")).answer == b"first"
-            purse.check(release("r", 0.6), release("s", 0.4))  # what was paid is not counted again
+    with BudgetFile(tmp_path / "ledger") as file:
+        for client_budget in (
+            LocalBudget("bank", "loans", Budget(1.0), file),
+            LocalBudget("bank", "loans", Budget(1.0)),
+        ):
+            client_budget.check(release("r", 0.6, answer=b"first"))
+            assert client_budget.charge(release("r", 0.6, answer=b"first")).answer == b"first"
+            assert client_budget.charge(release("r", 0.6, answer=b"second")).answer == b"first"
+            client_budget.check(release("r", 0.6), release("s", 0.4))  # what was paid is not counted again
             with pytest.raises(PolicyError):
-                purse.check(release("s", 0.4), release("t", 0.4))
+                client_budget.check(release("s", 0.4), release("t", 0.4))
             with pytest.raises(PolicyError):
-                purse.charge(release("s", 0.6))
-            assert total_epsilon(purse.spends("rows")) == pytest.approx(0.6)
-        assert LedgerPurse("bank", "loans", file=file).charge(release("s", 40.0)).spend == Spend(40.0)
+                client_budget.charge(release("s", 0.6))
+            assert total_epsilon(client_budget.spends("rows")) == pytest.approx(0.6)
+        assert LocalBudget("bank", "loans", file=file).charge(release("s", 40.0)).spend == Spend(40.0)
         with file.transaction() as ledger:
             assert ledger.spent("bank", "loans", "rows") == pytest.approx(40.6)
 
 
 def test_accounts_are_apart(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         charge(file, release("r", 1.0), Budget(1.0))
         charge(file, release("r", 1.0), Budget(1.0), dataset="cards")
         with file.transaction() as ledger:
@@ -79,7 +82,7 @@ def test_accounts_are_apart(tmp_path: Path) -> None:
 
 
 def test_same_release_is_charged_once_and_keeps_its_first_answer(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         charge(file, release("r", 0.6, answer=b"first"), Budget(1.0))
         for budget in (Budget(1.0), Budget(0.1)):  # what was released may be sent again, whatever is left
             assert charge(file, release("r", 0.6, answer=b"second"), budget).answer == b"first"
@@ -103,7 +106,7 @@ def test_permanent_response_is_charged_once_unless_the_secret_is_lost(tmp_path: 
         )
         charge(file, one, budget)
 
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         for _ in range(3):
             train(bytes(32))
         with pytest.raises(PolicyError, match=r"it would become 7\.78"):
@@ -112,7 +115,7 @@ def test_permanent_response_is_charged_once_unless_the_secret_is_lost(tmp_path: 
 
 def test_composed_budget_allows_more_and_still_ends(tmp_path: Path) -> None:
     budget = Budget(1.0, 1e-6)
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         charge(file, release("level 0", 0.01, 100), budget)  # 1.0 as a sum
         charge(file, release("level 1", 0.01, 300), budget)  # 4.0 as a sum, 0.85 composed
         with pytest.raises(PolicyError, match="the request is refused"):
@@ -125,7 +128,7 @@ def test_composed_budget_allows_more_and_still_ends(tmp_path: Path) -> None:
 
 
 def test_check_records_nothing(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file, file.transaction() as ledger:
+    with BudgetFile(tmp_path / "ledger") as file, file.transaction() as ledger:
         ledger.check("bank", "loans", Budget(1.0), release("a", 0.5), release("b", 0.1, 5))
         with pytest.raises(PolicyError):
             ledger.check("bank", "loans", Budget(1.0), release("a", 0.5), release("b", 0.1, 6))
@@ -136,7 +139,7 @@ def test_check_records_nothing(tmp_path: Path) -> None:
 @settings(max_examples=30, deadline=None)
 def test_budget_is_never_exceeded(asked: list[tuple[int, float]]) -> None:
     db = sqlite3.connect(":memory:", isolation_level=None)
-    ledger, granted = Ledger(db), dict[str, float]()
+    ledger, granted = BudgetRecord(db), dict[str, float]()
     for number, epsilon in asked:
         db.execute("BEGIN IMMEDIATE")
         name = f"r{number}"
@@ -163,7 +166,7 @@ def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) ->
         entry = Entry("bank", "coordinator", 1, "Counts", 3, b"x" * 32, None)
         journal.job("job").append([entry])
     with closing(Database(path, JOURNAL_SCHEMA)) as database, database.connection() as db:
-        ledger = Ledger(db)
+        ledger = BudgetRecord(db)
         assert ledger.spent("bank", "loans", "rows") == 0  # a journal without a ledger is one where nothing was spent
         with pytest.raises(LocalProtocolError, match="transaction"):
             ledger.charge("bank", "loans", Budget(1.0), release("r"))
@@ -178,7 +181,7 @@ def test_charge_and_message_are_stored_together_or_not_at_all(tmp_path: Path) ->
 
 
 def test_error_in_a_transaction_undoes_its_charges(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
 
         def charge_and_fail() -> None:
             with file.transaction() as ledger:
@@ -195,7 +198,7 @@ def test_threads_and_files_share_one_budget(tmp_path: Path) -> None:
     granted: list[str] = []
 
     def client(name: str) -> None:
-        with LedgerFile(tmp_path / "ledger") as file:
+        with BudgetFile(tmp_path / "ledger") as file:
             for number in range(10):
                 try:
                     charge(file, release(f"{name}{number}"), Budget(1.0))
@@ -203,7 +206,7 @@ def test_threads_and_files_share_one_budget(tmp_path: Path) -> None:
                     continue
                 granted.append(name)
 
-    LedgerFile(tmp_path / "ledger").close()
+    BudgetFile(tmp_path / "ledger").close()
     threads = [threading.Thread(target=client, args=(name,)) for name in "abc"]
     for thread in threads:
         thread.start()
@@ -229,7 +232,7 @@ def test_killed_client_forgets_nothing_and_pays_nothing_twice(tmp_path: Path) ->
                 if line.endswith("\n"):
                     name, answer = line.split()
                     assert sent.setdefault(name, answer) == answer
-        with LedgerFile(path) as file, file.transaction() as ledger:
+        with BudgetFile(path) as file, file.transaction() as ledger:
             recorded = {one.release: (one.answer or b"").hex() for one in ledger.charges("bank", "loans")}
             assert sent.items() <= recorded.items()
             assert ledger.spent("bank", "loans", "rows") == pytest.approx(0.01 * len(recorded))
@@ -238,34 +241,34 @@ def test_killed_client_forgets_nothing_and_pays_nothing_twice(tmp_path: Path) ->
 
 def test_file_is_private_and_must_be_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    with LedgerFile(path) as file:
+    with BudgetFile(path) as file:
         charge(file, release("r"), Budget(1.0))
         assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}
     path.chmod(0o644)
     with pytest.raises(JournalError, match="chmod 600"):
-        LedgerFile(path)
+        BudgetFile(path)
     text = tmp_path / "text"
     text.write_text("not a database at all, but a longer text")
     text.chmod(0o600)
     with pytest.raises(JournalError, match="nothing may be released"):
-        LedgerFile(text)
+        BudgetFile(text)
     Database(tmp_path / "journal", JOURNAL_SCHEMA).close()
     with pytest.raises(JournalError, match="another program's database"):
-        LedgerFile(tmp_path / "journal")
+        BudgetFile(tmp_path / "journal")
     with pytest.raises(JournalError, match="nothing may be released"):
-        LedgerFile(tmp_path / "no" / "folder")
+        BudgetFile(tmp_path / "no" / "folder")
     with pytest.raises(JournalError, match="is closed"), file.transaction():
         pass
 
 
 def test_damaged_ledger_releases_nothing(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    with LedgerFile(path) as file:
+    with BudgetFile(path) as file:
         charge(file, release("r"), Budget(1.0))
     data = bytearray(path.read_bytes())
     data[100:] = b"\xff" * (len(data) - 100)
     path.write_bytes(data)
-    with pytest.raises(JournalError, match="nothing may be released"), LedgerFile(path) as file:
+    with pytest.raises(JournalError, match="nothing may be released"), BudgetFile(path) as file:
         charge(file, release("s"), Budget(1.0))
 
 
@@ -276,7 +279,7 @@ def test_bad_budgets_are_refused(epsilon: float, delta: float) -> None:
 
 
 def test_epsilons_beyond_counting_are_refused(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file, pytest.raises(PolicyError, match="too large"):
+    with BudgetFile(tmp_path / "ledger") as file, pytest.raises(PolicyError, match="too large"):
         charge(file, release("r", 1e9), Budget(1e12))
 
 
@@ -284,7 +287,7 @@ def test_labels_and_rows_have_an_account_each(tmp_path: Path) -> None:
     """The two are different promises: neither fills the other's budget, and no sum of them is told."""
     limits = Budgets(labels=Budget(1.0), rows=Budget(0.5))
     of_labels = [replace(release(f"labels {k}", 1.0), unit="labels") for k in range(2)]
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         with file.transaction() as ledger:
             ledger.charge("bank", "loans", limits, of_labels[0])
             ledger.charge("bank", "loans", limits, release("rows", 0.5))
@@ -299,14 +302,14 @@ def test_labels_and_rows_have_an_account_each(tmp_path: Path) -> None:
 
 
 def test_a_budget_of_one_account_leaves_the_other_unlimited(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file, file.transaction() as ledger:
+    with BudgetFile(tmp_path / "ledger") as file, file.transaction() as ledger:
         limits = Budgets(labels=Budget(1.0))
         ledger.charge("bank", "loans", limits, release("rows", 9.0))
         ledger.check("bank", "loans", limits, release("more", 9.0), replace(release("l", 1.0), unit="labels"))
 
 
 def test_what_is_told_of_other_rows_of_the_same_query_costs_nothing_more(tmp_path: Path) -> None:
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         charge(file, release("r", 1.0, answer=b"one part"), Budget(1.0))
         kept = charge(file, release("s", 1.0, 0, answer=b"another"), Budget(1.0))
         assert kept.answer == b"another"
@@ -317,7 +320,7 @@ def test_what_is_told_of_other_rows_of_the_same_query_costs_nothing_more(tmp_pat
 
 def test_uses_without_privacy_are_kept_beside_the_charges(tmp_path: Path) -> None:
     use = Use(job="a" * 32, kind="train", units=("labels", "rows"))
-    with LedgerFile(tmp_path / "ledger") as file:
+    with BudgetFile(tmp_path / "ledger") as file:
         for _ in range(2):
             with file.transaction() as ledger:
                 ledger.note_use("bank", "loans", use)

@@ -15,7 +15,7 @@ import pytest
 from audits import audited_epsilon
 
 from woodlot.data.tables import read_table
-from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.privacy.settings import LocalDP
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import extra_messages as msg
@@ -75,7 +75,7 @@ def bits(secret: bytes, label: int, block: int) -> np.ndarray:
         target=Target(("no", "yes"), numbers, np.empty(0)),
         entropy=lambda purpose: secret,
         lasting=lambda purpose: secret,
-        purse=LedgerPurse("a"),
+        client_budget=LocalBudget("a"),
         row_ids=lambda: [(block * ROWS + row).to_bytes(8, "big") for row in range(ROWS)],
     )
     client = ExtraTreesClient(own, PLAN)

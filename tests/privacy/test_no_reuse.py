@@ -26,8 +26,8 @@ from small_keys import master, stream
 
 import woodlot as wl
 from woodlot.crypto.dtpkc import WeakKey
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.privacy.noise import CountNoise
-from woodlot.privacy.purse import LedgerPurse
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode
 from woodlot.protocols.rows.releases import score_noise, tell_noisy
 from woodlot.protocols.sums import masks
@@ -124,11 +124,11 @@ def test_private_leaves_tell_no_more_than_they_are_charged_for(epsilon: float) -
     """Through the release itself: counts of leaves with and without a row, charged and told."""
     drawn = []
     for count in (8, 7):
-        purse = LedgerPurse("client")
+        client_budget = LocalBudget("client")
         counts = np.full((20_000, 1), count, np.int64)
-        told = tell_noisy(counts, CountNoise(epsilon), purse, release=f"leaves {count}", job="job", queries=1)
+        told = tell_noisy(counts, CountNoise(epsilon), client_budget, release=f"leaves {count}", job="job", queries=1)
         drawn.append(told.ravel())
-        assert [spend.epsilon for spend in purse.spends("rows")] == [pytest.approx(epsilon)]
+        assert [spend.epsilon for spend in client_budget.spends("rows")] == [pytest.approx(epsilon)]
     assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon
 
 
@@ -136,9 +136,9 @@ def test_a_score_with_noise_tells_no_more_of_a_label_than_it_is_charged_for() ->
     """One label is changed: an answer that was right is wrong. What both counts tell together is found."""
     epsilon, drawn = 1.0, []
     for right in (30, 29):
-        purse = LedgerPurse("client")
+        client_budget = LocalBudget("client")
         counts = np.full((20_000, 2), (right, 60 - right), np.int64)
-        told = tell_noisy(counts, score_noise(epsilon), purse, release=f"score {right}", job="job", queries=1)
+        told = tell_noisy(counts, score_noise(epsilon), client_budget, release=f"score {right}", job="job", queries=1)
         drawn.append((told[:, 0] >= 30).astype(np.int64) + (told[:, 1] <= 30))
-        assert sum(spend.epsilon * spend.count for spend in purse.spends("rows")) == pytest.approx(epsilon)
+        assert sum(spend.epsilon * spend.count for spend in client_budget.spends("rows")) == pytest.approx(epsilon)
     assert 0.6 * epsilon <= audited_epsilon(*drawn, alpha=UNLUCKY) <= epsilon

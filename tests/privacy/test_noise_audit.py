@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import read_table
 from woodlot.privacy import noise
-from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.privacy.settings import GlobalDP
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
@@ -76,7 +76,7 @@ class Asked:
             target=Target(CLASSES, labels, np.empty(0)),
             entropy=lambda purpose: SECRET,
             lasting=lambda purpose: SECRET,
-            purse=LedgerPurse("a"),
+            client_budget=LocalBudget("a"),
         )
         self.client, self.rounds = client_of(plan, own), 0
         hello: Message = row_messages.DescribeRows(task="classes")

@@ -15,7 +15,7 @@ from wire_search import captured, floats, found, integers, texts
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.budget import Budget
-from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
@@ -522,15 +522,18 @@ def test_messages_check_themselves() -> None:
 def test_noise_in_the_leaves_is_paid_for_before_it_is_told() -> None:
     ordered = plan(dp_leaf_epsilon=0.5, min_leaf_rows=1, leaf_average="rows")
     for budget, refused in ((4.0, False), (3.9, True)):
-        purses = {f"client-{k}": LedgerPurse(f"client-{k}", budget=Budget(budget)) for k in range(3)}
+        client_budgets = {f"client-{k}": LocalBudget(f"client-{k}", budget=Budget(budget)) for k in range(3)}
         handlers = {
-            name: client(name, *labelled(table(k)), plan=ordered, purse=purse)
-            for k, (name, purse) in enumerate(purses.items())
+            name: client(name, *labelled(table(k)), plan=ordered, client_budget=client_budget)
+            for k, (name, client_budget) in enumerate(client_budgets.items())
         }
         if refused:
             with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
                 grow(handlers, ordered)
         else:
             grow(handlers, ordered)
-        spent = [sum(spend.epsilon * spend.count for spend in purse.spends("rows")) for purse in purses.values()]
+        spent = [
+            sum(spend.epsilon * spend.count for spend in client_budget.spends("rows"))
+            for client_budget in client_budgets.values()
+        ]
         assert spent == pytest.approx([0.0 if refused else 4.0] * 3)

@@ -16,9 +16,9 @@ from wire_search import captured
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import UNITS, Spend
-from woodlot.privacy.budget import Budget, Charge, LedgerFile
-from woodlot.privacy.budget import Ledger as BudgetLedger
-from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.budget import Budget, BudgetFile, Charge
+from woodlot.privacy.budget import BudgetRecord as BudgetLedger
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.message import Message, Refusal
 from woodlot.protocols.core.target import Target
@@ -80,7 +80,7 @@ def holdings(name: str, frame: pd.DataFrame, target: Target, **options: Any) -> 
     known: dict[str, Any] = {
         "entropy": lambda purpose: SECRET,
         "lasting": lambda purpose: SECRET,
-        "purse": LedgerPurse(name),
+        "client_budget": LocalBudget(name),
         "shared_secret": SECRET,
         "row_ids": lambda: [row.to_bytes(8, "big") for row in frame.index.tolist()],
     }
@@ -234,7 +234,7 @@ def test_before_trees_grow_labels_change_nothing_where_they_are_protected() -> N
 
 
 def spent(handlers: Mapping[str, Any]) -> list[list[Spend]]:
-    return [[s for unit in UNITS for s in handler._own.purse.spends(unit)] for handler in handlers.values()]
+    return [[s for unit in UNITS for s in handler._own.client_budget.spends(unit)] for handler in handlers.values()]
 
 
 def test_randomised_labels_are_charged_once_and_for_ever() -> None:
@@ -245,14 +245,16 @@ def test_randomised_labels_are_charged_once_and_for_ever() -> None:
     for spends in spent(handlers):
         assert [spend.count for spend in spends] == [1]
         assert spends[0].epsilon == pytest.approx(claim.epsilon)
-    purses = {name: handler._own.purse for name, handler in handlers.items()}
+    client_budgets = {name: handler._own.client_budget for name, handler in handlers.items()}
     before = spent(handlers)
     for changes in ({"n_estimators": 20, "seed": 5}, {"privacy": LocalDP(pr=0.5)}):
         again = plan(**({"privacy": LocalDP()} | changes))
         frame, y = table()
         handlers = {
-            name: ExtraTreesClient(holdings(name, frame[k::3], Target.of_classes(y[k::3]), purse=purses[name]), again)
-            for k, name in enumerate(purses)
+            name: ExtraTreesClient(
+                holdings(name, frame[k::3], Target.of_classes(y[k::3]), client_budget=client_budgets[name]), again
+            )
+            for k, name in enumerate(client_budgets)
         }
         grow(again, handlers)
         if "n_estimators" in changes:  # more trees are free
@@ -261,7 +263,7 @@ def test_randomised_labels_are_charged_once_and_for_ever() -> None:
             assert all(len(spends) == 2 for spends in spent(handlers))
 
 
-class DroppingPurse(LedgerPurse):
+class DroppingBudget(LocalBudget):
     """Notes each time that something is to be paid, for whoever pays it or not."""
 
     def __init__(self) -> None:
@@ -275,13 +277,13 @@ class DroppingPurse(LedgerPurse):
 
 def test_randomised_labels_are_not_told_on_a_charge_that_was_dropped() -> None:
     """A party drops the charges of a request that is refused: every answer asks for its own."""
-    purse = DroppingPurse()
-    client, questions = first_level(plan(privacy=LocalDP(), sums="plain"), purse=purse)
+    client_budget = DroppingBudget()
+    client, questions = first_level(plan(privacy=LocalDP(), sums="plain"), client_budget=client_budget)
     rows = msg.CountRows(order=structs.replace(questions.order, length=4, round=7), fraction_bits=0)
     for message in (questions, rows):
-        purse.asked.clear()
+        client_budget.asked.clear()
         client.handle(message)
-        assert len(set(purse.asked)) == 1
+        assert len(set(client_budget.asked)) == 1
 
 
 @pytest.mark.parametrize("leaves_only", [False, True])
@@ -327,7 +329,7 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_told() -> None
         ordered = plan(privacy=privacy)
         handlers = clients(ordered, 3)
         for name in handlers:
-            handlers[name]._own.purse.budget = Budget(budget)
+            handlers[name]._own.client_budget.budget = Budget(budget)
         with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
             grow(ordered, handlers)
         assert spent(handlers) == [[], [], []]
@@ -346,8 +348,10 @@ def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: floa
 
     def open_job(job: str) -> ExtraTreesClient:
         frame, y = table()
-        purse = sessions.till(job).purse("a", "table", Budget(budget))
-        return ExtraTreesClient(holdings("a", frame, Target.of_classes(y), purse=purse, job=job), ordered)
+        client_budget = sessions.pending_charges(job).client_budget("a", "table", Budget(budget))
+        return ExtraTreesClient(
+            holdings("a", frame, Target.of_classes(y), client_budget=client_budget, job=job), ordered
+        )
 
     sessions = Sessions("a", open_job, journal=journal)
     numbers = dict.fromkeys(("first", "other"), 0)
@@ -385,11 +389,13 @@ def test_quantiles_and_counts_are_one_plan_at_a_party(privacy: Any, budget: floa
 def test_a_budget_that_is_spent_meanwhile_stops_the_forest_in_the_middle() -> None:
     """Another job of the client takes what was left: the next level is refused, and nothing more is charged."""
     ordered = plan(privacy=GlobalDP(query_epsilon=1.0))
-    file = LedgerFile.in_memory()
-    purse = LedgerPurse("client-0", budget=Budget(float(ordered.queries(3))), file=file)
+    file = BudgetFile.in_memory()
+    client_budget = LocalBudget("client-0", budget=Budget(float(ordered.queries(3))), file=file)
     handlers = clients(ordered, 3)
     frame, y = table()
-    client = ExtraTreesClient(holdings("client-0", frame[::3], Target.of_classes(y[::3]), purse=purse), ordered)
+    client = ExtraTreesClient(
+        holdings("client-0", frame[::3], Target.of_classes(y[::3]), client_budget=client_budget), ordered
+    )
     handlers["client-0"] = client
 
     class Meanwhile:
@@ -399,14 +405,16 @@ def test_a_budget_that_is_spent_meanwhile_stops_the_forest_in_the_middle() -> No
             if isinstance(message, msg.CountSplits):
                 self.levels += 1
                 if self.levels == 3:
-                    left = ordered.queries(3) - sum(spend.count for spend in purse.spends("rows"))
-                    purse.charge(Charge(unit="rows", release="other", mechanism="other", spend=Spend(1.0, left)))
+                    left = ordered.queries(3) - sum(spend.count for spend in client_budget.spends("rows"))
+                    client_budget.charge(
+                        Charge(unit="rows", release="other", mechanism="other", spend=Spend(1.0, left))
+                    )
             return client.handle(message)
 
     with pytest.raises(PolicyError, match="the privacy budget does not allow it"):
         grow(ordered, handlers | {"client-0": Meanwhile()})
     assert client._step == 1  # as after the second level
-    assert sum(spend.count for spend in purse.spends("rows")) == ordered.queries(3)
+    assert sum(spend.count for spend in client_budget.spends("rows")) == ordered.queries(3)
 
 
 def test_an_order_that_cannot_be_answered_costs_nothing() -> None:
@@ -423,14 +431,14 @@ def test_an_order_that_cannot_be_answered_costs_nothing() -> None:
             nonlocal refused
             order = getattr(message, "order", None)
             if order is not None:
-                before = self._client._own.purse.spends("rows")
+                before = self._client._own.client_budget.spends("rows")
                 fewer = structs.replace(order, round=order.round + 100, clients=order.clients[:2])
                 others = structs.replace(order, clients=(*order.clients[:-1], "stranger"))
                 for wrong in (fewer, others):
                     with pytest.raises((RemoteProtocolError, PolicyError)):
                         self._client.handle(structs.replace(message, order=wrong))
                     refused += 1
-                assert self._client._own.purse.spends("rows") == before
+                assert self._client._own.client_budget.spends("rows") == before
             reply = self._client.handle(message)
             if order is not None:
                 with pytest.raises(RemoteProtocolError):  # the same round once more, which would draw other noise
@@ -451,7 +459,7 @@ def spent_after(ordered: ExtraTreesPlan, handlers: dict[str, Any]) -> list[Any]:
 def test_a_repeated_question_gets_the_same_noise() -> None:
     ordered = plan(privacy=GlobalDP(query_epsilon=0.1), sums="plain", n_estimators=1, max_depth=2)
     client, questions = first_level(ordered)
-    again, _ = first_level(ordered, purse=client._own.purse)
+    again, _ = first_level(ordered, client_budget=client._own.client_budget)
     one, two = client.handle(questions), again.handle(questions)
     assert isinstance(one, sum_messages.PlainVector)
     assert isinstance(two, sum_messages.PlainVector)
@@ -502,7 +510,7 @@ def test_no_more_noise_is_drawn_than_was_ordered(leaves_only: bool) -> None:
         client, questions = first_level(changed(ordered, sums="plain"))
         with pytest.raises(RemoteProtocolError, match="more than was ordered"):
             client.handle(questions)
-        assert client._own.purse.spends("rows") == []  # type: ignore[union-attr]
+        assert client._own.client_budget.spends("rows") == []  # type: ignore[union-attr]
 
 
 # --- a coordinator that asks clients different things ---
@@ -578,7 +586,7 @@ def test_a_bound_does_not_have_noise_drawn_again_and_again() -> None:
                 client.handle(ask)
         else:
             assert isinstance(client.handle(ask), sum_messages.MaskedVector)
-        assert [spend.count for spend in client._own.purse.spends("rows")] == [1]  # type: ignore[union-attr]
+        assert [spend.count for spend in client._own.client_budget.spends("rows")] == [1]  # type: ignore[union-attr]
 
 
 # --- what is refused ---

@@ -11,7 +11,7 @@ from msgspec import json, structs
 
 from woodlot.data.tables import read_table
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
-from woodlot.privacy.purse import LedgerPurse
+from woodlot.privacy.client_budget import LocalBudget
 from woodlot.protocols.core.message import registered
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import extra_messages
@@ -130,7 +130,10 @@ def test_trees_are_numbered_from_0_in_every_message() -> None:
 
 def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others() -> None:
     plan = structs.replace(COLLABORATIVE, dp_leaf_epsilon=0.1, leaf_average="rows", min_leaf_rows=1, allow_two=True)
-    made, other = ready(plan, purse=LedgerPurse("anna")), ready(plan, name="bern", purse=LedgerPurse("bern"))
+    made, other = (
+        ready(plan, client_budget=LocalBudget("anna")),
+        ready(plan, name="bern", client_budget=LocalBudget("bern")),
+    )
     names = ("anna", "bern")
     opened: dict[str, Any] = {
         c.name: c.handle(sum_messages.OpenSums(clients=names, mode="secure")) for c in (made, other)
@@ -154,7 +157,7 @@ def test_leaves_with_noise_are_filled_for_the_trees_of_the_order_and_no_others()
         except (LocalProtocolError, RemoteProtocolError):
             answered = False
         assert answered == (first in (0, 2))
-    spends = made._purse.spends("rows")  # type: ignore[attr-defined]
+    spends = made._client_budget.spends("rows")  # type: ignore[attr-defined]
     assert sum(spend.epsilon * spend.count for spend in spends) == pytest.approx(4 * 0.1)
 
 

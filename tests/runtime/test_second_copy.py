@@ -10,17 +10,17 @@ import pytest
 
 from woodlot.exceptions import JournalError, PolicyError
 from woodlot.privacy.accounting import Spend
-from woodlot.privacy.budget import Budget, Charge, Ledger, Use
+from woodlot.privacy.budget import Budget, BudgetRecord, Charge, Use
 from woodlot.protocols.core.message import Message, Unanswered
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Entry, Journal
+from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
 from woodlot.runtime.sessions import Sessions
-from woodlot.runtime.till import Till
 
 from .carriers import JOB
 from .samples import Answer, Question
-from .test_till import refusal
+from .test_pending_charges import refusal
 
 OTHER, NEXT = JOB[::-1], "ab" * 16
 
@@ -28,17 +28,17 @@ OTHER, NEXT = JOB[::-1], "ab" * 16
 class Counting:
     """Every answer but 0 costs 0.4 of 1; the answer that lasts is the same for all jobs."""
 
-    def __init__(self, till: Till, job: str) -> None:
-        self._till, self._job = till, job
-        self._purse = till.purse("bank", "loans", Budget(1.0))
+    def __init__(self, pending_charges: PendingCharges, job: str) -> None:
+        self._pending_charges, self._job = pending_charges, job
+        self._client_budget = pending_charges.client_budget("bank", "loans", Budget(1.0))
 
     def handle(self, message: Message) -> Message:
         assert isinstance(message, Question)
-        self._till.note_use("bank", "loans", "train", ("labels",))
+        self._pending_charges.note_use("bank", "loans", "train", ("labels",))
         if message.number:
             release = "lasting" if message.number == 9 else f"{self._job} {message.number}"
             terms = {"mechanism": "noise", "spend": Spend(0.4), "answer": b"drawn"}
-            self._purse.charge(Charge(unit="rows", release=release, **terms))  # type: ignore[arg-type]
+            self._client_budget.charge(Charge(unit="rows", release=release, **terms))  # type: ignore[arg-type]
         return Answer(number=message.number)
 
 
@@ -53,16 +53,16 @@ class Home:
         self.sessions = Sessions("bank", self.open, journal=self.journal, copy=self.copy)
 
     def open(self, job: str) -> Counting:
-        return Counting(self.sessions.till(job), job)
+        return Counting(self.sessions.pending_charges(job), job)
 
     def ask(self, job: str, request: int, number: int) -> Message:
         return codec.decode(self.sessions.answer(job, request, codec.encode(Question(number=number))))
 
     def spent(self) -> float:
-        return self.journal.consult(lambda db: Ledger(db).spent("bank", "loans", unit="rows"))
+        return self.journal.consult(lambda db: BudgetRecord(db).spent("bank", "loans", unit="rows"))
 
     def charges(self) -> list[Charge]:
-        return self.journal.consult(lambda db: Ledger(db).charges("bank", "loans"))
+        return self.journal.consult(lambda db: BudgetRecord(db).charges("bank", "loans"))
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def test_a_lost_journal_forgets_neither_spent_epsilon_nor_orders(tmp_path: Path)
             bank.journal.verify()
             assert bank.spent() == pytest.approx(0.8)
             assert [charge.answer for charge in bank.charges()] == [None, b"drawn"]  # only what may be asked for again
-            assert bank.journal.consult(lambda db: Ledger(db).uses("bank", "loans")) == [
+            assert bank.journal.consult(lambda db: BudgetRecord(db).uses("bank", "loans")) == [
                 Use(job=JOB, kind="train", units=("labels",)), Use(job=OTHER, kind="train", units=("labels",)),
             ]  # fmt: skip
             for job in (JOB, OTHER):
@@ -140,14 +140,14 @@ def test_a_release_that_was_refused_and_comes_with_other_terms_is_paid_for(tmp_p
     with home(tmp_path) as bank:
         for epsilon in (0.3, 0.2):
             with bank.copy._db.transaction() as db:
-                till = bank.sessions.till(JOB)
-                till.purse("bank", "loans", None).charge(
+                pending_charges = bank.sessions.pending_charges(JOB)
+                pending_charges.client_budget("bank", "loans", None).charge(
                     Charge(unit="rows", release="lasting", mechanism="noise", spend=Spend(epsilon))
                 )
-                till.copy(db)
-                till.clear()
+                pending_charges.copy(db)
+                pending_charges.clear()
         with bank.copy._db.transaction() as db:
-            assert Ledger(db).spent("bank", "loans", unit="rows") == pytest.approx(0.5)
+            assert BudgetRecord(db).spent("bank", "loans", unit="rows") == pytest.approx(0.5)
 
 
 def test_a_damaged_journal_says_what_may_be_moved_away_and_what_is_kept(tmp_path: Path) -> None:

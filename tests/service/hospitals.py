@@ -12,7 +12,7 @@ from world import POLICY, World
 
 import woodlot as wl
 from woodlot.connected.rows import ConnectedRowFederation
-from woodlot.privacy.budget import Charge, Ledger, Use
+from woodlot.privacy.budget import BudgetRecord, Charge, Use
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.runtime.journal import Journal
 
@@ -61,10 +61,10 @@ def extra_trees(privacy: Any = None, **options: Any) -> wl.FederatedExtraTreesCl
 def charges_of(world: World, party: str) -> list[Charge]:
     """What a party has paid for its table."""
     with closing(Journal.read(world.root / party / "state" / "journal.sqlite")) as journal:
-        return journal.consult(lambda db: Ledger(db).charges(party, TABLE))
+        return journal.consult(lambda db: BudgetRecord(db).charges(party, TABLE))
 
 
 def uses_of(world: World, party: str) -> list[Use]:
     """The jobs that have learnt from its table without differential privacy."""
     with closing(Journal.read(world.root / party / "state" / "journal.sqlite")) as journal:
-        return journal.consult(lambda db: Ledger(db).uses(party, TABLE))
+        return journal.consult(lambda db: BudgetRecord(db).uses(party, TABLE))

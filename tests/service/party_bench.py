@@ -54,7 +54,7 @@ from woodlot.protocols.vertical.score_messages import ScoreBatch
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
-from woodlot.runtime.till import Till
+from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.trees.parallel import effective_jobs
 
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
@@ -92,7 +92,7 @@ class Bench:
             store=_store(config.state, party, config.policy),
             shared_secret=None,
             end_job=self.ended.append,
-            till=lambda job: Till(None),
+            pending_charges=lambda job: PendingCharges(None),
             n_jobs=1,
             privacy=config.privacy,
         )
@@ -270,7 +270,9 @@ def clinics(root: Path) -> Iterator[Bench]:
     ):
         for party in PARTIES:
             bench.change_policy(party, protocols=tuple(ROW_POLICY["protocols"]), train=("*",), predict=("*",))
-            bench.homes[party] = replace(bench.homes[party], till=lambda job: Till(journal.job(job)))
+            bench.homes[party] = replace(
+                bench.homes[party], pending_charges=lambda job: PendingCharges(journal.job(job))
+            )
         yield bench
 
 

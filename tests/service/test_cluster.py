@@ -28,7 +28,7 @@ from woodlot.protocols.rows.lossless import LosslessPlan
 from woodlot.protocols.rows.lossless.lossless_messages import CountCells
 from woodlot.runtime.cluster import Cluster, Connection
 from woodlot.runtime.journal import Journal
-from woodlot.runtime.till import Till
+from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.trees.room import WorkingMemory
 
 N = 300
@@ -169,7 +169,7 @@ def rows_bench(tmp_path: Path) -> Iterator[Bench]:
     with Journal(tmp_path / "journal", durable=False) as journal:
         for party in PARTIES:
             made.change_policy(party, protocols=("train-rows",), allow_two=True)
-            made.homes[party] = replace(made.homes[party], till=lambda job: Till(journal.job(job)))
+            made.homes[party] = replace(made.homes[party], pending_charges=lambda job: PendingCharges(journal.job(job)))
         yield made
         made.close()
 

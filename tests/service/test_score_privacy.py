@@ -24,7 +24,7 @@ from woodlot.jobs.orders import Part, PredictRowsOrder
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.privacy.accounting import total_epsilon
-from woodlot.privacy.budget import Ledger
+from woodlot.privacy.budget import BudgetRecord
 from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
@@ -151,7 +151,7 @@ def test_the_noise_of_a_score_is_drawn_and_paid_once(tmp_path: Path) -> None:
 
         def start() -> Sessions:
             made = Sessions("bank", lambda job: PartyJob(home, job), journal=journal)
-            home = replace(bench.homes["bank"], till=made.till, replays=made.replays)
+            home = replace(bench.homes["bank"], pending_charges=made.pending_charges, replays=made.replays)
             return made
 
         party = start()
@@ -164,10 +164,10 @@ def test_the_noise_of_a_score_is_drawn_and_paid_once(tmp_path: Path) -> None:
         assert party.answer(order.job, 2, question) == party.answer(order.job, 3, question) == first
         party = start()
         assert party.answer(order.job, 2, question) == party.answer(order.job, 4, question) == first
-        charges = journal.job(order.job).consult(lambda db: Ledger(db).charges("bank", TABLE))
+        charges = journal.job(order.job).consult(lambda db: BudgetRecord(db).charges("bank", TABLE))
         assert [(charge.unit, charge.spend.count) for charge in charges] == [("rows", 2)]
         assert total_epsilon(charge.spend for charge in charges) == pytest.approx(1.0)
-        assert journal.job(order.job).consult(lambda db: Ledger(db).uses("bank", TABLE)) == []
+        assert journal.job(order.job).consult(lambda db: BudgetRecord(db).uses("bank", TABLE)) == []
 
 
 def test_a_score_with_noise_takes_any_label(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from woodlot.exceptions import DataError
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
-from woodlot.privacy.purse import LedgerPurse, Purse
+from woodlot.privacy.client_budget import ClientBudget, LocalBudget
 from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
@@ -61,7 +61,7 @@ class RowFederation(Federation):
         self._row_ids = {} if row_ids is None else row_ids
         # drawn once: what is derived from them must be the same at every training
         self._lasting = {name: lasting or fresh_entropy() for name in members}
-        self._purses: dict[str, Purse] = {name: LedgerPurse(name) for name in members}
+        self._client_budgets: dict[str, ClientBudget] = {name: LocalBudget(name) for name in members}
 
     @classmethod
     def dealt_rows(cls, table: Table, client: NDArray[np.int64], names: Sequence[str], seed: int) -> RowFederation:
@@ -88,33 +88,33 @@ class RowFederation(Federation):
         return "\n".join(lines)
 
     def without(self, party: str) -> RowFederation:
-        """The other clients, with their secrets and purses."""
+        """The other clients, with their secrets and budgets."""
         members = {name: member for name, member in self._members.items() if name != party}
         rest = RowFederation(members, {name: ids for name, ids in self._row_ids.items() if name != party})
         rest._lasting = {name: self._lasting[name] for name in members}
-        rest._purses = {name: self._purses[name] for name in members}
+        rest._client_budgets = {name: self._client_budgets[name] for name in members}
         return rest
 
     def tables(self) -> list[Table]:
         """The tables of all clients, where they are simulated in one process."""
         return [member.table for member in self._members.values()]
 
-    def use_purses(self, purses: Mapping[str, Purse]) -> None:
-        """Have clients pay from these purses for what they release under differential privacy.
+    def use_client_budgets(self, client_budgets: Mapping[str, ClientBudget]) -> None:
+        """Charge these budgets for what clients release under differential privacy.
 
         Without, what they release is only added up, for as long as the federation lives. Between organisations each
         party's own configuration decides.
 
         Parameters
         ----------
-        purses : mapping of str to Purse
-            By client, such as ``{"bank": LedgerPurse("bank", "loans", Budget(4.0), LedgerFile("privacy.sqlite"))}``;
+        client_budgets : mapping of str to ClientBudget
+            By client, such as ``{"bank": LocalBudget("bank", "loans", Budget(4.0), BudgetFile("privacy.sqlite"))}``;
             others keep theirs.
         """
-        unknown = sorted(set(purses) - set(self._purses))
+        unknown = sorted(set(client_budgets) - set(self._client_budgets))
         if unknown:
             raise DataError(f"{unknown} are no clients of this federation; its clients are {list(self.parties)}")
-        self._purses |= purses
+        self._client_budgets |= client_budgets
 
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Refuse to be split by columns."""
@@ -226,7 +226,7 @@ class RowFederation(Federation):
                 target=targets[name],
                 entropy=fresh_entropy(),
                 lasting=self._lasting[name],
-                purse=self._purses[name],
+                client_budget=self._client_budgets[name],
                 row_ids=self._row_ids.get(name),
                 dataset=label or "",
                 job=job,
@@ -239,9 +239,9 @@ class RowFederation(Federation):
             with InProcessDriver(handlers, ledger=ledger) as driver:
                 outcome = run(protocol, driver, ledger=ledger, on_progress=on_progress)
         finally:
-            for purse in self._purses.values():
-                if isinstance(purse, LedgerPurse):
-                    purse.forget_answers(job)
+            for client_budget in self._client_budgets.values():
+                if isinstance(client_budget, LocalBudget):
+                    client_budget.forget_answers(job)
         return outcome, ledger.account()
 
 

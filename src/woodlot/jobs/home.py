@@ -29,7 +29,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
-from woodlot.runtime.till import Till
+from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.trees.room import WorkingMemory
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class PartyHome:
         The configured secret of the alignment.
     end_job : callable
         Lets go of an ended job.
-    till : callable
+    pending_charges : callable
         From a job's name to where it pays for what it releases under differential privacy.
     n_jobs : int
         Threads.
@@ -97,7 +97,7 @@ class PartyHome:
     store: PartyStore
     shared_secret: bytes | None = field(repr=False)
     end_job: Callable[[str], None]
-    till: Callable[[str], Till]
+    pending_charges: Callable[[str], PendingCharges]
     n_jobs: int
     privacy: PrivacyConfig
     room: WorkingMemory | None = None

@@ -72,7 +72,7 @@ class PartyJob:
             return msg.JobOpened(n_aligned=None, fingerprint="")
         taken = self._take(asked)
         self._work = kind.work(taken)
-        home.till(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, self._work.uncovered)
+        home.pending_charges(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, self._work.uncovered)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
         key = home.store.secret_for(self.job, "table")
         return msg.JobOpened(

@@ -13,8 +13,9 @@ a crash before the transaction  nothing was spent, and nothing was sent
 a crash after it                it is spent, and the stored answer is sent again; nothing is drawn or charged anew
 ==============================  =================================================================================
 
-`Ledger` works in a transaction of somebody else's, such as that of a party's journal; `LedgerFile` is a file of its
-own. A protocol knows neither: it is given a `Purse`, see `woodlot.privacy.purse`. No decision depends on a clock.
+`BudgetRecord` works in a transaction of somebody else's, such as that of a party's journal; `BudgetFile` is a file of
+its own. A protocol knows neither: it is given a `ClientBudget`, see `woodlot.privacy.client_budget`. No decision
+depends on a clock.
 Epsilons are recorded in whole units of 1e-12, rounded up, and added exactly. Since ten charges of 0.1 shall fit into a
 budget of 1, a budget may be exceeded by a billionth part of it, and by no more.
 
@@ -74,14 +75,14 @@ CREATE TABLE IF NOT EXISTS budget_uses (
 ) STRICT
 """
 
-LEDGER = Schema(
-    name="the privacy ledger",
+BUDGET_SCHEMA = Schema(
+    name="the privacy budget",
     application=b"WBUD",
     tables=(_TABLE, _USES_TABLE),
     damaged="Do not begin a new one for the same data: what was spent would be forgotten.",
     unusable="nothing may be released",
 )
-"""The database of `LedgerFile`."""
+"""The database of `BudgetFile`."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class Charge:
     answer: bytes | None = None
 
 
-class Ledger:
+class BudgetRecord:
     """The charges in an open database, which may hold other tables.
 
     Parameters
@@ -366,8 +367,8 @@ class Ledger:
             (client, dataset, unit, without_job),
         ).fetchall()
 
-    def copy_to(self, other: Ledger) -> None:
-        """Add to another ledger what only this one has; without answers that only their own job asks for again."""
+    def copy_to(self, other: BudgetRecord) -> None:
+        """Add to another record what only this one has; without answers that only their own job asks for again."""
         for table in (_TABLE, _USES_TABLE):
             other._db.execute(table)
         if self._exists():
@@ -392,8 +393,8 @@ class Ledger:
         return self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is not None
 
 
-class LedgerFile:
-    """A ledger in a file of its own, readable by its owner only. Threads and processes may share it.
+class BudgetFile:
+    """A record of charges in a file of its own, readable by its owner only. Threads and processes may share it.
 
     Parameters
     ----------
@@ -409,22 +410,22 @@ class LedgerFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._db = Database(self.path, LEDGER)
+        self._db = Database(self.path, BUDGET_SCHEMA)
 
     @classmethod
     def in_memory(cls) -> Self:
-        """Return a ledger that nothing is left of when this process ends."""
-        ledger = cls.__new__(cls)
-        ledger.path = Path(":memory:")
-        ledger._db = Database.in_memory(LEDGER)
-        weakref.finalize(ledger, ledger._db.close)  # nobody closes what lives as long as it is used
-        return ledger
+        """Return a record that nothing is left of when this process ends."""
+        file = cls.__new__(cls)
+        file.path = Path(":memory:")
+        file._db = Database.in_memory(BUDGET_SCHEMA)
+        weakref.finalize(file, file._db.close)  # nobody closes what lives as long as it is used
+        return file
 
     @contextmanager
-    def transaction(self) -> Iterator[Ledger]:
+    def transaction(self) -> Iterator[BudgetRecord]:
         """What is charged in it is recorded as a whole, or not at all; when it has ended it may be sent."""
         with self._db.transaction() as db:
-            yield Ledger(db)
+            yield BudgetRecord(db)
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from woodlot.foundation.database import Database, Schema
-from woodlot.privacy.budget import LEDGER, Ledger
+from woodlot.privacy.budget import BUDGET_SCHEMA, BudgetRecord
 from woodlot.runtime.journal import Journal
 
 SECOND_COPY = "second-copy.sqlite"
@@ -26,7 +26,7 @@ SECOND_COPY = "second-copy.sqlite"
 SCHEMA = Schema(
     name="the second copy of the journal",
     application=b"WCPY",
-    tables=("CREATE TABLE jobs (job TEXT PRIMARY KEY) STRICT, WITHOUT ROWID", *LEDGER.tables),
+    tables=("CREATE TABLE jobs (job TEXT PRIMARY KEY) STRICT, WITHOUT ROWID", *BUDGET_SCHEMA.tables),
     damaged="Without a copy, move away this file alone: it is made again from journal.sqlite.",
     unusable="nothing may be answered",
 )
@@ -46,7 +46,7 @@ class SecondCopy:
         self._db = Database(path, SCHEMA)
 
     def note(self, job: str, also: Callable[[Connection], None] | None = None) -> None:
-        """Record that an order was taken, and what ``also`` writes to the ledger; when this returns it is on disk."""
+        """Record that an order was taken, and what ``also`` writes to the record; when this returns it is on disk."""
         with self._db.transaction() as db:
             db.execute("INSERT OR IGNORE INTO jobs VALUES (?)", (job,))
             if also is not None:
@@ -66,10 +66,10 @@ class SecondCopy:
             taken = [job for (job,) in db.execute("SELECT job FROM jobs ORDER BY job")]
             if known or not taken:
                 db.executemany("INSERT OR IGNORE INTO jobs VALUES (?)", [(job,) for job in known])
-                journal.consult(lambda other: Ledger(other).copy_to(Ledger(db)))
+                journal.consult(lambda other: BudgetRecord(other).copy_to(BudgetRecord(db)))
                 return 0
             # Whoever asks for one of them is told that it has ended: its messages are lost.
-            journal.take_over(taken, lambda other: Ledger(db).copy_to(Ledger(other)))
+            journal.take_over(taken, lambda other: BudgetRecord(db).copy_to(BudgetRecord(other)))
         return len(taken)
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.journal import Entry, JobJournal, Journal
+from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.runtime.second_copy import SecondCopy
-from woodlot.runtime.till import Till
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class Sessions:
     is lost by a crash is built anew by feeding it what it was asked before. So a handler must answer the same
     to the same; what it refused must have left its state as it was, and is not asked again.
 
-    What a handler pays for privacy (see `till`) is written in the transaction of the reply that it pays for. Where a
-    request is refused after something was to be paid, the handler is built anew from the journal as well: nothing that
-    it has kept in mind may rest on a charge that was dropped.
+    What a handler pays for privacy (see `pending_charges`) is written in the transaction of the reply that it pays for.
+    Where a request is refused after something was to be paid, the handler is built anew from the journal as well:
+    nothing that it has kept in mind may rest on a charge that was dropped.
 
     What the session itself cannot answer, for whatever reason, is `Unanswered`: it is not recorded and the
     request stays open, so that nothing is lost once the reason is gone.
@@ -100,15 +100,15 @@ class Sessions:
         finally:
             self._leave(job, session)
 
-    def till(self, job: str) -> Till:
+    def pending_charges(self, job: str) -> PendingCharges:
         """Return where the handler of a job pays for what it releases under differential privacy."""
         session = self._session(job)
         self._leave(job, session)
-        return session.till
+        return session.charges
 
     def replays(self, job: str) -> bool:
         """Whether the handler of a job is asked just now what it, or the one before it, has answered."""
-        return self.till(job).replays
+        return self.pending_charges(job).replays
 
     def end(self, job: str) -> None:
         """Forget the job's handler and the bytes of its messages; who was sent what stays in the journal.
@@ -191,7 +191,7 @@ class _Session:
         self._open_job = open_job
         self._journal = journal
         self._limit = limit
-        self.till = Till(journal)
+        self.charges = PendingCharges(journal)
         self._lock = threading.Lock()
         self._handler: Handler | None = None
         self._last: int | None = None  # unknown until the journal is read
@@ -224,9 +224,9 @@ class _Session:
                 self._forget()
                 raise
             finally:
-                if not self.till.is_empty:  # no reply was recorded with it: what rested on it must not stay
+                if not self.charges.is_empty:  # no reply was recorded with it: what rested on it must not stay
                     self._forget()
-                    self.till.clear()
+                    self.charges.clear()
 
     def _forget(self) -> None:
         """Drop a handler that may be ahead of the journal: it is built anew when it is needed."""
@@ -257,7 +257,7 @@ class _Session:
     def _record(self, journal: JobJournal, asked: Entry, reply: str, data: bytes) -> bytes:
         """Write request, reply and charges in one; return what may be sent."""
         number, refused = asked.number, asked._replace(body=None)
-        pays = reply != Refusal.__name__ and not self.till.is_empty
+        pays = reply != Refusal.__name__ and not self.charges.is_empty
         # What was refused is never asked again: were its bytes kept, a coordinator could fill the disk with them.
         if reply == Refusal.__name__:
             asked = refused
@@ -266,10 +266,10 @@ class _Session:
         try:
             answered = Entry.of(self._party, _COORDINATOR, number, reply, data, keep=keep)
             if self._copy is not None and (number == 1 or pays):  # first: the copy must never have less
-                self._copy.note(self._job, self.till.copy if pays else None)
-            journal.append([asked, answered], self.till.write if pays else None)
+                self._copy.note(self._job, self.charges.copy if pays else None)
+            journal.append([asked, answered], self.charges.write if pays else None)
             if pays:
-                self.till.clear()
+                self.charges.clear()
         except PolicyError as error:  # another job was faster; the handler is ahead of what is recorded
             self._forget()
             data = encode(Refusal.from_exception(error))
@@ -298,7 +298,7 @@ class _Session:
                 raise JournalError(f"request {number} of job {self._job} is missing in the journal")
             known, reply = asked.digest, self._journal.body(answered) if answered.kept else b""
             if known == digest and not answered.kept:
-                with self.till.replaying():
+                with self.charges.replaying():
                     reply = self._respond(request)[2]
                 if hashlib.sha256(reply).digest() != answered.digest:
                     raise _stuck(_OTHERWISE.format(number))
@@ -313,7 +313,7 @@ class _Session:
             message = decode(request, limit=self._limit)
             kind, keep = type(message).__name__, not message.repeatable
             if self._handler is None:
-                with self.till.replaying():
+                with self.charges.replaying():
                     self._handler = self._open()
         except (_Stuck, JournalError):
             raise
@@ -366,7 +366,7 @@ class _Session:
             self._handler, self._latest = None, _Latest(0, b"", b"")
             self._trouble = "the job has ended here"
             if self._journal is not None and self._read_last():
-                self._journal.drop_bodies(self.till.forget_answers)
+                self._journal.drop_bodies(self.charges.forget_answers)
             self._ended = True
 
 

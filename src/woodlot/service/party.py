@@ -39,7 +39,7 @@ class Party(Agent):
             store=self._store,
             shared_secret=config.alignment.read_secret(),
             end_job=lambda job: self._sessions.end(job),
-            till=lambda job: self._sessions.till(job),
+            pending_charges=lambda job: self._sessions.pending_charges(job),
             replays=lambda job: self._sessions.replays(job),
             n_jobs=effective_jobs(config.n_jobs),
             privacy=config.privacy,

@@ -14,7 +14,7 @@ from typing import Any
 from woodlot.exceptions import ConfigError
 from woodlot.identity.identity import Identity
 from woodlot.privacy.accounting import UNITS, Unit, in_plain_words
-from woodlot.privacy.budget import Ledger, Use
+from woodlot.privacy.budget import BudgetRecord, Use
 from woodlot.runtime.journal import Journal
 from woodlot.service.agent import JOURNAL
 from woodlot.service.config import PartyConfig
@@ -33,30 +33,30 @@ def privacy_accounts(settings: PartyConfig) -> list[dict[str, Any]]:
         raise ConfigError(f"{settings.state} has no {JOURNAL} yet: the party has never run with this configuration")
 
     def read(db: Connection) -> list[dict[str, Any]]:
-        ledger = Ledger(db)
-        known = [dataset for client, dataset in ledger.accounts() if client == party]
+        record = BudgetRecord(db)
+        known = [dataset for client, dataset in record.accounts() if client == party]
         tables = [*settings.tables, *(table for table in known if table not in settings.tables)]
-        return [_entry(settings, ledger, party, table) for table in tables]
+        return [_entry(settings, record, party, table) for table in tables]
 
     with closing(Journal.read(file)) as journal:
         return journal.consult(read)
 
 
-def _entry(settings: PartyConfig, ledger: Ledger, party: str, table: str) -> dict[str, Any]:
-    uses = ledger.uses(party, table)
+def _entry(settings: PartyConfig, record: BudgetRecord, party: str, table: str) -> dict[str, Any]:
+    uses = record.uses(party, table)
     return {
         "party": party,
         "table": table,
-        "accounts": [_account(settings, ledger, party, table, unit, uses) for unit in UNITS],
+        "accounts": [_account(settings, record, party, table, unit, uses) for unit in UNITS],
         "uses": [{"job": use.job, "kind": use.kind, "units": list(use.units)} for use in uses],
     }
 
 
 def _account(
-    settings: PartyConfig, ledger: Ledger, party: str, table: str, unit: Unit, uses: Sequence[Use]
+    settings: PartyConfig, record: BudgetRecord, party: str, table: str, unit: Unit, uses: Sequence[Use]
 ) -> dict[str, Any]:
     delta, budget = settings.privacy.delta, settings.privacy.budgets.of(unit)
-    epsilon = ledger.spent(party, table, unit, delta)
+    epsilon = record.spent(party, table, unit, delta)
     return {
         "unit": unit,
         "epsilon": epsilon,
@@ -72,7 +72,7 @@ def _account(
                 "epsilon": charge.spend.epsilon,
                 "count": charge.spend.count,
             }
-            for charge in ledger.charges(party, table)
+            for charge in record.charges(party, table)
             if charge.unit == unit
         ],
     }

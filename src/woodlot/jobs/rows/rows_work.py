@@ -69,7 +69,7 @@ class TrainRowsWork:
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),
                 bootstrap_secret=store.secret_for("rows", "bootstrap"),
-                purse=home.till(taken.job).purse(name, loaded.name, home.privacy.budgets),
+                client_budget=home.pending_charges(taken.job).client_budget(name, loaded.name, home.privacy.budgets),
                 dataset=f"{loaded.name}.{part.label}",  # another label is another release, of the same budget
                 row_ids=row_ids,
                 data_digest=bytes.fromhex(loaded.digest),
@@ -200,7 +200,7 @@ class PredictRowsWork:
         return tell_noisy(
             np.array([right, len(said) - right], np.int64),
             score_noise(epsilon),
-            home.till(taken.job).purse(home.identity.name, taken.loaded.name, home.privacy.budgets),
+            home.pending_charges(taken.job).client_budget(home.identity.name, taken.loaded.name, home.privacy.budgets),
             release=release_name(taken.job, "score", dataset.encode(), digest_of(message)),
             job=taken.job,
             queries=1,

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.privacy.client_budget import ClientBudget
 from woodlot.privacy.noise import CountNoise
-from woodlot.privacy.purse import Purse
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
@@ -263,7 +263,7 @@ class CollaborativeClient(HorizontalClient):
         Its part of the sums.
     min_leaf_rows : int
         Policy: it refuses to report what fewer rows have left in a leaf.
-    purse : Purse, optional
+    client_budget : ClientBudget, optional
         Where noise on counts is charged; needed only for a plan that orders it.
     job : str
         The job's name, for the record of charges.
@@ -289,7 +289,7 @@ class CollaborativeClient(HorizontalClient):
         secret: bytes = b"",
         plan: CollaborativePlan | None = None,
         n_jobs: int = 1,
-        purse: Purse | None = None,
+        client_budget: ClientBudget | None = None,
         job: str = "",
         dataset: str = "",
     ) -> None:
@@ -298,7 +298,7 @@ class CollaborativeClient(HorizontalClient):
         self._min_leaf_rows = min_leaf_rows
         self._epsilon = None if plan is None else plan.dp_leaf_epsilon
         self._grid = None if plan is None else plan.grid
-        self._purse, self._job, self._dataset = purse, job, dataset
+        self._client_budget, self._job, self._dataset = client_budget, job, dataset
         self._grown: dict[int, WholeTrees] = {}
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
@@ -372,11 +372,11 @@ class CollaborativeClient(HorizontalClient):
         """Counts with noise: a row is counted in one leaf of every tree."""
         if self._epsilon is None or not isinstance(self.plan, CollaborativePlan):
             raise RemoteProtocolError("no noise was ordered")
-        noise, purse, job = CountNoise(self._epsilon), needed(self._purse), self._job
+        noise, client_budget, job = CountNoise(self._epsilon), needed(self._client_budget), self._job
         if message.first_tree == 0:  # rather than to run out of it in the middle
-            purse.check(noise_charge(f"{job} leaves", noise.spend(self.plan.n_estimators), job))
+            client_budget.check(noise_charge(f"{job} leaves", noise.spend(self.plan.n_estimators), job))
         release = release_name(job, "leaves", self._dataset.encode(), digest_of(message))
-        return tell_noisy(tally, noise, purse, release=release, job=job, queries=n_trees)
+        return tell_noisy(tally, noise, client_budget, release=release, job=job, queries=n_trees)
 
     def tally(
         self, trees: WholeTrees, average: msg.LeafAverage, min_rows: int, fraction_bits: int

@@ -38,9 +38,9 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Charge
+from woodlot.privacy.client_budget import ClientBudget
 from woodlot.privacy.derivation import derive_key, open_stream, pack
 from woodlot.privacy.noise import CountNoise
-from woodlot.privacy.purse import Purse
 from woodlot.privacy.quantiles import private_quantiles, quantiles_spend
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -176,12 +176,12 @@ class ExtraTreesClient(HorizontalClient):
         numeric, terms = self._numeric(), self._quantile_terms()
         if not numeric:
             return msg.QuantilesTold(values=np.empty((0, len(QUANTILES))))
-        self._purse.check(*self._costs())
+        self._client_budget.check(*self._costs())
         drawn = [
             private_quantiles(self._values[f], QUANTILES, lower=min(ends), upper=max(ends), **terms).values
             for f, ends in numeric.items()
         ]
-        kept = self._purse.charge(replace(self._quantiles_charge(), answer=np.stack(drawn).tobytes()))
+        kept = self._client_budget.charge(replace(self._quantiles_charge(), answer=np.stack(drawn).tobytes()))
         values = np.frombuffer(kept.answer or b"").reshape(len(numeric), len(QUANTILES))
         return msg.QuantilesTold(values=values)
 
@@ -338,8 +338,8 @@ class ExtraTreesClient(HorizontalClient):
     # --- privacy ---
 
     @property
-    def _purse(self) -> Purse:
-        return needed(self._own.purse)
+    def _client_budget(self) -> ClientBudget:
+        return needed(self._own.client_budget)
 
     def _release(self, what: str, question: bytes) -> str:
         """The name of a release that is drawn: of these labels, after all that was asked before."""
@@ -354,9 +354,9 @@ class ExtraTreesClient(HorizontalClient):
             return counts
         noise, _ = self._noise(privacy)
         if self._asked == b"":
-            self._purse.check(*self._costs())
+            self._client_budget.check(*self._costs())
         release = self._release("counts", query)
-        return tell_noisy(counts, noise, self._purse, release=release, job=self._own.job, queries=queries)
+        return tell_noisy(counts, noise, self._client_budget, release=release, job=self._own.job, queries=queries)
 
     def _noise(self, privacy: GlobalDP) -> tuple[CountNoise, Spend]:
         """Of one query, and what all that are planned cost."""
@@ -416,7 +416,7 @@ class ExtraTreesClient(HorizontalClient):
         """
         if self._tokens is None:
             self._tokens = self._draw_tokens()
-        self._purse.charge(self._label_charge)
+        self._client_budget.charge(self._label_charge)
         return self._tokens
 
     def _draw_tokens(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

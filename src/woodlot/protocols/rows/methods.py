@@ -6,8 +6,8 @@ generator, and a client; then one member of `HorizontalPlan` and one line of `ME
 so nothing else has to know the method. A plan is all that a user orders: it is signed, and every client is given it
 to compare with what the coordinator asks (`HorizontalClient.check_ordered`).
 
-A client that releases something under differential privacy calls ``holdings.purse.charge(...)`` before it answers, and
-answers with what the call returns: see `woodlot.privacy.purse.Purse`.
+A client that releases something under differential privacy calls ``holdings.client_budget.charge(...)`` before it
+answers, and answers with what the call returns: see `woodlot.privacy.client_budget.ClientBudget`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _collaborative_client(plan: CollaborativePlan, own: Holdings) -> HorizontalC
         secret=own.bootstrap_secret,
         plan=plan,
         n_jobs=own.n_jobs,
-        purse=own.purse,
+        client_budget=own.client_budget,
         job=own.job,
         dataset=own.dataset,
     )

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from woodlot.exceptions import LocalProtocolError
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import Charge
+from woodlot.privacy.client_budget import ClientBudget
 from woodlot.privacy.derivation import pack
 from woodlot.privacy.noise import CountNoise
-from woodlot.privacy.purse import Purse
 from woodlot.protocols.core import digests
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.sums.sum_messages import SumOrder
@@ -40,11 +40,11 @@ def noise_charge(
     return Charge(unit="rows", release=release, mechanism=mechanism, spend=spend, job=job, answer=answer)
 
 
-def needed(purse: Purse | None) -> Purse:
-    """The purse, which there must be."""
-    if purse is None:
-        raise LocalProtocolError("a client without a purse cannot keep account of its privacy")
-    return purse
+def needed(client_budget: ClientBudget | None) -> ClientBudget:
+    """Return the budget of a client that must have one."""
+    if client_budget is None:
+        raise LocalProtocolError("a client without a privacy budget cannot make differentially private releases")
+    return client_budget
 
 
 def score_noise(epsilon: float) -> CountNoise:
@@ -55,7 +55,7 @@ def score_noise(epsilon: float) -> CountNoise:
 def tell_noisy(
     counts: NDArray[np.int64],
     noise: CountNoise,
-    purse: Purse,
+    client_budget: ClientBudget,
     *,
     release: str,
     job: str,
@@ -70,5 +70,5 @@ def tell_noisy(
         The budget would be exceeded: nothing may be told.
     """
     drawn = noise.release(counts).released.astype(_TYPE)
-    kept = purse.charge(noise_charge(release, noise.spend(queries), job, drawn.tobytes(), mechanism))
+    kept = client_budget.charge(noise_charge(release, noise.spend(queries), job, drawn.tobytes(), mechanism))
     return np.frombuffer(kept.answer or b"", _TYPE).astype(np.int64).reshape(counts.shape)

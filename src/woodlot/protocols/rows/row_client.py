@@ -32,7 +32,7 @@ import numpy as np
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.accounting import Unit
-from woodlot.privacy.purse import Purse
+from woodlot.privacy.client_budget import ClientBudget
 from woodlot.protocols.core.agreement import Entropy, Signer
 from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.blocks import Blocks
@@ -137,7 +137,7 @@ class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Holdings:
-    """What a client brings to a job: its data, its secrets and its purse.
+    """What a client brings to a job: its data, its secrets and its privacy budget.
 
     Attributes
     ----------
@@ -154,8 +154,8 @@ class Holdings:
         as permanent randomised response.
     bootstrap_secret : bytes
         Keeps the rows that a tree draws from being guessed; the same secret gives the same forest.
-    purse : Purse or None
-        Where differentially private releases are charged, before they are sent; see `woodlot.privacy.purse`.
+    client_budget : ClientBudget or None
+        Where differentially private releases are charged, before they are sent; see `woodlot.privacy.client_budget`.
     dataset : str
         What the client calls these rows and labels; randomised response is derived for it.
     row_ids : callable or None
@@ -182,7 +182,7 @@ class Holdings:
     entropy: Entropy
     lasting: Entropy
     bootstrap_secret: bytes = b""
-    purse: Purse | None = None
+    client_budget: ClientBudget | None = None
     dataset: str = ""
     row_ids: Callable[[], Sequence[bytes]] | None = None
     data_digest: bytes = b""

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from woodlot.exceptions import LocalProtocolError, PolicyError
 from woodlot.privacy.accounting import Unit
-from woodlot.privacy.budget import Budget, Budgets, Charge, Ledger, Use
+from woodlot.privacy.budget import Budget, BudgetRecord, Budgets, Charge, Use
 from woodlot.runtime.journal import JobJournal
 
 
-class Account(NamedTuple):
+class DatasetBudget(NamedTuple):
     """Whose budget it is, for which data, and how large."""
 
     client: str
@@ -28,7 +28,7 @@ class Account(NamedTuple):
     budget: Budget | Budgets | None
 
 
-class Till:
+class PendingCharges:
     """The charges of one job that are not written yet.
 
     Parameters
@@ -46,14 +46,14 @@ class Till:
     def __init__(self, journal: JobJournal | None) -> None:
         self.replays = False
         self._journal = journal
-        self._waiting: dict[tuple[Account, str], Charge] = {}
+        self._waiting: dict[tuple[DatasetBudget, str], Charge] = {}
         self._uses: dict[tuple[str, str], Use] = {}
 
-    def purse(self, client: str, dataset: str, budget: Budget | Budgets | None) -> TillPurse:
+    def client_budget(self, client: str, dataset: str, budget: Budget | Budgets | None) -> JournaledBudget:
         """Return what a client pays with."""
         if self._journal is None:
             raise LocalProtocolError("a party without a journal cannot keep account of its privacy")
-        return TillPurse(self, self._journal, Account(client, dataset, budget))
+        return JournaledBudget(self, self._journal, DatasetBudget(client, dataset, budget))
 
     def note_use(self, client: str, dataset: str, kind: str, units: tuple[Unit, ...]) -> None:
         """Record, with the reply, that the job learns from a data set without differential privacy.
@@ -85,15 +85,15 @@ class Till:
         """Whether nothing waits to be written."""
         return not self._waiting and not self._uses
 
-    def add(self, account: Account, charge: Charge) -> None:
+    def add(self, account: DatasetBudget, charge: Charge) -> None:
         """Take a charge."""
         self._waiting[account, charge.release] = charge
 
-    def find(self, account: Account, release: str) -> Charge | None:
+    def find(self, account: DatasetBudget, release: str) -> Charge | None:
         """Return the charge of this name that waits, if one does."""
         return self._waiting.get((account, release))
 
-    def waiting(self, account: Account) -> list[Charge]:
+    def waiting(self, account: DatasetBudget) -> list[Charge]:
         """Return the charges to an account that are not written yet."""
         return [charge for (whose, _), charge in self._waiting.items() if whose == account]
 
@@ -106,32 +106,32 @@ class Till:
             Another job has spent what was left meanwhile, or has released the same with another answer.
 
         """
-        ledger = Ledger(connection)
+        record = BudgetRecord(connection)
         for (account, _), charge in self._waiting.items():
-            if ledger.charge(*account, charge).answer != charge.answer:
+            if record.charge(*account, charge).answer != charge.answer:
                 raise PolicyError("another job has just released the same, with other noise; repeat this job")
         for (client, dataset), use in self._uses.items():
-            ledger.note_use(client, dataset, use)
+            record.note_use(client, dataset, use)
 
     def copy(self, connection: Connection) -> None:
-        """Write all charges and uses to a second ledger, before `write`; answers of the job's own are left out."""
-        ledger = Ledger(connection)
+        """Write all charges and uses to a second record, before `write`; answers of the job's own are left out."""
+        record = BudgetRecord(connection)
         for ((client, dataset, _), _), charge in self._waiting.items():
             own = charge.job != "" and charge.release.startswith(charge.job)
             copied = replace(charge, answer=None if own else charge.answer)
-            before = ledger.find(client, dataset, charge.release)
+            before = record.find(client, dataset, charge.release)
             if before is not None and (before.mechanism, before.spend) != (charge.mechanism, charge.spend):
                 # One that was refused afterwards, for want of budget, has the name: keep both, to count too much.
                 terms = f"{charge.mechanism} {charge.spend.epsilon:g} {charge.spend.count}"
                 copied = replace(copied, release=f"{charge.release} as {terms}")
-            ledger.charge(client, dataset, None, copied)
+            record.charge(client, dataset, None, copied)
         for (client, dataset), use in self._uses.items():
-            ledger.note_use(client, dataset, use)
+            record.note_use(client, dataset, use)
 
     def forget_answers(self, connection: Connection) -> None:
         """Drop the answers of this job alone, in the transaction that records its end."""
         if self._journal is not None:
-            Ledger(connection).forget_answers(self._journal.name)
+            BudgetRecord(connection).forget_answers(self._journal.name)
 
     def clear(self) -> None:
         """Drop what waits: it is written, or its message is not answered."""
@@ -139,39 +139,39 @@ class Till:
         self._uses.clear()
 
 
-class TillPurse:
-    """A `woodlot.privacy.purse.Purse` whose charges are written with the reply they are for."""
+class JournaledBudget:
+    """A `woodlot.privacy.client_budget.ClientBudget` whose charges are written with the reply they are for."""
 
-    def __init__(self, till: Till, journal: JobJournal, account: Account) -> None:
-        self._till = till
+    def __init__(self, pending_charges: PendingCharges, journal: JobJournal, account: DatasetBudget) -> None:
+        self._pending_charges = pending_charges
         self._journal = journal
         self._account = account
 
     def charge(self, charge: Charge) -> Charge:
-        """Pay for a release; see `woodlot.privacy.purse.Purse`."""
+        """Pay for a release; see `woodlot.privacy.client_budget.ClientBudget`."""
         charge = replace(charge, job=self._journal.name)
         before = self._earlier(charge)
         if before is not None:
             return before
-        due = self._till.waiting(self._account)
-        self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, charge))
-        self._till.add(self._account, charge)
+        due = self._pending_charges.waiting(self._account)
+        self._journal.consult(lambda db: BudgetRecord(db).check(*self._account, *due, charge))
+        self._pending_charges.add(self._account, charge)
         return charge
 
     def check(self, *charges: Charge) -> None:
-        """Refuse what would exceed the budget; see `woodlot.privacy.purse.Purse`."""
-        if self._till.replays:
+        """Refuse what would exceed the budget; see `woodlot.privacy.client_budget.ClientBudget`."""
+        if self._pending_charges.replays:
             return
         job = self._journal.name
         due = [c for c in charges if (known := self._earlier(c)) is None or known.job == job]
-        self._journal.consult(lambda db: Ledger(db).check(*self._account, *due, without_job=job))
+        self._journal.consult(lambda db: BudgetRecord(db).check(*self._account, *due, without_job=job))
 
     def _earlier(self, charge: Charge) -> Charge | None:
         """The same release, as it is recorded or waits to be."""
         client, dataset, _ = self._account
-        waiting = self._till.find(self._account, charge.release)
+        waiting = self._pending_charges.find(self._account, charge.release)
         if waiting is None:
-            return self._journal.consult(lambda db: Ledger(db).earlier(client, dataset, charge))
+            return self._journal.consult(lambda db: BudgetRecord(db).earlier(client, dataset, charge))
         if (waiting.unit, waiting.mechanism, waiting.spend) != (charge.unit, charge.mechanism, charge.spend):
             raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
         return waiting

@@ -11,13 +11,13 @@ import pytest
 
 from woodlot.exceptions import JournalError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.privacy.accounting import Spend
-from woodlot.privacy.budget import Budget, Charge, Ledger, Use
-from woodlot.privacy.purse import Purse
+from woodlot.privacy.budget import Budget, BudgetRecord, Charge, Use
+from woodlot.privacy.client_budget import ClientBudget
 from woodlot.protocols.core.message import Message, Refusal
 from woodlot.runtime import codec
 from woodlot.runtime.journal import Journal
+from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.runtime.sessions import Sessions
-from woodlot.runtime.till import Till
 
 from .carriers import JOB
 from .samples import Answer, Question
@@ -28,8 +28,8 @@ OTHER = JOB[::-1]
 class Noisy:
     """Answers with a number drawn at random, which costs 0.4; 0 asks what was drawn before."""
 
-    def __init__(self, purse: Purse, job: str) -> None:
-        self._purse = purse
+    def __init__(self, client_budget: ClientBudget, job: str) -> None:
+        self._client_budget = client_budget
         self._job = job
         self.total = 0
 
@@ -38,7 +38,7 @@ class Noisy:
         if message.number == 0:
             return Answer(number=self.total)
         drawn = secrets.token_bytes(4)
-        kept = self._purse.charge(
+        kept = self._client_budget.charge(
             Charge(
                 unit="rows", release=f"{self._job} {message.number}", mechanism="noise", spend=Spend(0.4), answer=drawn
             )
@@ -56,7 +56,7 @@ class House:
         self.sessions = Sessions("bank", self.open, journal=self.journal)
 
     def open(self, job: str) -> Noisy:
-        return Noisy(self.sessions.till(job).purse("bank", "loans", Budget(1.0)), job)
+        return Noisy(self.sessions.pending_charges(job).client_budget("bank", "loans", Budget(1.0)), job)
 
     def ask(self, number: int, job: str = JOB, request: int | None = None) -> bytes:
         asked = codec.encode(Question(number=number))
@@ -66,7 +66,7 @@ class House:
         self.sessions = Sessions("bank", self.open, journal=self.journal)
 
     def charges(self) -> list[Charge]:
-        return self.journal.job(JOB).consult(lambda db: Ledger(db).charges("bank", "loans"))
+        return self.journal.job(JOB).consult(lambda db: BudgetRecord(db).charges("bank", "loans"))
 
 
 def refusal(reply: bytes) -> Exception:
@@ -106,14 +106,14 @@ def test_what_exceeds_the_budget_is_refused_and_changes_nothing(house: House) ->
 
 def test_without_a_record_of_the_reply_there_is_no_charge(house: House, monkeypatch: Any) -> None:
     house.ask(1)
-    real = Ledger.charge
+    real = BudgetRecord.charge
 
     def full(*args: Any) -> Charge:
         real(*args)
         raise JournalError("the disk is full")
 
     with monkeypatch.context() as patch:  # the last thing before the end of the transaction
-        patch.setattr(Ledger, "charge", full)
+        patch.setattr(BudgetRecord, "charge", full)
         assert "journal" in str(refusal(house.ask(2)))
     assert len(house.charges()) == 1
     assert house.journal.job(JOB).last("bank", "coordinator") == 1
@@ -123,17 +123,17 @@ def test_without_a_record_of_the_reply_there_is_no_charge(house: House, monkeypa
 
 def test_a_job_that_was_overtaken_is_refused_and_goes_on_from_what_is_recorded(house: House, monkeypatch: Any) -> None:
     before = house.ask(1)
-    real = Ledger.check
+    real = BudgetRecord.check
     calls = []
 
-    def overtaken(self: Ledger, *args: Any, **options: Any) -> None:
+    def overtaken(self: BudgetRecord, *args: Any, **options: Any) -> None:
         calls.append(1)
         real(self, *args, **options)
         if len(calls) == 1:  # between the look at the budget and the record, another job takes what is left
-            monkeypatch.setattr(Ledger, "check", real)
+            monkeypatch.setattr(BudgetRecord, "check", real)
             house.ask(1, job=OTHER)
 
-    monkeypatch.setattr(Ledger, "check", overtaken)
+    monkeypatch.setattr(BudgetRecord, "check", overtaken)
     assert "privacy budget" in str(refusal(house.ask(2)))
     assert [charge.job for charge in house.charges()] == [JOB, OTHER]
     assert house.ask(0, request=3) == before
@@ -154,7 +154,7 @@ class Forgetful(Noisy):
                 spend=Spend(0.4),
                 answer=secrets.token_bytes(4),
             )
-            self.drawn = int.from_bytes(self._purse.charge(paid).answer or b"", "big")
+            self.drawn = int.from_bytes(self._client_budget.charge(paid).answer or b"", "big")
         if message.number < 0:
             raise RemoteProtocolError("this cannot be answered")
         self.total += 1
@@ -167,7 +167,9 @@ def test_what_a_handler_keeps_of_a_charge_that_was_dropped_goes_with_it(tmp_path
 
     class Trusting(House):
         def open(self, job: str) -> Noisy:
-            opened.append(Forgetful(self.sessions.till(job).purse("bank", "loans", Budget(1.0)), job))
+            opened.append(
+                Forgetful(self.sessions.pending_charges(job).client_budget("bank", "loans", Budget(1.0)), job)
+            )
             return opened[-1]
 
     house = Trusting(tmp_path / "journal")
@@ -194,14 +196,14 @@ def test_the_end_of_a_job_drops_its_answers_and_keeps_its_charges(house: House) 
 
 def test_what_a_job_has_paid_is_not_asked_for_twice(house: House) -> None:
     whole = Charge(unit="rows", release="all of it", mechanism="noise", spend=Spend(0.4, 2))
-    purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
-    purse.check(whole)
+    client_budget = house.sessions.pending_charges(JOB).client_budget("bank", "loans", Budget(1.0))
+    client_budget.check(whole)
     house.ask(1)
-    purse.check(whole)  # as after a restart
+    client_budget.check(whole)  # as after a restart
     with pytest.raises(PolicyError, match="privacy budget"):
-        house.sessions.till(OTHER).purse("bank", "loans", Budget(1.0)).check(whole)
+        house.sessions.pending_charges(OTHER).client_budget("bank", "loans", Budget(1.0)).check(whole)
     with pytest.raises(LocalProtocolError, match="other terms"):
-        purse.charge(Charge(unit="rows", release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
+        client_budget.charge(Charge(unit="rows", release=f"{JOB} 1", mechanism="another", spend=Spend(0.4)))
 
 
 class Planned(Noisy):
@@ -209,14 +211,16 @@ class Planned(Noisy):
 
     def handle(self, message: Message) -> Message:
         if self.total == 0:
-            self._purse.check(Charge(unit="rows", release=f"{self._job} all", mechanism="noise", spend=Spend(0.4, 2)))
+            self._client_budget.check(
+                Charge(unit="rows", release=f"{self._job} all", mechanism="noise", spend=Spend(0.4, 2))
+            )
         return super().handle(message)
 
 
 def test_what_others_have_spent_since_does_not_keep_a_job_from_being_rebuilt(house: House) -> None:
     def open_job(job: str) -> Noisy:
         kind = Planned if job == JOB else Noisy
-        return kind(house.sessions.till(job).purse("bank", "loans", Budget(1.0)), job)
+        return kind(house.sessions.pending_charges(job).client_budget("bank", "loans", Budget(1.0)), job)
 
     def restart() -> None:
         house.sessions = Sessions("bank", open_job, journal=house.journal)
@@ -232,31 +236,33 @@ def test_what_others_have_spent_since_does_not_keep_a_job_from_being_rebuilt(hou
 
 
 def test_one_message_may_release_the_same_twice(house: House) -> None:
-    purse = house.sessions.till(JOB).purse("bank", "loans", Budget(1.0))
-    first = purse.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.6), answer=b"first"))
-    again = purse.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.6), answer=b"second"))
+    client_budget = house.sessions.pending_charges(JOB).client_budget("bank", "loans", Budget(1.0))
+    first = client_budget.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.6), answer=b"first"))
+    again = client_budget.charge(
+        Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.6), answer=b"second")
+    )
     assert (first.answer, again.answer) == (b"first", b"first")
     with pytest.raises(PolicyError, match="privacy budget"):  # what waits counts as spent
-        purse.charge(Charge(unit="rows", release="s", mechanism="noise", spend=Spend(0.6)))
+        client_budget.charge(Charge(unit="rows", release="s", mechanism="noise", spend=Spend(0.6)))
     with pytest.raises(LocalProtocolError, match="other terms"):
-        purse.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.5)))
+        client_budget.charge(Charge(unit="rows", release="r", mechanism="noise", spend=Spend(0.5)))
 
 
 def test_a_party_without_a_journal_cannot_pay() -> None:
     with pytest.raises(LocalProtocolError, match="journal"):
-        Sessions("bank", lambda job: Noisy(None, job)).till(JOB).purse("bank", "loans", None)  # type: ignore[arg-type]
+        Sessions("bank", lambda job: Noisy(None, job)).pending_charges(JOB).client_budget("bank", "loans", None)  # type: ignore[arg-type]
 
 
 class Learning(Noisy):
     """Learns from another table without differential privacy, and may refuse to."""
 
     def __init__(self, house: House, job: str) -> None:
-        super().__init__(house.sessions.till(job).purse("bank", "loans", Budget(1.0)), job)
-        self._till = house.sessions.till(job)
+        super().__init__(house.sessions.pending_charges(job).client_budget("bank", "loans", Budget(1.0)), job)
+        self._pending_charges = house.sessions.pending_charges(job)
 
     def handle(self, message: Message) -> Message:
         assert isinstance(message, Question)
-        self._till.note_use("bank", "cards", "train", ("labels", "rows"))
+        self._pending_charges.note_use("bank", "cards", "train", ("labels", "rows"))
         if message.number == 13:
             raise RemoteProtocolError("not this one")
         return Answer(number=message.number)
@@ -264,7 +270,7 @@ class Learning(Noisy):
 
 def test_a_use_without_privacy_is_recorded_with_the_reply_and_once(house: House) -> None:
     def uses() -> list[Use]:
-        return house.journal.job(JOB).consult(lambda db: Ledger(db).uses("bank", "cards"))
+        return house.journal.job(JOB).consult(lambda db: BudgetRecord(db).uses("bank", "cards"))
 
     house.open = lambda job: Learning(house, job)  # type: ignore[method-assign]
     house.restart()
@@ -281,14 +287,14 @@ def test_a_use_without_privacy_is_recorded_with_the_reply_and_once(house: House)
 def test_the_same_release_with_other_noise_is_refused(tmp_path: Path) -> None:
     """Two jobs that both find nothing and draw: the second to be recorded must not tell another number."""
     with Journal(tmp_path / "journal.sqlite", durable=False) as journal:
-        tills = {job: Till(journal.job(job)) for job in (JOB, OTHER)}
-        for number, till in enumerate(tills.values()):
+        pending = {job: PendingCharges(journal.job(job)) for job in (JOB, OTHER)}
+        for number, pending_charges in enumerate(pending.values()):
             paid = Charge(
                 unit="rows", release="all", mechanism="noise", spend=Spend(0.4), answer=number.to_bytes(4, "big")
             )
-            till.purse("bank", "loans", Budget(1.0)).charge(paid)
-        journal.job(OTHER).append([], tills[OTHER].write)
+            pending_charges.client_budget("bank", "loans", Budget(1.0)).charge(paid)
+        journal.job(OTHER).append([], pending[OTHER].write)
         with pytest.raises(PolicyError, match="with other noise"):
-            journal.job(JOB).append([], tills[JOB].write)
-        told = journal.job(JOB).consult(lambda db: Ledger(db).charges("bank", "loans"))
+            journal.job(JOB).append([], pending[JOB].write)
+        told = journal.job(JOB).consult(lambda db: BudgetRecord(db).charges("bank", "loans"))
         assert [charge.job for charge in told] == [OTHER]

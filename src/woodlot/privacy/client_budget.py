@@ -1,7 +1,7 @@
-"""What a client of a protocol pays from for what it releases under differential privacy.
+"""The budget that a client of a protocol charges for what it releases under differential privacy.
 
-In process this is a `LedgerPurse`; at a party of a real federation, `woodlot.runtime.till` gives one whose charges are
-written in the transaction that records the reply.
+In process this is a `LocalBudget`. At a party of a real federation it is a `JournaledBudget` of
+`woodlot.runtime.pending_charges`: its charges are written in the transaction that records the reply.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from woodlot.privacy.accounting import Spend, Unit
-from woodlot.privacy.budget import Budget, Budgets, Charge, LedgerFile
+from woodlot.privacy.budget import Budget, BudgetFile, Budgets, Charge
 
 
-class Purse(Protocol):
-    """What a client of a protocol pays from before it answers with something differentially private.
+class ClientBudget(Protocol):
+    """Charged by a client of a protocol before it answers with something differentially private.
 
     A release has a name, the same whenever the same is asked: by a repeated message, after a restart, and for what is
     derived from a lasting secret also in another job. It is paid for once. What was drawn at random must be in
     ``answer``, since it cannot be drawn again; what is derived need not be::
 
         noisy, _ = noise.release(counts)
-        kept = purse.charge(
+        kept = client_budget.charge(
             Charge(unit="rows", release=f"{job} counts {round}", ..., spend=Spend(0.1), answer=noisy.tobytes())
         )
         return CountsMessage(np.frombuffer(kept.answer, np.int64))
@@ -49,8 +49,8 @@ class Purse(Protocol):
         ...
 
 
-class LedgerPurse:
-    """A client's purse in this process.
+class LocalBudget:
+    """A client's budget in this process.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class LedgerPurse:
     budget : Budget or Budgets, optional
         What may be spent in all on labels, and on rows: one `Budget` is that of each. Without it, anything, and it is
         only added up.
-    file : LedgerFile, optional
-        Where it is recorded for ever; without it, in memory, for as long as the purse lives.
+    file : BudgetFile, optional
+        Where it is recorded for ever; without it, in memory, for as long as this object lives.
 
     """
 
@@ -69,30 +69,30 @@ class LedgerPurse:
         client: str,
         dataset: str = "",
         budget: Budget | Budgets | None = None,
-        file: LedgerFile | None = None,
+        file: BudgetFile | None = None,
     ) -> None:
         self.client = client
         self.dataset = dataset
         self.budget = budget
-        self._file = LedgerFile.in_memory() if file is None else file
+        self._file = BudgetFile.in_memory() if file is None else file
 
     def charge(self, charge: Charge) -> Charge:
-        """Pay for a release; see `Purse`."""
-        with self._file.transaction() as ledger:
-            return ledger.charge(self.client, self.dataset, self.budget, charge)
+        """Pay for a release; see `ClientBudget`."""
+        with self._file.transaction() as record:
+            return record.charge(self.client, self.dataset, self.budget, charge)
 
     def check(self, *charges: Charge) -> None:
-        """Refuse what would exceed the budget; see `Purse`."""
-        with self._file.transaction() as ledger:
-            due = [charge for charge in charges if ledger.earlier(self.client, self.dataset, charge) is None]
-            ledger.check(self.client, self.dataset, self.budget, *due)
+        """Refuse what would exceed the budget; see `ClientBudget`."""
+        with self._file.transaction() as record:
+            due = [charge for charge in charges if record.earlier(self.client, self.dataset, charge) is None]
+            record.check(self.client, self.dataset, self.budget, *due)
 
     def forget_answers(self, job: str) -> None:
         """Drop the answers of a job that has ended; its charges stay."""
-        with self._file.transaction() as ledger:
-            ledger.forget_answers(job)
+        with self._file.transaction() as record:
+            record.forget_answers(job)
 
     def spends(self, unit: Unit) -> list[Spend]:
         """Return all that was paid from one account."""
-        with self._file.transaction() as ledger:
-            return ledger.spends(self.client, self.dataset, unit)
+        with self._file.transaction() as record:
+            return record.spends(self.client, self.dataset, unit)
