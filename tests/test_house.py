@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,13 @@ def test_the_wheel_has_what_is_not_python_too() -> None:
     files, _ = house.wheel()
 
     assert any(line.endswith("src/woodlot/py.typed") for line in files.found)
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in house.PACKAGE.rglob("*.py")]
+    names = Counter(name for text in texts for name in re.findall(r"^ *class (\w+)[(:]", text, re.MULTILINE))
+
+    assert [name for name, n in names.items() if n > 1] == []
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from woodlot.identity.receipts import (
     FreshKey,
     MemberKey,
     Receipt,
-    Scores,
+    RevocationScores,
     Statement,
     TreeChange,
     check_request,
@@ -43,7 +43,7 @@ def statement(**changed: Any) -> Statement:
         "trees": (TreeChange(tree=3, removed=5, regrown=7),),
         "nodes_before": 50, "nodes_after": 52,
         "cost": CostOf(rounds=9, bytes=1000, seconds=0.25, nodes_searched=4),
-        "scores": Scores(measure="accuracy", rows="held out", before=0.9, after=0.88),
+        "scores": RevocationScores(measure="accuracy", rows="held out", before=0.9, after=0.88),
         "notified": ("bank",), "revoked_key": "", "rows": "of the training",
     }  # fmt: skip
     return Statement(**(fields | changed))

@@ -24,7 +24,7 @@ from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import (
     CostOf,
     Receipt,
-    Scores,
+    RevocationScores,
     SignedRequest,
     Statement,
     check_request,
@@ -120,7 +120,7 @@ def revoke_client(
     scores = None
     if held is not None and holdout is not None:
         measure: Literal["accuracy", "R2"] = "accuracy" if model._task == "classes" else "R2"
-        scores = Scores(measure=measure, rows="held out", before=held, after=float(changed.score(*holdout)))
+        scores = RevocationScores(measure=measure, rows="held out", before=held, after=float(changed.score(*holdout)))
     staying = tuple(name for name in federation.parties if name != client)
     statement = Statement(
         party=client, level=1 if level == 1 else 3, model=key, created=now(),

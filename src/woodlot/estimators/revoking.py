@@ -25,7 +25,7 @@ from woodlot.identity.receipts import (
     FreshKey,
     MemberKey,
     Receipt,
-    Scores,
+    RevocationScores,
     SignedRequest,
     Statement,
     check_request,
@@ -218,14 +218,14 @@ def _score(model: FederatedForest, holdout: HoldOut) -> float:
 
 def _scores(
     model: FederatedForest, former: GrownForest, forest: GrownForest, held: float | None, holds: float | None
-) -> Scores | None:
+) -> RevocationScores | None:
     measure: Literal["accuracy", "R2"] = "accuracy" if model._task == "classes" else "R2"
     if held is not None and holds is not None:
-        return Scores(measure=measure, rows="held out", before=held, after=holds)
+        return RevocationScores(measure=measure, rows="held out", before=held, after=holds)
     if former.oob_score is not None and forest.oob_score is not None:
         before, after = former.oob_score, forest.oob_score
         if np.isfinite([before, after]).all():
-            return Scores(measure=measure, rows="out of bag", before=before, after=after)
+            return RevocationScores(measure=measure, rows="out of bag", before=before, after=after)
     return None
 
 

@@ -81,7 +81,7 @@ def cost_of(cost: Cost, searched: int) -> CostOf:
     )
 
 
-class Scores(_Strict, frozen=True):
+class RevocationScores(_Strict, frozen=True):
     """Accuracy or R2 on rows that the trees had not seen, before and after."""
 
     measure: Literal["accuracy", "R2"]
@@ -139,7 +139,7 @@ class Statement(_Strict, frozen=True):
     nodes_before: Count
     nodes_after: Count
     cost: CostOf
-    scores: Scores | None
+    scores: RevocationScores | None
     notified: tuple[str, ...]
     revoked_key: str
     rows: Literal["of the training", "of those who stay"]

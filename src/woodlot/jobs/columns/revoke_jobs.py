@@ -22,7 +22,7 @@ from woodlot.identity.receipts import (
     REQUEST_SECONDS,
     MemberKey,
     Receipt,
-    Scores,
+    RevocationScores,
     SignedRequest,
     Statement,
     cost_of,
@@ -222,7 +222,7 @@ def keep_revocation(kept: Kept, outcome: Revoked | None) -> dict[str, Any]:
     store.keep_model(after, StoredForest(forest, {}, outcome.shared, {}), outcome.oob)
     scores = None
     if before.oob_score is not None and after.oob_score is not None:
-        scores = Scores(
+        scores = RevocationScores(
             measure="accuracy" if after.classes else "R2",
             rows="out of bag",
             before=before.oob_score,
