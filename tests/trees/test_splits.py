@@ -280,6 +280,15 @@ def test_the_twin_on_a_node_done_by_hand() -> None:
     assert cuts.allowed(1, 2).cut.tolist() == [0]
 
 
+def test_values_on_one_side_and_missing_ones_on_the_other() -> None:
+    """No value lies above the cut, so every value goes left, however large."""
+    values = np.array([3, np.nan, 1, 2, np.nan, 3], np.float32)
+    found = check(Case([numbers(values)], np.isnan(values).astype(np.int64), 2, None, FREE))
+    assert found is not None
+    assert found.splits.threshold.tolist() == [np.inf]
+    assert found.goes_left.tolist() == (~np.isnan(values)).tolist()
+
+
 # --- sizes chosen to reach each way of searching ---
 
 

@@ -40,6 +40,20 @@ class _SayOnce(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _SayOnce())
 
 
+class _Index(IndexDataCacheFile):  # type: ignore[misc]
+    """The list of what is cached for a kernel.
+
+    Numba reads all of a list before it looks at its stamp. One that another version of Woodlot has left can name
+    classes that are gone, and is then as good as none: what it listed is compiled again, and the list is replaced.
+    """
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except Exception:  # noqa: BLE001 - what a file from elsewhere raises when it is read is not ours to know
+            return {}
+
+
 class _SharedCache(FunctionCache):  # type: ignore[misc]
     """Numba's cache on disk, valid for exactly these sources, and written by one process at a time.
 
@@ -50,7 +64,7 @@ class _SharedCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, _SOURCES)
+        self._cache_file = _Index(self._cache_path, self._impl.filename_base, _SOURCES)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         with _alone(Path(self.cache_path)):
