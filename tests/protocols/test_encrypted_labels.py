@@ -470,7 +470,7 @@ def test_sums_are_scored_of_the_parties_that_were_ordered() -> None:
         if isinstance(message, msg.ScoreSums):
             ghost = {"ghost": message.envelopes["other"]}
             for envelopes in (ghost, message.envelopes | ghost):
-                with pytest.raises(RemoteProtocolError, match="no other party of this training"):
+                with pytest.raises(RemoteProtocolError, match="not another party of this training"):
                     party.handle(plain.with_fields(message, envelopes=envelopes))
         assert encode(party.handle(message)) == reply
 

@@ -16,6 +16,7 @@ from woodlot.crypto.encoding import encode
 from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
+from woodlot.protocols.revocable.epoch_keys import bytes_number
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, revoke_key
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.rotate import rotate
@@ -253,3 +254,51 @@ def test_splits_of_a_leaver_and_of_an_old_epoch_are_not_used() -> None:
         made.testers(some_rows(1, 2))["bank"].handle(old["bank"])
     expected = outputs_from_leaves(made.planted.leaves(some_rows(1, 2)), forest.forest.leaves)
     np.testing.assert_array_equal(outputs_for((made, new, made.encrypted(splits)), some_rows(1, 2)), expected)
+
+
+class Salted(World):
+    """Members draw other keys."""
+
+    salt = 0
+
+    def _member(self, name: str) -> dict[str, Any]:
+        salt = self.salt
+        return super()._member(name) | {"entropy": lambda purpose: f"{salt} secret of {name} {purpose}".encode()}
+
+
+def test_the_sign_of_a_second_half_tells_nothing_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """-C2 opens to the same number or to none, as the key is even or odd: a party that refused it would tell."""
+    parities = set()
+    for salt in range(3):
+        monkeypatch.setattr(Salted, "salt", salt)
+        world = Salted(plant(0, n_trees=12))
+        keys, forest = world.begin()
+        group, width = keys.group, keys.group.element_bytes
+        asked = next(predict_own_rows(forest, keys, world.parties, 4, "soft")).requests
+        for party, tester in world.testers(some_rows(0, 4)).items():
+            good = asked[party]
+            assert isinstance(good, msg.TestRows)
+            other = group.write([group.N2 - element for element in group.read(good.splits[:, width:])])
+            changed = msgspec.structs.replace(good, splits=np.hstack([good.splits[:, :width], other]))
+            assert isinstance(tester.handle(changed), msg.RowsTested)
+            own = world.providers[party].keys
+            assert own is not None
+            parities.add(bytes_number(own.secret) % 2)
+    assert parities == {0, 1}
+
+
+def test_nothing_is_opened_for_a_row_that_cannot_be_at_the_node(world: Begun) -> None:
+    """Otherwise the refusal of a wrong split would tell of every node, without a row that moves."""
+    _, keys, forest = world
+    tester = world[0].testers(some_rows(0, 2))["bank"]
+    own = world[0].planted.splits["bank"]
+    node, at = int(own.node[0]), np.searchsorted(forest.splits.node, own.node[:1])
+    twice = msg.TestRows(
+        epoch=keys.epoch, rows=np.zeros(2, np.int32), nodes=np.full(2, node, np.int32), fresh=own.node[:1],
+        splits=np.zeros_like(forest.splits.data[at]), tags=forest.splits.tag[at],
+    )  # fmt: skip
+    with pytest.raises(RemoteProtocolError, match="cannot have reached, or again"):
+        tester.handle(twice)
+    many = msgspec.structs.replace(twice, rows=np.zeros(10**5, np.int32), nodes=np.full(10**5, node, np.int32))
+    with pytest.raises(RemoteProtocolError, match="more rows than there are"):
+        tester.handle(many)

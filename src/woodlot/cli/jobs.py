@@ -195,20 +195,15 @@ def show(
     )
 
 
-def _answers(facts: JobFacts) -> bool:
-    """Whether the user can have answers of such a job; of a kind that is not installed here, none are known."""
-    from woodlot.jobs.kind import known
-
-    return facts.kind in known() and known()[facts.kind].answers
-
-
 def _check_out(facts: JobFacts, out: Path | None) -> None:
     """Refuse a file for a job that has nothing to put into it, and one that cannot be written."""
+    from woodlot.jobs.kind import has_answers
+
     if out is None:
         return
     if facts.kind.startswith("revoke"):
         check_place(out)
-    elif _answers(facts):
+    elif has_answers(facts.kind):
         check_out(out)
     elif facts.kind == "predict-rows":
         raise answers_stay(facts.model[:SHORT])
@@ -225,12 +220,13 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
     from woodlot.cli.predict import say_predicted, say_rows_predicted
     from woodlot.cli.revoke import say_revoked
     from woodlot.cli.train import say_trained
+    from woodlot.jobs.kind import has_answers
 
     if facts.kind.startswith("train"):
         say_trained(client, facts, access, as_json=as_json)
     elif facts.kind == "align":
         say_aligned(facts, access, as_json=as_json)
-    elif _answers(facts):
+    elif has_answers(facts.kind):
         say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
     elif facts.kind == "predict-rows":
         say_rows_predicted(client, facts, access, as_json=as_json)

@@ -10,7 +10,7 @@ import msgspec
 from woodlot.data.decoding import from_msgpack
 from woodlot.data.sources import read_private
 from woodlot.data.whole_files import private_folder, write_whole
-from woodlot.exceptions import DataError, JournalError
+from woodlot.exceptions import DataError, EpochError, JournalError
 from woodlot.protocols.core.agreement import KEY_BYTES, derive
 from woodlot.protocols.revocable.epoch_keys import EpochKeys
 
@@ -83,8 +83,25 @@ class KeyStore:
         except (msgspec.MsgspecError, ValueError):
             raise DataError("its keys of this model cannot be read; order new ones") from None
 
+    def check_present(self, model: str, keys: EpochKeys | None) -> None:
+        """Refuse keys that another job has replaced since: a job holds those with which it was opened.
+
+        Raises
+        ------
+        EpochError
+            If another epoch has begun, somebody's key was struck out, or the keys were erased.
+
+        """
+        stored = self._stored(model)
+        now = None if stored is None else (stored.keys.epoch, stored.keys.revoked)
+        if keys is None or now != (keys.epoch, keys.revoked):
+            raise EpochError("the keys with which this job was opened are no longer in use here")
+
     def keep(self, model: str, job: str, keys: EpochKeys) -> None:
-        """Replace the keys of a model, and erase what those before were made of."""
+        """Replace the keys of a model, and erase what those before were made of; an earlier epoch never comes back."""
+        present = self._stored(model)
+        if present is not None and present.keys.epoch > keys.epoch:
+            raise EpochError(f"epoch {keys.epoch} has ended here; the keys are of epoch {present.keys.epoch}")
         old, before = self.load(model, job)
         data = msgspec.msgpack.encode(_StoredKeys(job, before, keys))
         if old is not None and old.epoch == keys.epoch:  # changed in a later job, such as by a revocation

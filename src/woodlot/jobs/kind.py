@@ -151,6 +151,11 @@ def known() -> Mapping[str, Kind]:
     return kinds
 
 
+def has_answers(kind: str) -> bool:
+    """Whether a user can have answers of jobs of a kind; of one that is not installed here there are none."""
+    return kind in known() and known()[kind].answers
+
+
 @cache
 def any_order() -> Any:
     """The type of all orders that there are kinds for."""

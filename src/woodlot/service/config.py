@@ -14,7 +14,6 @@ import msgspec
 from woodlot.data.sources import ROLES, TableSource, read_private
 from woodlot.exceptions import ConfigError
 from woodlot.identity.list_source import ListSource
-from woodlot.jobs.kind import known
 from woodlot.jobs.model_names import check_model_name
 from woodlot.jobs.policy import Policy, refuse_unknown, refuse_unwritten
 from woodlot.jobs.privacy_rules import PrivacyConfig
@@ -33,8 +32,10 @@ from woodlot.service.settings import (
 
 
 def member_protocols() -> tuple[str, ...]:
-    """What helpers and key services take part in."""
-    return tuple(name for name, kind in known().items() if kind.with_members)
+    """What helpers and key services take part in if nothing is written: kinds of other packages must be named."""
+    from woodlot.jobs.kinds import KINDS  # here: it loads what kinds need
+
+    return tuple(kind.name for kind in KINDS if kind.with_members)
 
 
 _SHORTEST_SECRET = 16

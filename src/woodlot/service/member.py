@@ -128,6 +128,7 @@ class MemberJob:
             "signer": JobSigner(home.identity, home.trust, lambda: home.replays(job)),
             "setting": order.setting if isinstance(order, KeysOrder | RevocableOrder) else "standard",
             "keep": lambda fresh: home.store.keep(model, job, fresh),
+            "check_present": lambda keys: None if home.replays(job) else home.store.check_present(model, keys),
         }
         if home.role == "helper":
             return Helper(home.identity.name, threads=home.n_jobs, **member)

@@ -111,15 +111,20 @@ class Paths:
             If a row cannot be at the node, or is asked about twice in a tree.
 
         """
+        trees = self.check(rows, nodes)
+        right = np.unpackbits(bits, count=len(nodes), bitorder="little").astype(bool)
+        behind = self._structure.right[nodes]
+        self._first[rows, trees] = np.where(right, behind, nodes + 1)
+        self._last[rows, trees] = np.where(right, self._end[nodes], behind)
+
+    def check(self, rows: NDArray[np.int32], nodes: NDArray[np.int32]) -> NDArray[np.intp]:
+        """Refuse questions about rows that cannot be at their nodes; returns the trees of the nodes."""
         trees = np.searchsorted(self._structure.offset, nodes, side="right") - 1
         ways = rows.astype(np.int64) * self._structure.n_trees + trees
         reached = (self._first[rows, trees] <= nodes) & (nodes < self._last[rows, trees])
         if not reached.all() or len(np.unique(ways)) != len(ways):
             raise RemoteProtocolError("AskNodes asks about a row at a node that it cannot have reached, or again.")
-        right = np.unpackbits(bits, count=len(nodes), bitorder="little").astype(bool)
-        behind = self._structure.right[nodes]
-        self._first[rows, trees] = np.where(right, behind, nodes + 1)
-        self._last[rows, trees] = np.where(right, self._end[nodes], behind)
+        return trees
 
 
 class NodeByNode:

@@ -305,6 +305,8 @@ class ColumnsWork:
         if self._tester is None:
             raise RemoteProtocolError("TestRows is not due before a model is open to be tested")
         self._watch.check(message)
+        if not self.home.replays(self.job):
+            KeyStore(self.home.store.folder / KEYS_FOLDER).check_present(self._taken.part.keys, self._tester.keys)
         return self._tester.handle(message)
 
     def _rows_to_predict(self, order: PredictOrder | PredictLinearOrder, message: msg.UseModel) -> NDArray[np.int64]:

@@ -82,6 +82,7 @@ def make_provider(
         signer=home.signer(job),
         setting=setting,
         keep=lambda fresh: store.keep(keyring, job, fresh),
+        check_present=lambda keys: None if home.replays(job) else store.check_present(keyring, keys),
     )
 
 

@@ -116,6 +116,7 @@ class EpochMember:
         shared_secret: bytes | None = None,
         setting: Setting = "standard",
         keep: Callable[[EpochKeys], None] | None = None,
+        check_present: Callable[[EpochKeys], None] | None = None,
     ) -> None:
         check_trust(name, shared_secret, signer, "read its keys")
         self.name = name
@@ -127,6 +128,7 @@ class EpochMember:
         self._shared_secret = shared_secret
         self._setting: Setting = setting
         self._keep = keep
+        self._check_present = check_present
         self._opening: _Opening | None = None
         self._staged: EpochKeys | None = None  # of the epoch that is being prepared; the present one goes on meanwhile
 
@@ -236,7 +238,10 @@ class EpochMember:
 
     def _present(self, epoch: int) -> EpochKeys:
         """The keys, if this is their epoch."""
-        return present_keys(self.keys, epoch)
+        keys = present_keys(self.keys, epoch)
+        if self._check_present is not None:  # other jobs of this member may have begun an epoch, or struck out a key
+            self._check_present(keys)
+        return keys
 
 
 def present_keys(keys: EpochKeys | None, epoch: int) -> EpochKeys:

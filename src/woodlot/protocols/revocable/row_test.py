@@ -18,7 +18,7 @@ from collections.abc import Collection, Generator
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.crypto.dtpkc import WeakKey
+from woodlot.crypto.dtpkc import WeakKey, scale
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
 from woodlot.exceptions import CiphertextError, DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import named
@@ -184,6 +184,11 @@ class RowTester:
         self._shown = np.zeros(len(forest.splits.node), bool)
         self._deceived = False
 
+    @property
+    def keys(self) -> EpochKeys | None:
+        """The keys with which it was made."""
+        return self._keys
+
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         if not isinstance(message, msg.TestRows):
@@ -198,7 +203,11 @@ class RowTester:
         if self._deceived:
             raise CiphertextError("the coordinator's copies of this party's splits were wrong; this job is over here")
         structure, splits = self._forest.structure, self._forest.splits
+        if len(message.rows) > len(self._columns[0]) * structure.n_trees:
+            raise RemoteProtocolError("TestRows asks about more rows than there are in all trees")
         bits = answer_questions(structure, splits, self._columns, message.rows, message.nodes)
+        paths = Paths(structure, len(self._columns[0])) if self._paths is None else self._paths
+        paths.check(message.rows, message.nodes)  # before anything is opened
         asked = np.unique(np.searchsorted(splits.node, message.nodes))
         fresh = asked[~self._shown[asked]]
         if not np.array_equal(splits.node[fresh], message.fresh):
@@ -206,7 +215,6 @@ class RowTester:
         key = self._key or WeakKey(keys.read_group(), bytes_number(keys.secret))
         self._check_made_here(keys, key.group.element_bytes, fresh, message)
         self._check_equal(key, fresh, message)
-        paths = Paths(structure, len(self._columns[0])) if self._paths is None else self._paths
         paths.follow(message.rows, message.nodes, bits)
         self._key, self._paths = key, paths
         self._shown[fresh] = True
@@ -228,7 +236,9 @@ class RowTester:
         own = codes_of(self._forest.splits.threshold[fresh], self._encoding, self._digits)
         ciphertexts = key.group.read_pairs(message.splits)
         try:
-            same = key.decrypt(ciphertexts, threads=self._threads) == own.tolist()
+            # squared: -C2 would tell whether the key is even
+            doubled = [scale(ciphertext, 2) for ciphertext in ciphertexts]
+            same = key.decrypt(doubled, threads=self._threads) == [2 * code for code in own.tolist()]
         except CiphertextError:
             same = False
         if not same:

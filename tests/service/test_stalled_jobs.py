@@ -1,0 +1,142 @@
+"""A coordinator that opens jobs, lets them wait, and goes on when other keys are in use: nothing old comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from key_bench import KeyBench, Told, splits_order
+from party_bench import play, train_order
+
+from woodlot.exceptions import EpochError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.kind import CoordinatorHost, kind_of
+from woodlot.jobs.order_seal import common_fields
+from woodlot.jobs.orders import Order, Part, RevokeRevocableOrder
+from woodlot.jobs.revocable.key_jobs import told_keys
+from woodlot.protocols.revocable import key_messages as keys_msg
+from woodlot.runtime.codec import decode, encode
+from woodlot.service.encrypted import encrypted_order
+
+ROWS = {"bank.age": [40.0], "bank.income": [3000.0], "shop.visits": [3.0], "shop.basket": [20.0]}
+OVER = "no longer in use here"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[KeyBench]:
+    with closing(KeyBench(tmp_path)) as made:
+        for name, home in made.members.items():
+            allowed = msgspec.structs.replace(home.policy, protocols=(*home.policy.protocols, "revoke-revocable"))
+            made.members[name] = replace(home, policy=allowed)
+        yield made
+
+
+@pytest.fixture
+def model(bench: KeyBench) -> str:
+    grown = play(bench, train_order(bench)).job
+    play(bench, bench.order(model=grown))
+    return grown
+
+
+def rounds(bench: KeyBench, order: Order) -> Iterator[set[str]]:
+    """A job, one round for each step: the coordinator can let it wait."""
+    opening = bench.opening(order)
+    facts = msg.JobFacts(
+        job=order.job, kind=order.kind, user="alice", state="running", version=1, created=order.created,
+        parties=order.parties,
+    )  # fmt: skip
+    bench.coordinator.add(opening.order, opening.signature, opening.certificate, facts)
+    jobs = {party: bench.job(party, order.job) for party in order.parties}
+    protocol = kind_of(order).protocol(order, opening, CoordinatorHost(bench.coordinator, 1))
+    replies: Any = None
+    while True:
+        try:
+            step = next(protocol) if replies is None else protocol.send(replies)
+        except StopIteration:
+            return
+        replies = {p: decode(encode(jobs[p].handle(decode(encode(m))))) for p, m in step.requests.items()}
+        yield {type(message).__name__ for message in step.requests.values()}
+
+
+def advance(job: Iterator[set[str]], kind: str) -> None:
+    """Go on until messages of a kind have been answered."""
+    while kind not in next(job):
+        pass
+
+
+def request(bench: KeyBench, model: str) -> Order:
+    user = Told(bench, told_keys(bench.coordinator, model))
+    user.model = model
+    return encrypted_order(user, model, ROWS, setting="test", helper="helper", key_service="keys")
+
+
+def epochs(bench: KeyBench, model: str) -> dict[str, Any]:
+    loaded = {name: home.store.load(model, "another job")[0] for name, home in bench.members.items()}
+    return {name: None if keys is None else (keys.epoch, keys.revoked) for name, keys in loaded.items()}
+
+
+def leave(bench: KeyBench, model: str) -> RevokeRevocableOrder:
+    parts = dict.fromkeys(("bank", "helper", "keys"), Part())
+    certificates = {name: {**bench.homes, **bench.members}[name].identity.certificate for name in parts}
+    return RevokeRevocableOrder(
+        **common_fields(parts, certificates, **bench.here), holder="bank", helper="helper", key_service="keys",
+        model=model, leaver="shop", task="classes", level=1, keys=model, setting="test", bits=512,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "opened"),
+    [(request, "UseForest"), (lambda bench, model: splits_order(bench, model, model), "TestRows")],
+    ids=["encrypted", "encrypted splits"],
+)
+def test_no_prediction_goes_on_in_an_epoch_that_is_over(
+    bench: KeyBench, model: str, make: Callable[[KeyBench, str], Order], opened: str
+) -> None:
+    job = rounds(bench, make(bench, model))
+    advance(job, opened)
+    play(bench, bench.order(model=model))
+    assert epochs(bench, model) == {"helper": (2, ()), "keys": (2, ())}
+    with pytest.raises(EpochError, match=OVER):
+        list(job)
+
+
+def test_no_prediction_goes_on_with_a_key_that_was_struck_out(bench: KeyBench, model: str) -> None:
+    job, order = rounds(bench, request(bench, model)), leave(bench, model)
+    advance(job, "UseForest")
+    strikes = {"helper": keys_msg.RevokeAtHelper, "keys": keys_msg.RevokeAtService}
+    for name, strike in strikes.items():
+        member = bench.job(name, order.job)
+        member.handle(bench.opening(order))
+        member.handle(strike(epoch=1, party="shop"))
+    assert epochs(bench, model) == dict.fromkeys(strikes, (1, ("shop",)))
+    with pytest.raises(EpochError, match=OVER):
+        list(job)
+
+
+def test_a_revocation_that_waited_does_not_bring_keys_back(bench: KeyBench, model: str) -> None:
+    """The helper has erased its share of the first epoch: with it, what was encrypted then could be opened again."""
+    order = leave(bench, model)
+    members = {name: bench.job(name, order.job) for name in ("helper", "keys")}
+    for member in members.values():
+        member.handle(bench.opening(order))
+    play(bench, bench.order(model=model))
+    with pytest.raises(EpochError, match=OVER):
+        members["helper"].handle(keys_msg.RevokeAtHelper(epoch=1, party="shop"))
+    with pytest.raises(EpochError, match=OVER):
+        members["keys"].handle(keys_msg.RevokeAtService(epoch=1, party="shop"))
+    assert epochs(bench, model) == {"helper": (2, ()), "keys": (2, ())}
+
+
+def test_a_rotation_that_waited_does_not_take_keys_back(bench: KeyBench, model: str) -> None:
+    job = rounds(bench, bench.order(model=model))
+    advance(job, "EncryptSplits")  # prepared everywhere, and not committed
+    play(bench, bench.order(model=model))
+    before = epochs(bench, model)
+    with pytest.raises(EpochError, match="has ended here"):
+        list(job)
+    assert epochs(bench, model) == before
