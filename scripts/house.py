@@ -316,7 +316,7 @@ def compare_encrypted(opened: Opened) -> None:
     from revocable_world import ready_master
 
     import woodlot
-    from woodlot.federation.revocable import Encryption
+    from woodlot.federation.local_revocable import Encryption
 
     X, y = rows()
     keys = Encryption(512, "test", ready_master)

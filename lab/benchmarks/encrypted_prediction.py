@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import woodlot as wl
 from woodlot.federation import GrownForest
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.runtime.audit import readable_bytes

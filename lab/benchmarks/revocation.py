@@ -21,7 +21,7 @@ import pandas as pd
 
 import woodlot as wl
 from dtpkc import COMPARISONS, Bench, seconds
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot_lab.rev_rebuilding import destroyed
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "results" / "revocation.md"

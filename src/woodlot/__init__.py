@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from woodlot.connected import connect
     from woodlot.estimators.complete import CompleteForest
-    from woodlot.estimators.extra_trees import FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
-    from woodlot.estimators.forest import (
+    from woodlot.estimators.federated_extra_trees import FederatedExtraTreesClassifier, FederatedExtraTreesRegressor
+    from woodlot.estimators.federated_forest import (
         FederatedForestClassifier,
         FederatedForestRegressor,
         UncertainPredictionWarning,
     )
-    from woodlot.estimators.horizontal import (
+    from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
+    from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
+    from woodlot.estimators.loading import load
+    from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
+    from woodlot.estimators.row_forests import (
         CollaborativeForestClassifier,
         CollaborativeForestRegressor,
         LocalForestsClassifier,
         LocalForestsRegressor,
     )
-    from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
-    from woodlot.estimators.loading import load
-    from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
-    from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.seen_rows import TrainingRowsWarning
     from woodlot.federation import Federation
     from woodlot.plots import plot_cost, plot_importance, plot_oob_curve, plot_tree
@@ -33,26 +33,26 @@ __version__ = "0.1.0"
 
 # imported on first use: `import woodlot` must not wait for scikit-learn and numba
 _HOMES = {
-    "CollaborativeForestClassifier": "woodlot.estimators.horizontal",
-    "CollaborativeForestRegressor": "woodlot.estimators.horizontal",
+    "CollaborativeForestClassifier": "woodlot.estimators.row_forests",
+    "CollaborativeForestRegressor": "woodlot.estimators.row_forests",
     "CompleteForest": "woodlot.estimators.complete",
-    "FederatedExtraTreesClassifier": "woodlot.estimators.extra_trees",
-    "FederatedExtraTreesRegressor": "woodlot.estimators.extra_trees",
-    "FederatedForestClassifier": "woodlot.estimators.forest",
-    "FederatedForestRegressor": "woodlot.estimators.forest",
-    "FederatedLinearRegression": "woodlot.estimators.linear",
-    "FederatedLogisticRegression": "woodlot.estimators.linear",
+    "FederatedExtraTreesClassifier": "woodlot.estimators.federated_extra_trees",
+    "FederatedExtraTreesRegressor": "woodlot.estimators.federated_extra_trees",
+    "FederatedForestClassifier": "woodlot.estimators.federated_forest",
+    "FederatedForestRegressor": "woodlot.estimators.federated_forest",
+    "FederatedLinearRegression": "woodlot.estimators.linear_models",
+    "FederatedLogisticRegression": "woodlot.estimators.linear_models",
     "Federation": "woodlot.federation",
     "GlobalDP": "woodlot.privacy.settings",
     "LocalDP": "woodlot.privacy.settings",
-    "HorizontalForestClassifier": "woodlot.estimators.lossless",
-    "HorizontalForestRegressor": "woodlot.estimators.lossless",
-    "LocalForestsClassifier": "woodlot.estimators.horizontal",
-    "LocalForestsRegressor": "woodlot.estimators.horizontal",
-    "RevocableForestClassifier": "woodlot.estimators.revocable",
-    "RevocableForestRegressor": "woodlot.estimators.revocable",
+    "HorizontalForestClassifier": "woodlot.estimators.horizontal_forest",
+    "HorizontalForestRegressor": "woodlot.estimators.horizontal_forest",
+    "LocalForestsClassifier": "woodlot.estimators.row_forests",
+    "LocalForestsRegressor": "woodlot.estimators.row_forests",
+    "RevocableForestClassifier": "woodlot.estimators.revocable_forest",
+    "RevocableForestRegressor": "woodlot.estimators.revocable_forest",
     "TrainingRowsWarning": "woodlot.estimators.seen_rows",
-    "UncertainPredictionWarning": "woodlot.estimators.forest",
+    "UncertainPredictionWarning": "woodlot.estimators.federated_forest",
     "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",
     "plot_cost": "woodlot.plots",

@@ -22,7 +22,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier, Numbered
-from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task
+from woodlot.runtime.drivers.nvflare_carrier import NvflareCarrier, answer_task
 from woodlot.runtime.sessions import Sessions
 
 

@@ -58,7 +58,7 @@ def signed_order(world: World, **forest: Any) -> SignedOrder:
     federation = federation_at(desk, tables="customers", parties=PARTIES)  # type: ignore[arg-type]
     estimator = wl.FederatedForestClassifier(**(FOREST | forest))
     from woodlot.cli._forest import plan_for
-    from woodlot.estimators.settings import settings_of
+    from woodlot.estimators.estimator_settings import settings_of
 
     plan = plan_for(estimator, "here")
     labels = federation.find_labels("bank.late", None)

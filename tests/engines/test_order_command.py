@@ -20,7 +20,7 @@ from woodlot.exceptions import ConfigError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.order_seal import check_order
 from woodlot.jobs.orders import TrainOrder
-from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task
+from woodlot.runtime.drivers.nvflare_carrier import NvflareCarrier, answer_task
 
 
 @pytest.fixture(scope="module")

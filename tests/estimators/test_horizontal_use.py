@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 import woodlot as wl
 from woodlot.data.partition import deal_alpha_chunks
 from woodlot.exceptions import DataError, PolicyError
-from woodlot.federation.rows import RowFederation
+from woodlot.federation.local_rows import RowFederation
 from woodlot.privacy.budget import Budget, BudgetFile
 from woodlot.privacy.client_budget import LocalBudget
 

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import woodlot as wl
 from woodlot.crypto._libraries import gmp
 from woodlot.exceptions import DataError, EpochError, PolicyError
-from woodlot.federation.revocable import Encryption, RevocableGrown
+from woodlot.federation.local_revocable import Encryption, RevocableGrown
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.runtime.codec import encode

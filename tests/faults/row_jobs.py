@@ -16,7 +16,7 @@ from small_jobs import COORDINATOR
 from sweep import DRAWN_ONCE, FaultStage, Protocol, behind_proxy
 
 import woodlot as wl
-from woodlot.connected.rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import Order
 

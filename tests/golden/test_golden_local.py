@@ -44,8 +44,8 @@ import secure_sums
 
 import woodlot as wl
 from woodlot.crypto import paillier
-from woodlot.estimators import checks
-from woodlot.federation.revocable import Encryption
+from woodlot.estimators import estimator_checks
+from woodlot.federation.local_revocable import Encryption
 from woodlot.protocols.revocable.row_test import RowTester, walk_own_rows
 from woodlot.protocols.vertical.answers import match_columns
 
@@ -72,7 +72,7 @@ def setting(name: str) -> Callable[[Setting], Setting]:
 def short_keys() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(checks, "KEY_BITS", (BITS, *checks.KEY_BITS))
+        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
         yield
 
 

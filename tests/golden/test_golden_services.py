@@ -25,7 +25,7 @@ from world import POLICY, World, running
 
 import woodlot as wl
 from wire_search import captured
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot.protocols.core.message import Role
 from woodlot.runtime.codec import decode
 from woodlot.runtime.journal import Journal

@@ -19,23 +19,23 @@ from typer.testing import CliRunner
 from woodlot import leaks
 from woodlot.cli import app
 from woodlot.crypto import paillier
-from woodlot.estimators import checks
-from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
-from woodlot.estimators.lossless import HorizontalForestClassifier
+from woodlot.estimators import estimator_checks
+from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.horizontal_forest import HorizontalForestClassifier
 from woodlot.exceptions import DataError, LocalProtocolError
 from woodlot.federation import Federation
-from woodlot.leaks import Finding, alignment, revocable, values
+from woodlot.leaks import Finding, alignment_attacks, revocable_attacks, value_attacks
 from woodlot.leaks.case import LABEL, MARGIN, Tape
-from woodlot.leaks.encrypted import as_encrypted
-from woodlot.leaks.labels import (
+from woodlot.leaks.encrypted_attacks import as_encrypted
+from woodlot.leaks.label_attacks import (
     groups_of_pure_leaves,
     least_squares,
     matched_at_best,
     share_right,
     targets_recovered,
 )
+from woodlot.leaks.role_views import View, coordinator_view, party_view
 from woodlot.leaks.theft import theft_attacks
-from woodlot.leaks.views import View, coordinator_view, party_view
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Partition
 from woodlot.service.config import PartyConfig
@@ -48,12 +48,12 @@ BITS = 512
 def quick() -> Iterator[None]:
     """Attacks in a moment: fewer ids to try, short keys, and attackers that grow few trees."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignment, "TRIED_IDS", 20_000)
-        patch.setattr(alignment, "MAX_ALIGNED", 25)
-        patch.setattr(values, "ATTACK_TREES", 15)
-        patch.setattr(revocable, "MOST_ENTRIES", 100_000)
+        patch.setattr(alignment_attacks, "TRIED_IDS", 20_000)
+        patch.setattr(alignment_attacks, "MAX_ALIGNED", 25)
+        patch.setattr(value_attacks, "ATTACK_TREES", 15)
+        patch.setattr(revocable_attacks, "MOST_ENTRIES", 100_000)
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(checks, "KEY_BITS", (BITS, *checks.KEY_BITS))
+        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
         yield
 
 
@@ -231,7 +231,7 @@ def test_a_role_is_not_given_what_others_are_sent(case: leaks.Case) -> None:
 
 def test_partitions_tell_the_coordinator_values(case: leaks.Case) -> None:
     view, _ = encrypted_views(case, trained(case, n_estimators=100, max_bins=32))
-    found = values.columns_at_coordinator(view.splits, "bank", case.matrix("bank"))
+    found = value_attacks.columns_at_coordinator(view.splits, "bank", case.matrix("bank"))
     assert len(found) == 4
     assert min(column.correlation for column in found) > 0.95
 
@@ -247,7 +247,7 @@ def test_a_column_that_splits_nothing_stays_unknown(case: leaks.Case) -> None:
     """The control: there is no partition by it."""
     view, _ = encrypted_views(case, trained(case, n_estimators=5, max_bins=32))
     others = view.splits.select(view.splits.feature != 1)
-    found = values.columns_at_coordinator(others, "bank", case.matrix("bank"))
+    found = value_attacks.columns_at_coordinator(others, "bank", case.matrix("bank"))
     assert found[0].correlation == 0.0
     assert found[1].correlation > 0.5
 

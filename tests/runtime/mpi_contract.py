@@ -17,7 +17,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver
-from woodlot.runtime.drivers.mpi import MpiCarrier
+from woodlot.runtime.drivers.mpi_carrier import MpiCarrier
 
 from .carriers import JOB
 from .driver_contract import DriverContract, MakeDriver

@@ -19,7 +19,7 @@ from runtime.driver_contract import Party, number_of
 from runtime.samples import Question
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
-from woodlot.runtime.drivers.mpi import MpiCarrier, _Line, abort_on_error, rank, serve
+from woodlot.runtime.drivers.mpi_carrier import MpiCarrier, _Line, abort_on_error, rank, serve
 from woodlot.runtime.frames import NO_JOB, FrameKind, Label
 from woodlot.runtime.sessions import Sessions
 

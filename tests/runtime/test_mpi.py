@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from woodlot.exceptions import ConfigError
-from woodlot.runtime.drivers.mpi import MpiCarrier, rank, serve
+from woodlot.runtime.drivers.mpi_carrier import MpiCarrier, rank, serve
 from woodlot.runtime.frames import FrameKind, Label
 
 from .carriers import JOB

@@ -11,7 +11,7 @@ import pyarrow as pa
 from world import POLICY, World
 
 import woodlot as wl
-from woodlot.connected.rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.privacy.budget import BudgetRecord, Charge, Use
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.runtime.journal import Journal

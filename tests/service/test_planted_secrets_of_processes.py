@@ -26,7 +26,7 @@ from woodlot.connected import ConnectedFederation
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import WoodlotError
 from woodlot.federation import Labels
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.orders import Order

@@ -24,7 +24,7 @@ from woodlot.cli import app
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import DataError, EpochError, PolicyError
 from woodlot.federation import Labels
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot.jobs.key_store import KeyStore
 from woodlot.service.client import JobFailed
 from woodlot.service.encrypted import encrypted_order, predict_encrypted

@@ -17,7 +17,7 @@ from shared import Shared
 from small_jobs import COORDINATOR
 
 import woodlot as wl
-from woodlot.connected.rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import Order
 from woodlot.privacy.accounting import Spend

@@ -17,7 +17,7 @@ from processes import Processes, processes
 from world import World
 
 import woodlot as wl
-from woodlot.connected.rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.exceptions import PolicyError
 from woodlot.jobs.job_messages import JobOpened
 from woodlot.jobs.orders import Part, PredictRowsOrder

@@ -11,7 +11,7 @@ import pyarrow as pa
 import woodlot as wl
 from woodlot.crypto.dtpkc import SETTING_BITS, Setting
 from woodlot.crypto.master import MasterKey
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot_lab.data import DataSource
 from woodlot_lab.forests import TEST_SHARE, Split, filled, split
 

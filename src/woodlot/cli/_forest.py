@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
-    from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
-    from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
+    from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
+    from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
+    from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.whole import WholeForest
     from woodlot.jobs.job_messages import ModelFacts
     from woodlot.protocols.core.forest_plan import ForestPlan
@@ -87,7 +87,7 @@ def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Fores
         What errors call the file.
 
     """
-    from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+    from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 
     if "kind" in settings:
         raise ConfigError(
@@ -100,7 +100,7 @@ def make_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Fores
 
 def make_linear_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Linear:
     """The linear model of a task; parameters as for `make_estimator`."""
-    from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
+    from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
 
     chosen = {name: value for name, value in settings.items() if name != "kind"}
     if task == "classification":
@@ -115,7 +115,7 @@ def linear_plan_for(estimator: Linear, origin: str) -> LinearPlan:
 
 def make_revocable_estimator(task: str, settings: Mapping[str, Any], origin: str) -> Revocable:
     """The revocable forest of a task; parameters as for `make_estimator`."""
-    from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
+    from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
 
     chosen = {name: value for name, value in settings.items() if name != "kind"}
     if task == "classification":
@@ -145,7 +145,7 @@ def make_row_estimator(task: str, settings: Mapping[str, Any], origin: str) -> W
 
     Parameters as for `make_estimator`.
     """
-    from woodlot.estimators.horizontal import HORIZONTAL
+    from woodlot.estimators.row_forests import HORIZONTAL
 
     chosen = dict(settings)
     kind = chosen.pop("kind", DEFAULT_ROW_KIND)
@@ -193,7 +193,7 @@ def plan_for(estimator: Forest, origin: str) -> ForestPlan:
     import numpy as np
     from sklearn.utils import check_random_state
 
-    from woodlot.estimators.labels import name_class_weights
+    from woodlot.estimators.class_labels import name_class_weights
     from woodlot.estimators.parameters import check_parameters
     from woodlot.estimators.planning import plan_of
 

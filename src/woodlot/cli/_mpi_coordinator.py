@@ -18,8 +18,8 @@ from woodlot.cli._client import plain, print_json
 from woodlot.cli._forest import make_estimator, plan_for
 from woodlot.cli._mpi_party import part_folder
 from woodlot.cli.train import grown_facts
+from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.loading import fitted
-from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import ConfigError, ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.jobs import job_messages as msg
@@ -33,7 +33,7 @@ from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver
-from woodlot.runtime.drivers.mpi import MpiCarrier
+from woodlot.runtime.drivers.mpi_carrier import MpiCarrier
 from woodlot.runtime.run import run
 from woodlot.trees.parallel import effective_jobs
 

@@ -28,7 +28,7 @@ from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.files import save_own_part
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.runtime.drivers.mpi import serve
+from woodlot.runtime.drivers.mpi_carrier import serve
 from woodlot.runtime.sessions import Sessions
 from woodlot.service.config import AlignmentConfig
 from woodlot.trees.parallel import effective_jobs

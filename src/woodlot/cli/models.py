@@ -160,8 +160,8 @@ def _print(model: ModelFacts, audit: str) -> None:
 
 def _chosen(settings: dict[str, Any]) -> dict[str, Any]:
     """The parameters that are not the estimator's own defaults."""
+    from woodlot.estimators.estimator_settings import from_json
     from woodlot.estimators.loading import kind_of
-    from woodlot.estimators.settings import from_json
 
     params = from_json(settings.get("params", {}))
     kind = kind_of(settings)

@@ -38,7 +38,7 @@ def mpi(
     Rank 0 coordinates; ranks 1, 2, ... are the parties of the sections [mpi.PARTY] in their order, and each reads only
     its own table. Every party's part goes to FOLDER/party-NAME, the coordinator's to FOLDER/coordinator.
     """
-    from woodlot.runtime.drivers.mpi import abort_on_error, rank
+    from woodlot.runtime.drivers.mpi_carrier import abort_on_error, rank
 
     quiet_logs()
     with reporting(as_json and rank() == 0):
@@ -54,7 +54,7 @@ def mpi(
 
 def _run(job: Path, out: Path | None, secret: Path | None, as_json: bool) -> None:
     """Read the job at every rank; if one of them cannot, none begins: the others would wait for it for ever."""
-    from woodlot.runtime.drivers.mpi import rank
+    from woodlot.runtime.drivers.mpi_carrier import rank
 
     place: RankZero | Rank | None = None
     problem: WoodlotError | None = None
@@ -108,7 +108,7 @@ class MpiJob:
 
 def _place(job: MpiJob) -> RankZero | Rank:
     """This rank's part in the job. All that takes long to load is loaded here: ranks that wait in MPI take a core."""
-    from woodlot.runtime.drivers.mpi import rank
+    from woodlot.runtime.drivers.mpi_carrier import rank
 
     if rank() == 0:
         from woodlot.cli._mpi_coordinator import RankZero

@@ -215,7 +215,7 @@ def _predict_rows(
     as_json: bool,
 ) -> None:
     """Every party predicts its own rows."""
-    from woodlot.connected.rows import ConnectedRowFederation
+    from woodlot.connected.connected_rows import ConnectedRowFederation
 
     order = ConnectedRowFederation(client, tables).predict_rows_order(forest.model, score, score_epsilon)
     facts = client.submit(order)

@@ -33,7 +33,7 @@ from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
-    from woodlot.connected.rows import ConnectedRowFederation
+    from woodlot.connected.connected_rows import ConnectedRowFederation
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.jobs.orders import Order
     from woodlot.service.client import Client
@@ -221,7 +221,7 @@ def _column_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
         plan_for,
         revocable_plan_for,
     )
-    from woodlot.estimators.settings import settings_of
+    from woodlot.estimators.estimator_settings import settings_of
 
     job = config.job
     if config.forest.get("kind") == LINEAR_KIND:
@@ -253,7 +253,7 @@ def _column_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
 def _row_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
     """As `_column_order`, for parties with the same columns."""
     from woodlot.cli._forest import make_row_estimator, row_plan_for
-    from woodlot.estimators.settings import settings_of
+    from woodlot.estimators.estimator_settings import settings_of
 
     job = config.job
     estimator = make_row_estimator(job.task, config.forest, origin)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.connected.models import fitted_linear, grown_forest, model_of
+from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of
 from woodlot.data.markup import html_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
@@ -132,7 +132,7 @@ def federation_at(
         raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
     chosen = {p: names[p] for p in parties}
     if layout == "rows":
-        from woodlot.connected.rows import ConnectedRowFederation
+        from woodlot.connected.connected_rows import ConnectedRowFederation
 
         return ConnectedRowFederation(client, chosen)
     return ConnectedFederation(client, chosen, align, join, helper, key_service)

@@ -14,7 +14,7 @@ from typing import Any
 from woodlot.engines.one_job import EngineCoordinator, export_model
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import ConfigError, WoodlotError
-from woodlot.runtime.drivers.nvflare import NvflareCarrier, answer_task, missing_extra
+from woodlot.runtime.drivers.nvflare_carrier import NvflareCarrier, answer_task, missing_extra
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.party import Party
 from woodlot.service.settings import read_toml

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import ModelFileError
-from woodlot.runtime.drivers.nvflare import TASK, TASK_REQUEST_SECONDS
+from woodlot.runtime.drivers.nvflare_carrier import TASK, TASK_REQUEST_SECONDS
 
 CONTROLLER = "woodlot.engines.nvflare.OrderController"
 EXECUTOR = "woodlot.engines.nvflare.PartyExecutor"

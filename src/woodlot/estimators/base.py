@@ -14,15 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from woodlot.connected import ConnectedFederation
 from woodlot.data.tables import read_table
-from woodlot.estimators.checks import require
+from woodlot.estimators.class_labels import ClassWeights
 from woodlot.estimators.complete import CompleteForest
+from woodlot.estimators.estimator_checks import require
+from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import AnyFederation, ColumnsModel
-from woodlot.estimators.labels import ClassWeights
+from woodlot.estimators.input_tables import check_table_again
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke
-from woodlot.estimators.settings import settings_of
-from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Federation, GrownForest, Labels, Route
 from woodlot.identity.identity import Identity

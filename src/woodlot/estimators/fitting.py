@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator
 from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.estimators.dealing import deal_columns
+from woodlot.estimators.input_tables import check_table
 from woodlot.estimators.origin import Origin, find_labels, fitting
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.seen_rows import SeenRows
-from woodlot.estimators.tables import check_table
 from woodlot.federation import Federation, Labels
 from woodlot.protocols.core.target import Target
 

@@ -27,8 +27,8 @@ from woodlot.estimators.forecast_parts import (
     fit_trial,
     quickest,
 )
-from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
-from woodlot.estimators.revocable import SIMULATED, RevocableForest
+from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
+from woodlot.estimators.revocable_forest import SIMULATED, RevocableForest
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_plan import BLIND_BINS
 from woodlot.runtime.audit import Cost

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected.rows import ConnectedRowFederation
-from woodlot.estimators.checks import require
-from woodlot.estimators.labels import class_array
+from woodlot.connected.connected_rows import ConnectedRowFederation
+from woodlot.estimators.class_labels import class_array
+from woodlot.estimators.estimator_checks import require
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import become, signer_of
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
-from woodlot.federation.rows import RowFederation
+from woodlot.federation.local_rows import RowFederation
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import (
     CostOf,

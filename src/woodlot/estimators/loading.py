@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from woodlot.connected.models import fitted_linear, grown_forest, whole_grown_forest
+from woodlot.connected.connected_models import fitted_linear, grown_forest, whole_grown_forest
 from woodlot.data.decoding import converted
 from woodlot.estimators.base import FederatedForest
-from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
-from woodlot.estimators.horizontal import HORIZONTAL, restore_whole
-from woodlot.estimators.labels import class_array
-from woodlot.estimators.linear import FederatedLinear, FederatedLinearRegression, FederatedLogisticRegression
+from woodlot.estimators.class_labels import class_array
+from woodlot.estimators.estimator_settings import from_json, settings_of
+from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.linear_models import FederatedLinear, FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.estimators.origin import Origin
-from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
-from woodlot.estimators.settings import from_json, settings_of
+from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
+from woodlot.estimators.row_forests import HORIZONTAL, restore_whole
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from woodlot.crypto.paillier import DEFAULT_BITS, SMALLEST_BITS
-from woodlot.estimators import checks
-from woodlot.estimators.checks import is_int, is_real
-from woodlot.federation.revocable import Encryption
+from woodlot.estimators import estimator_checks
+from woodlot.estimators.estimator_checks import is_int, is_real
+from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.revocable.participant import MAX_ZETA
 from woodlot.protocols.rows.lossless import MOST_BINS
@@ -163,7 +163,10 @@ _FEDERATED: dict[str, Rule] = _COLUMNS | {
     "min_impurity_decrease": NOT_NEGATIVE,
     "feature_sampling": one_of("node", "tree"),
     "labels": one_of("shared", "encrypted"),
-    "key_bits": Rule((f"one of {list(checks.KEY_BITS)}",), lambda value: is_int(value) and value in checks.KEY_BITS),
+    "key_bits": Rule(
+        (f"one of {list(estimator_checks.KEY_BITS)}",),
+        lambda value: is_int(value) and value in estimator_checks.KEY_BITS,
+    ),
     "max_bins": NONE | whole(MIN_BINS, MAX_COARSE),
     "memory_limit": NONE | whole(1, 2**62),
 }

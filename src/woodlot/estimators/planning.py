@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from woodlot.estimators.labels import ClassWeights
+from woodlot.estimators.class_labels import ClassWeights
 from woodlot.protocols.core.forest_plan import BLIND_BINS, DEFAULT_MEMORY, ForestPlan, Task
 
 

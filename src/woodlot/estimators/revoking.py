@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.data.tables import read_table
-from woodlot.estimators.checks import require
+from woodlot.estimators.estimator_checks import require
+from woodlot.estimators.input_tables import check_table_again
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels
 from woodlot.identity.identity import Identity

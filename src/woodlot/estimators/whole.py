@@ -14,23 +14,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected.rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
-from woodlot.estimators.checks import is_int
+from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.complete import CompleteForest
+from woodlot.estimators.estimator_checks import is_int
+from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import AnyFederation
-from woodlot.estimators.labels import class_array
+from woodlot.estimators.input_tables import check_table, check_table_again
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, fitting
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.settings import settings_of
-from woodlot.estimators.tables import check_table, check_table_again
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import GrownForest, party_name
-from woodlot.federation.rows import RowFederation
+from woodlot.federation.local_rows import RowFederation
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.privacy.claims import PrivacyClaim

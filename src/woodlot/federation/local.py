@@ -141,7 +141,7 @@ class Federation:
             raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
         tables = {party_name(name): data for name, data in tables.items()}
         if layout == "rows":
-            from woodlot.federation.rows import RowFederation
+            from woodlot.federation.local_rows import RowFederation
 
             if join != "inner" or shares_model or sealed_predictions:
                 raise DataError(

@@ -8,7 +8,7 @@ from elsewhere. No party's private state is read. The truth is only used to mark
 from __future__ import annotations
 
 from woodlot.leaks.case import Case, Finding, case_of, made_up_case
-from woodlot.leaks.run import LABEL_SETTINGS, PARTS, LabelSetting, Part, run_leak_test
+from woodlot.leaks.leak_test import LABEL_SETTINGS, PARTS, LabelSetting, Part, run_leak_test
 from woodlot.leaks.theft import PolicyGuard
 
 __all__ = [

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
-from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
+from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.federation import Federation
 from woodlot.leaks.case import LABEL, Case, Finding
-from woodlot.leaks.labels import rank_correlation
+from woodlot.leaks.label_attacks import rank_correlation
 
 USER = "user"
 CLIENT = "any client or user"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.leaks.views import SplitRows
+from woodlot.leaks.role_views import SplitRows
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.forest_messages import Decisions

@@ -19,11 +19,11 @@ from scipy.sparse import csr_matrix, vstack
 from scipy.sparse.linalg import lsmr
 
 from woodlot.data.sources import TableSource
-from woodlot.estimators.forest import FederatedForestRegressor
+from woodlot.estimators.federated_forest import FederatedForestRegressor
 from woodlot.federation import Federation
 from woodlot.jobs.policy import EVERYBODY, UNLIMITED, Limit, Policy
 from woodlot.leaks.case import Case, Finding, not_attacked
-from woodlot.leaks.labels import CLOSE, targets_recovered
+from woodlot.leaks.label_attacks import CLOSE, targets_recovered
 from woodlot.service.config import PartyConfig
 
 USER = "user"

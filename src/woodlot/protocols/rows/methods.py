@@ -2,9 +2,9 @@
 
 To add a method: a plan (a subclass of `GrowthPlan` with a tag of its own, beside its generator), the coordinator's
 generator, and a client; then one member of `HorizontalPlan` and one line of `METHODS` here. In process
-(`woodlot.federation.rows`) and between organisations (`woodlot.service`) both go through `protocol_of` and `client_of`,
-so nothing else has to know the method. A plan is all that a user orders: it is signed, and every client is given it
-to compare with what the coordinator asks (`HorizontalClient.check_ordered`).
+(`woodlot.federation.local_rows`) and between organisations (`woodlot.jobs.rows`) both go through `protocol_of` and
+`client_of`, so nothing else has to know the method. A plan is all that a user orders: it is signed, and every client is
+given it to compare with what the coordinator asks (`HorizontalClient.check_ordered`).
 
 A client that releases something under differential privacy calls ``holdings.client_budget.charge(...)`` before it
 answers, and answers with what the call returns: see `woodlot.privacy.client_budget.ClientBudget`.

@@ -10,7 +10,7 @@ import numpy as np
 
 from woodlot.data.decoding import converted
 from woodlot.exceptions import ModelFileError
-from woodlot.federation.revocable import Encryption
+from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 
 _PAIRS, _PRIVACY = "pairs", "privacy"

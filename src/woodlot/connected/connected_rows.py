@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from woodlot.connected.connected_models import model_of, whole_grown_forest
 from woodlot.connected.federation import ConnectedFederation
-from woodlot.connected.models import model_of, whole_grown_forest
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest, Labels
 from woodlot.privacy.accounting import check_epsilon

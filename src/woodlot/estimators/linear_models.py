@@ -19,15 +19,15 @@ from woodlot.connected import ConnectedFederation
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import UncertainPredictionWarning
+from woodlot.estimators.class_labels import class_array, name_class_weights
+from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import AnyFederation, ColumnsModel
-from woodlot.estimators.labels import class_array, name_class_weights
+from woodlot.estimators.input_tables import check_table_again
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
-from woodlot.estimators.settings import settings_of
-from woodlot.estimators.tables import check_table_again
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, Labels
-from woodlot.federation.linear import fit_here, predict_here
+from woodlot.federation.local_linear import fit_here, predict_here
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear.linear_files import StoredLinear, save_linear
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan, Matrix, Task

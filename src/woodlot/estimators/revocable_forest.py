@@ -15,16 +15,15 @@ from woodlot.connected import ConnectedFederation
 from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS, Setting
 from woodlot.data.tables import Table
 from woodlot.estimators.base import FederatedForest, Outputs
-from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.estimator_settings import settings_of
+from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
-from woodlot.estimators.settings import settings_of
 from woodlot.exceptions import DataError
 from woodlot.federation import Federation, GrownForest, Labels, Route
-from woodlot.federation.members import refuse_strangers
-from woodlot.federation.revocable import (
+from woodlot.federation.local_revocable import (
     Encryption,
     RevocableGrown,
     Secrets,
@@ -36,6 +35,7 @@ from woodlot.federation.revocable import (
     revoke_revocable,
     table_as_numbers,
 )
+from woodlot.federation.members import refuse_strangers
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt
 from woodlot.protocols.core.forest_plan import ForestPlan

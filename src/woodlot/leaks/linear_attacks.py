@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression
+from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.leaks.case import LABEL, Case, Finding, Tape, not_attacked
-from woodlot.leaks.labels import matched_at_best, rank_correlation
+from woodlot.leaks.label_attacks import matched_at_best, rank_correlation
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.linear.linear_messages import Descend, LinearStarted, PartialScores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from woodlot.connected.rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.estimators.loading import from_settings
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ConfigError

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from woodlot.estimators.extra_trees import (
+from woodlot.estimators.class_labels import class_array
+from woodlot.estimators.estimator_settings import from_json
+from woodlot.estimators.federated_extra_trees import (
     FederatedExtraTreesClassifier,
     FederatedExtraTreesRegressor,
     declared_of,
 )
-from woodlot.estimators.labels import class_array
-from woodlot.estimators.lossless import HorizontalForestClassifier, HorizontalForestRegressor
+from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.origin import Origin
-from woodlot.estimators.settings import from_json
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.leaks.case import Told
-from woodlot.leaks.views import OTHERS, LeafRows, SplitRows, View
+from woodlot.leaks.role_views import OTHERS, LeafRows, SplitRows, View
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.revocable.growth_messages import ExpandLeaves, OpenConstruction, ParticipantSummary, SplitVectors
 from woodlot.protocols.revocable.participant import read_samples, unpack_bins

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.columns import NumericColumn
-from woodlot.estimators.checks import is_real
-from woodlot.estimators.labels import class_array
+from woodlot.estimators.class_labels import class_array
+from woodlot.estimators.estimator_checks import is_real
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,
@@ -22,7 +22,7 @@ from woodlot.estimators.whole import (
 )
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
-from woodlot.federation.rows import RowFederation
+from woodlot.federation.local_rows import RowFederation
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.extra_plan import MIN_PROPOSAL_ROWS, ExtraTreesPlan

@@ -8,21 +8,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from woodlot.estimators.forest import FederatedForestClassifier, FederatedForestRegressor
-from woodlot.estimators.revocable import RevocableForestClassifier, RevocableForestRegressor
-from woodlot.leaks import labels as on_labels
-from woodlot.leaks import values as on_values
-from woodlot.leaks.alignment import id_attacks
+from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
+from woodlot.leaks import label_attacks as on_labels
+from woodlot.leaks import value_attacks as on_values
+from woodlot.leaks.alignment_attacks import id_attacks
 from woodlot.leaks.case import LABEL, Asset, Case, Finding, Tape, Told, not_attacked
-from woodlot.leaks.encrypted import as_encrypted
-from woodlot.leaks.labels import known_rows, rank_correlation
-from woodlot.leaks.linear import linear_attacks
+from woodlot.leaks.encrypted_attacks import as_encrypted
+from woodlot.leaks.label_attacks import known_rows, rank_correlation
+from woodlot.leaks.linear_attacks import linear_attacks
 from woodlot.leaks.memory import memory_attacks
 from woodlot.leaks.prediction import SealedReader, open_outcomes, outcomes_on_the_way
-from woodlot.leaks.revocable import participant_view, splits_in_bins
+from woodlot.leaks.revocable_attacks import participant_view, splits_in_bins
+from woodlot.leaks.role_views import View, coordinator_view, party_view
 from woodlot.leaks.theft import PolicyGuard, theft_attacks, undeclared
-from woodlot.leaks.values import Recovered
-from woodlot.leaks.views import View, coordinator_view, party_view
+from woodlot.leaks.value_attacks import Recovered
 from woodlot.protocols.core.forest_plan import BLIND_BINS
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Decisions

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from woodlot.leaks.labels import rank_correlation
-from woodlot.leaks.views import SplitRows
+from woodlot.leaks.label_attacks import rank_correlation
+from woodlot.leaks.role_views import SplitRows
 
 STEPS = 40
 """Steps of the descent that puts rows in order."""

@@ -17,7 +17,7 @@ from scipy.sparse.linalg import lsmr, svds
 from scipy.stats import spearmanr
 
 from woodlot.leaks.case import Told
-from woodlot.leaks.views import SplitRows, View
+from woodlot.leaks.role_views import SplitRows, View
 from woodlot.protocols.vertical.forest_messages import EncodedLabels, StartForest
 
 CLOSE = 0.01
