@@ -17,6 +17,7 @@ _MASKED = "under masks that follow from the keys of the job"
 _CIPHER = "a key of the job, or ciphertexts under it"
 _TRANSCRIPT = "hash of the public keys of the job"
 _BLAS = "sums by BLAS and exponentials by libm: their last bits are a machine's own"
+_LENGTH = "secret numbers, or what has them: as long as the number is, so one in 256 is a byte shorter"
 _BOTH = "ciphertexts, or masks, of numbers whose last bits are a machine's own"
 _WORDS = "words for people"
 _SIZES = "sizes of messages, to which their names and sealed parts add"
@@ -32,12 +33,14 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     },
     # encrypted labels
     "EncryptedLabels": {
-        "modulus ciphertexts noise": ("secret", _CIPHER),
+        "modulus ciphertexts": ("secret", _CIPHER),
+        "noise": ("sealed", _LENGTH),
         "certificate": ("drawn", _SIGNED),
         "signature": ("sealed", _SIGNED),
     },
     "TakeLabels": {
-        "modulus ciphertexts noise": ("secret", _CIPHER),
+        "modulus ciphertexts": ("secret", _CIPHER),
+        "noise": ("sealed", _LENGTH),
         "certificate": ("drawn", _SIGNED),
         "signature": ("sealed", _SIGNED),
     },
@@ -55,9 +58,14 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "Scores": {"scores": ("rounded", _BLAS)},
     "EncryptedStart": {
         "penalty curvature weights": ("rounded", _BLAS),
-        "modulus noise ciphertexts": ("shape", _BOTH),
+        "modulus ciphertexts": ("shape", _BOTH),
+        "noise": ("drawn", _LENGTH),
     },
-    "OpenDescent": {"penalty curvature weights": ("rounded", _BLAS), "modulus noise": ("shape", _BOTH)},
+    "OpenDescent": {
+        "penalty curvature weights": ("rounded", _BLAS),
+        "modulus": ("shape", _BOTH),
+        "noise": ("drawn", _LENGTH),
+    },
     "AskSlopes": {"ciphertexts": ("shape", _BOTH)},
     "MaskedSlopes": {"ciphertexts": ("shape", _BOTH)},
     "OpenSlopes": {"slopes": ("shape", _BOTH)},
@@ -67,26 +75,26 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     # keys of a revocable forest
     "KeyIntroduction": {"share": ("secret", _KEY), "certificate signature": ("drawn", _SIGNED)},
     "MembersMet": {"transcript": ("secret", _TRANSCRIPT)},
-    "GroupMade": {"share": ("secret", _KEY), "sealed tags": ("secret", _SEALED)},
+    "GroupMade": {"share sealed": ("sealed", _LENGTH), "tags": ("secret", _SEALED)},
     "GroupProof": {"job": ("drawn", "drawn"), "signature": ("drawn", _SIGNED)},
     "TakeGroup": {"tag": ("secret", _SEALED)},
-    "KeyDrawn": {"public": ("secret", _KEY), "tag": ("secret", _SEALED)},
-    "TakeShare": {"tag sealed": ("secret", _SEALED)},
-    "KnowKeys": {"keys": ("secret", _KEY), "tags": ("secret", _SEALED)},
+    "KeyDrawn": {"public": ("sealed", _LENGTH), "tag": ("secret", _SEALED)},
+    "TakeShare": {"tag": ("secret", _SEALED), "sealed": ("sealed", _LENGTH)},
+    "KnowKeys": {"keys": ("sealed", _LENGTH), "tags": ("secret", _SEALED)},
     "SplitsEncrypted": {"splits tags": ("secret", _CIPHER)},
-    "PublicGroup": {"modulus generator": ("secret", _KEY)},
+    "PublicGroup": {"modulus": ("secret", _KEY), "generator": ("sealed", _LENGTH)},
     "Ticket": {
         "request": ("secret", "drawn by the requester"),
         "digest": ("secret", _CIPHER),
         "certificate signature": ("drawn", _SIGNED),
     },
-    "TakeRequest": {"values proof": ("secret", _CIPHER)},
+    "TakeRequest": {"values": ("secret", _CIPHER), "proof": ("sealed", _LENGTH)},
     "ComparisonsDealt": {"words tops masks proofs": ("secret", _MASKED)},
-    "OpenDifferences": {"splits tags proof": ("secret", _CIPHER), "masks": ("secret", _MASKED)},
+    "OpenDifferences": {"splits tags": ("secret", _CIPHER), "proof": ("sealed", _LENGTH), "masks": ("secret", _MASKED)},
     "DifferencesBlinded": {"blinded": ("secret", _MASKED)},
     "FinishComparisons": {"halves": ("secret", _MASKED)},
-    "ComparisonsFinished": {"words answers": ("secret", _MASKED)},
-    "OpenAnswers": {"answer": ("secret", _SEALED)},
+    "ComparisonsFinished": {"words": ("secret", _MASKED), "answers": ("sealed", _LENGTH)},
+    "OpenAnswers": {"answer": ("sealed", _LENGTH)},
     "AnswersOpened": {"bits": ("secret", "shares of the comparisons' results")},
     "TestRows": {"splits tags": ("secret", _CIPHER)},
     # secure sums and sealed predictions
