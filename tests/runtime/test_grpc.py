@@ -126,9 +126,10 @@ def test_a_caller_that_fails_leaves_the_carrier_as_it_was(world: World) -> None:
     def on_reply(party: str, data: bytes) -> None:
         raise KeyError("disk full")
 
-    with pytest.raises(KeyError):
-        carrier.carry({"a": Numbered(1, b"x")}, on_reply)
-    assert ask(carrier, 1, {"a": b"x"}) == {"a": b"x"}
+    for number in range(1, 300):  # often: the request comes again while either side is still at the end of the first
+        with pytest.raises(KeyError):
+            carrier.carry({"a": Numbered(number, b"x")}, on_reply)
+        assert ask(carrier, number, {"a": b"x"}) == {"a": b"x"}
 
 
 def test_a_large_message_does_not_hold_up_a_small_one(world: World) -> None:

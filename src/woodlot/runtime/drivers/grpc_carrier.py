@@ -85,7 +85,8 @@ class PartyLink:
             )
 
     def note_reply(self, label: Label) -> None:
-        """Expect this reply no more."""
+        """Expect this reply no more. Its request has left, even if that has not been noted yet."""
+        self._leaving.discard(label._replace(kind=FrameKind.request))
         self._longest.pop((label.job, label.number), None)
         self._asked[label.job, label.number] -= 1
         self._asked += Counter()  # drops what is at zero

@@ -162,12 +162,13 @@ class PartyLine:
         except Exception as error:  # whatever went wrong, the coordinator must get an answer
             logger.error("request %d of job %s failed", label.number, label.job, exc_info=wordless(error))
             kind, reply = FrameKind.failure, type(error).__name__.encode()
+        finally:
+            # before the reply leaves: who has it and asks again at once must be answered again
+            served.discard(label)
         try:
             await writer.send(label._replace(kind=kind), reply, worked=time.perf_counter() - since)
         except BROKEN:
             logger.debug("the reply to request %d of job %s was not sent", label.number, label.job)
-        finally:
-            served.discard(label)
 
     def _work_on(self, request: Parcel) -> asyncio.Future[bytes]:
         """The work on a request: begun now, or on a connection that has broken since."""
