@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +132,12 @@ def test_it_runs_between_processes_that_die_at_every_round(package: Path, tmp_pa
             for victim in EVERYBODY:
                 for job in kill_everywhere(stage, stage.train_order, victim, stage.replies(victim, stage.undisturbed)):
                     assert stage.outcome_of(job) == expected
+            audit = ["audit", stage.undisturbed, "--state", world.root / "bank" / "state", "--json"]
+            audited = subprocess.run(  # a process of its own: this one knows the messages already
+                [Path(sys.executable).with_name("woodlot"), *audit], capture_output=True, text=True, check=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])},
+            )  # fmt: skip
+            assert "how many rows of the party are above the threshold" in audited.stdout
             with pytest.raises(JobFailed, match="does not offer as a feature"):
                 user.run(count_order(user, bank="late"))
             world.settings["bank"]["policy"]["protocols"] = ["align", "train", "predict"]

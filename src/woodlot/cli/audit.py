@@ -171,10 +171,11 @@ def _open(state: Path) -> Journal:
 
 
 def _read(journal: Journal, job: str) -> _Audit:
-    # every message must be known, or its disclosure would be called unknown
     from woodlot.jobs import every_message  # noqa: F401
+    from woodlot.jobs.kind import known
     from woodlot.runtime.audit import Disclosures
 
+    known()  # every message must be known, of other packages too, or its disclosure would be called unknown
     record = journal.job(job)
     problem, messages_sent, head, began = "", Disclosures(), (0, ""), None
     try:

@@ -23,6 +23,7 @@ from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.job_store import ENDED
+from woodlot.jobs.kind import known
 from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.core.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
@@ -54,6 +55,7 @@ class Pages:
     ) -> None:
         if coordinator is None and not parties:
             raise DataError("a dashboard needs the configuration of a coordinator or a party")
+        known()  # messages of other packages' kinds, too, or pages would not know what they tell
         self.coordinator = coordinator
         self.parties = {view.name: view for view in parties}
         self.actions = actions

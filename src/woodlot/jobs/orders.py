@@ -443,6 +443,10 @@ class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
     score_epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
+Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
+"""Orders by which a party leaves a model."""
+
+
 class ScoreOrder(Order, frozen=True, kw_only=True, tag="score"):
     """Open a scoring: rows that the user names by their ids, a few at a time, until it is closed.
 

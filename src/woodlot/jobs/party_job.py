@@ -17,7 +17,7 @@ from woodlot.jobs.home import AskedOrder, PartyHome, TakenOrder, Work, private_e
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
-from woodlot.jobs.orders import Order, Part, RevokeOrder, RevokeRevocableOrder, RevokeRowsOrder
+from woodlot.jobs.orders import Order, Part, Revocation, RevokeRevocableOrder
 from woodlot.protocols.core.message import Message
 
 logger = logging.getLogger(__name__)
@@ -125,8 +125,7 @@ class PartyJob:
             order, user = check_passed_on(message, home.trust, again=again)
         except IdentityError as error:
             raise PolicyError(f"the notice is not taken: {error}") from None
-        leaving = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
-        if not isinstance(order, leaving) or (order.leaver, housekeeping_job(order.job)) != (
+        if not isinstance(order, Revocation) or (order.leaver, housekeeping_job(order.job)) != (
             home.identity.name,
             self.job,
         ):

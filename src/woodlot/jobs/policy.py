@@ -296,7 +296,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def refuse_unknown(policy: Policy, origin: str) -> None:
-    """Refuse a file that lists what nobody can order; other packages can add kinds, so it is looked up."""
+    """Refuse a file that lists a kind that does not exist; other packages can add kinds, so it is looked up."""
     names = dict.fromkeys(kind.listed for kind in known().values())
     for place, name in enumerate(policy.protocols):
         if name not in names:

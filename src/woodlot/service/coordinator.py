@@ -24,11 +24,11 @@ from woodlot.exceptions import (
 )
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.revoke_jobs import Revocation, check_no_other
+from woodlot.jobs.columns.revoke_jobs import check_no_other
 from woodlot.jobs.job_store import ENDED, JobStore
 from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of
 from woodlot.jobs.order_seal import check_order, pass_on, read_order
-from woodlot.jobs.orders import Order, ScoreOrder
+from woodlot.jobs.orders import Order, Revocation, ScoreOrder
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier

@@ -266,7 +266,7 @@ class ColumnsWork:
         order, home = self._due(PredictOrder), self.home
         self._used.check(message)
         if isinstance(self._watch, OrderedPrediction):
-            return msg.ModelReady()  # a forest that is opened anew would forget on which paths rows have gone
+            return msg.ModelReady()  # a forest that is opened again would forget on which paths rows have gone
         rows = self._rows_to_predict(order, message)
         home.policy.check_wire_form(order.form)
         part = home.store.model(message.model, message.forest)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import PURPOSE, read_order
 from woodlot.jobs.orders import (
+    Revocation,
     RevokeOrder,
     RevokeRevocableOrder,
     RevokeRowsOrder,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from woodlot.jobs.kind import CoordinatorHost, Kept
 
 
-Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
 """Orders by which a party leaves a model."""
 
 
