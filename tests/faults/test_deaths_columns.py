@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from frame_proxy import Seen
-from small_jobs import COORDINATOR
+from small_jobs import COORDINATOR, PLAN, train_order
 from sweep import Fault, Protocol, named, play, stand_still, sweep, tried
 from tally import Tally
 from vertical_jobs import PROTOCOLS, TRIO, Columns, companies, rows_spent
 
 from woodlot.exceptions import DataError
+from woodlot.jobs.orders import Order
 from woodlot.runtime.frames import FrameKind
 
 pytestmark = pytest.mark.faults
@@ -52,10 +54,15 @@ def test_a_coordinator_that_dies_again_and_again_while_its_parties_live(stage: C
         assert protocol.outcome(stage, order.job) == expected
 
 
+def larger_forest(stage: Columns) -> Order:
+    """Has splits of every party: in the small forest one may have none, since rows come in a secret order."""
+    return train_order(stage.user, replace(PLAN, n_estimators=12))
+
+
 def test_deaths_while_a_scoring_is_open(stage: Columns, tally: Tally) -> None:
     """A party that dies with a request before it, or with its answer on the way, answers the same, and counts once."""
     states = {party: stage.running.world.root / party / "state" / "predictions.sqlite" for party in TRIO}
-    with stage.user.scoring(stage.undisturbed) as scoring:
+    with stage.user.scoring(stage.once("larger forest", larger_forest)) as scoring:
         expected = [array.tobytes() for array in scoring.outputs(IDS)]
         once = {party: rows_spent(path, scoring.job) for party, path in states.items()}
         places = [(party, kind) for party in TRIO for kind in (FrameKind.request, FrameKind.reply)]
