@@ -20,10 +20,11 @@ COORDINATOR = "coordinator"
 PARTIES = ("bank", "shop")
 EVERYBODY = (COORDINATOR, *PARTIES)
 PLAN = ForestPlan(
-    task="classes", n_estimators=2, entropy=False, max_depth=3, min_samples_split=2, min_samples_leaf=1,
+    task="classes", n_estimators=5, entropy=False, max_depth=3, min_samples_split=2, min_samples_leaf=1,
     min_weight_fraction_leaf=0.0, max_features="sqrt", max_leaf_nodes=None, min_impurity_decrease=0.0, bootstrap=True,
     max_samples=None, class_weight=None, feature_sampling="node", max_bins=None, out_of_bag="soft", seed=4,
 )  # fmt: skip
+"""Enough trees that every company has splits, though rows come in a secret order: 2 had none of the shop in 0.3 % of runs."""
 
 
 def user_of(world: World, user: str = "alice", **options: Any) -> ConnectedFederation:

@@ -88,8 +88,9 @@ def other_questions(message: Message, n_rows: int) -> list[Message]:
             ]  # fmt: skip
             return [changed(message, **one) for one in more]
         case forest_messages.PlantTrees():
-            three = changed(message, n_trees=3, candidates=np.ones(3, np.uint8))
-            return [three, changed(message, first_tree=1), changed(message, first_tree=100)]
+            n_trees = PLAN.n_estimators + 1
+            one_more = changed(message, n_trees=n_trees, candidates=np.ones(n_trees, np.uint8))
+            return [one_more, changed(message, first_tree=1), changed(message, first_tree=100)]
         case forest_messages.OutOfBagAnswers():
             # one forest for each row, right in that row alone, would tell each label by its score
             every = np.zeros((n_rows, n_rows), np.uint8)
