@@ -184,6 +184,8 @@ def tried(interpreter: Interpreter, constraints: str) -> str:
         step("a federation between processes", demo, elsewhere, kept)
         step("pip install " + " ".join(TOOLS), [*pip, *TOOLS], elsewhere, kept)
         pytest = [python, "-m", "pytest", "-n", "2", "--dist", "worksteal", *TESTS]
+        # a test that hangs fails after five minutes, with the stacks of all threads
+        pytest += ["-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true"]
         if constraints:  # old releases use what the newest pytest and click warn of
             pytest += ["-o", "filterwarnings=default"]
         step(f"tests of {len(TESTS)} files", pytest, ROOT, kept)

@@ -24,7 +24,7 @@ PLAN = ForestPlan(
     min_weight_fraction_leaf=0.0, max_features="sqrt", max_leaf_nodes=None, min_impurity_decrease=0.0, bootstrap=True,
     max_samples=None, class_weight=None, feature_sampling="node", max_bins=None, out_of_bag="soft", seed=4,
 )  # fmt: skip
-"""Enough trees that every company has splits, though rows come in a secret order: 2 had none of the shop in 0.3 % of runs."""
+"""So many trees that every company has splits: rows come in a secret order, and 0.3 % of pairs had none of the shop."""
 
 
 def user_of(world: World, user: str = "alice", **options: Any) -> ConnectedFederation:
