@@ -123,6 +123,7 @@ def test_the_document_is_up_to_date() -> None:
     assert check.returncode == 0, check.stderr
 
 
+@pytest.mark.slow
 def test_the_check_finds_a_stale_document(tmp_path: Path) -> None:
     document = tmp_path / "docs" / "who-sees-what.md"
 

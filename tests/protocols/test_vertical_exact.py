@@ -186,8 +186,9 @@ def test_classifiers(
     check_everything(case)
 
 
+@pytest.mark.slow
 @given(**SIZES)
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_regressors(seed: int, n: int, p: int, rules: dict[str, Any]) -> None:
     check_everything(make_case(seed, n, p, False, **rules))
 

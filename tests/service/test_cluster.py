@@ -137,6 +137,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
     assert len(killed) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_as_the_job_begins_changes_nothing(
     bench: Bench, workers: LocalCluster, cluster: Cluster
 ) -> None:
@@ -223,6 +224,7 @@ def test_a_worker_of_rows_that_is_killed_in_the_middle_changes_nothing(
 # --- what goes wrong ---
 
 
+@pytest.mark.slow
 def test_a_table_that_changes_under_a_job_is_refused(
     bench: Bench, workers: LocalCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

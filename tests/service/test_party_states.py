@@ -191,7 +191,9 @@ def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
     assert orders == {kind.order for kind in KINDS}
 
 
-@pytest.mark.parametrize(("kind", "party"), SIDES)
+@pytest.mark.parametrize(
+    ("kind", "party"), [pytest.param(*side, marks=pytest.mark.slow if side[1] == "shop" else ()) for side in SIDES]
+)
 def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, party: str) -> None:
     own = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]  # not those of other tests
     said = {encode(message) for one in recorded.values() for message in one.said}

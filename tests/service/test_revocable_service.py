@@ -207,6 +207,7 @@ def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFe
         wl.RevocableForestClassifier(**PARAMS).fit(user, y="shop.visits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["helper", "a provider"])
 def test_a_prediction_waits_for_who_is_away(stage: Stage[ConnectedFederation], who: str) -> None:
     client, services = stage.user.client, stage.running

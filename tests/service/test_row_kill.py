@@ -88,6 +88,7 @@ def test_other_methods_survive_deaths_too(stage: Rows, model: Any) -> None:
     assert stage.outcome_of(again.job) == stage.outcome_of(job)
 
 
+@pytest.mark.slow
 def test_noise_is_drawn_and_paid_once_whoever_dies(stage: Rows) -> None:
     """The noise is new in every job, so what stays the same is what each party has paid for one."""
     plan = extra_trees(wl.GlobalDP(epsilon=50.0)).make_plan()

@@ -124,6 +124,7 @@ def test_a_clean_restart_in_the_middle_changes_nothing(stage: Stage, name: str) 
 # --- two jobs at once ---
 
 
+@pytest.mark.slow
 def test_jobs_side_by_side_do_not_mix(stage: Stage) -> None:
     plans = [
         PLAN,

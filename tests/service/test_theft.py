@@ -132,6 +132,7 @@ def test_where_everything_is_allowed_the_theft_works(stage: Stage) -> None:
     assert stage.stolen(answers) > 0.99
 
 
+@pytest.mark.slow
 def test_the_policy_of_the_example_stops_it_at_each_step(stage: Stage) -> None:
     """Seven jobs of large leaves did as one of small ones does: none of them is begun, and no more than five a day."""
     policy = tomllib.loads((EXAMPLE / "bank.toml").read_text(encoding="utf-8"))["policy"] | {"min_rows": N}

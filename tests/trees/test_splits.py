@@ -350,7 +350,9 @@ def test_medium_and_large_nodes(way: str, kind: str, entropy: bool) -> None:
         check(seeded_case(way, n, [kind], seed, signal=seed % 3, entropy=entropy))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.slow if way == "outliers" else ()) for way in WAYS]
+)
 def test_rules_in_large_nodes(way: str) -> None:
     for seed, kind in enumerate(COLUMNS):
         check(seeded_case(way, 2500, [kind], seed, min_samples_leaf=700))
@@ -411,7 +413,7 @@ def test_one_outlier_outweighs_a_step() -> None:
         assert found.splits.threshold[0] == (0.5 if outlier == 0 else n - 1.5)
 
 
-@pytest.mark.parametrize("way", ["two", "many", "targets"])
+@pytest.mark.parametrize("way", ["two", "many", pytest.param("targets", marks=pytest.mark.slow)])
 def test_many_columns_compete(way: str) -> None:
     """The best of all columns wins, and of equals the first in the node's order: never the lowest index."""
     winners = set()
