@@ -45,10 +45,9 @@ from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.blind_messages import StartBlind
-from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.column_block import ColumnBlock
-from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
@@ -101,7 +100,7 @@ class ColumnsWork:
         handler: Callable[[Any], Message] | None = getattr(self, f"_on_{kind.__name__}", None)
         if handler is not None:
             return handler(message)
-        if kind in FOREST_TAKES or kind in BLIND_TAKES:
+        if kind in VerticalParty.handlers or kind in BlindParty.handlers:
             return self._ask(self._working_forest(message), message)
         if kind in ALIGN_TAKES:
             return self._alignment().handle(message)
