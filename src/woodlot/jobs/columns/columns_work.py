@@ -32,7 +32,6 @@ from woodlot.jobs.orders import (
 )
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
-from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.align.align_party import AlignState
 from woodlot.protocols.core.forest_parts import PartyForest, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
@@ -102,7 +101,7 @@ class ColumnsWork:
             return handler(message)
         if kind in VerticalParty.handlers or kind in BlindParty.handlers:
             return self._ask(self._working_forest(message), message)
-        if kind in ALIGN_TAKES:
+        if kind in AlignParty.handlers:
             return self._alignment().handle(message)
         raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
 
