@@ -361,12 +361,12 @@ def grow_message(trees: WholeTrees, **changes: Any) -> msg.GrowOn:
 def test_messages_out_of_turn_are_refused_and_change_nothing() -> None:
     frame, y = table(1)
     one = client("one", frame, Target.of_classes(y))
-    with pytest.raises(RemoteProtocolError, match="GrowOn is not due while the client is idle"):
+    with pytest.raises(RemoteProtocolError, match="Unexpected GrowOn in state idle; expected in state ready"):
         one.handle(grow_message(WholeTrees.single_leaves(1)))
-    with pytest.raises(RemoteProtocolError, match="does not take GrowAlone"):
+    with pytest.raises(RemoteProtocolError, match="Unexpected GrowAlone"):
         one.handle(msg.GrowAlone(settings=plan().settings(5), first_tree=0, n_trees=1))
     assert one.state == RowClientState.idle
-    with pytest.raises(RemoteProtocolError, match="DescribeRows is not due"):
+    with pytest.raises(RemoteProtocolError, match="Unexpected DescribeRows"):
         ready().handle(msg.DescribeRows(task="classes"))
 
 

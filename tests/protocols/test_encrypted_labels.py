@@ -31,7 +31,7 @@ from woodlot.protocols.core.message import Message, registered
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import blind_messages as msg
 from woodlot.protocols.vertical import blind_sums, forest_messages
-from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import TrainingState
@@ -269,7 +269,8 @@ def test_refused_messages_change_nothing_and_a_repeated_job_gives_the_same_bytes
     for message, reply in zip(record.asked[name], record.answered[name], strict=True):
         before = party.state
         seen.add(before)
-        wrong = [(kind.__name__, m) for kind, m in samples.items() if before not in BLIND_TAKES.get(kind, frozenset())]
+        due = {kind for kind, how in BlindParty.handlers.items() if before in how.when}
+        wrong = [(kind.__name__, m) for kind, m in samples.items() if kind not in due]
         for what, bad in [*wrong, *malformed(message)]:
             try:
                 party.handle(decode(encode(bad)))
@@ -287,9 +288,9 @@ def test_the_recording_has_every_message() -> None:
     record = recorded("classes")
     both = {type(m) for name in ("holder", "other") for m in record.asked[name]}
     of_predictions = {AskSealed, OpenSums, StartSums}
-    assert both == set(BLIND_TAKES) - of_predictions
+    assert both == set(BlindParty.handlers) - of_predictions
     own = {m for m in registered().values() if m.__module__ == msg.__name__ and m.discloses.sender == "coordinator"}
-    assert own == {kind for kind in BLIND_TAKES if kind.__module__ == msg.__name__}
+    assert own == {kind for kind in BlindParty.handlers if kind.__module__ == msg.__name__}
 
 
 def test_labels_under_a_code_are_not_given() -> None:
@@ -298,7 +299,9 @@ def test_labels_under_a_code_are_not_given() -> None:
     share = forest_messages.ShareLabels(
         task="classes", seed=1, balanced=False, class_weight=(), reveal_unit=False, bootstrap=True, max_samples=None
     )
-    with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
+    with pytest.raises(
+        RemoteProtocolError, match="Unexpected ShareLabels in state opened; BlindParty does not take it"
+    ):
         party.handle(share)
 
 

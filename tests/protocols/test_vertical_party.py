@@ -23,9 +23,9 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
-from woodlot.protocols.vertical.party import TAKES, TrainingState, VerticalParty
+from woodlot.protocols.vertical.party import TrainingState, VerticalParty
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
-from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
+from woodlot.protocols.vertical.regrowing import RegrowingParty
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.codec import decode, encode
@@ -247,7 +247,7 @@ def throw_everything(party: VerticalParty, samples: dict[type[Message], Message]
     before = party.state
     thrown = 0
     for kind, sample in samples.items():
-        if before not in TAKES.get(kind, frozenset()):
+        if kind not in VerticalParty.handlers or before not in VerticalParty.handlers[kind].when:
             with pytest.raises(RemoteProtocolError):
                 party.handle(sample)
             thrown += 1
@@ -291,7 +291,7 @@ def test_refused_messages_change_nothing(task: str, name: str) -> None:
 
 def test_the_recording_has_every_message() -> None:
     record = recorded("classes")
-    due = set(TAKES) - {OpenSums, StartSums, AskSealed}  # sealed predictions have tests of their own
+    due = set(VerticalParty.handlers) - {OpenSums, StartSums, AskSealed}  # sealed predictions have tests of their own
     assert {type(m) for m in record.asked["holder"]} == due
     assert {type(m) for m in record.asked["other"]} == due - {msg.ShareLabels, msg.OutOfBagAnswers}
     assert {type(m) for m in record.asked["bare"]} == {msg.OpenTraining}
@@ -300,13 +300,10 @@ def test_the_recording_has_every_message() -> None:
 
 
 def test_no_handler_is_missing_and_none_is_extra() -> None:
-    handlers = {name.removeprefix("_on_") for name in vars(VerticalParty) if name.startswith("_on_")}
-    assert handlers == {kind.__name__ for kind in TAKES}
     vertical = [m for m in registered().values() if m.__module__ == msg.__name__]
     requests = {m for m in vertical if m.discloses.sender == "coordinator"}
-    assert requests == {kind for kind in TAKES | REGROWING_TAKES if kind.__module__ == msg.__name__}
-    own = {name.removeprefix("_on_") for name in dir(RegrowingParty) if name.startswith("_on_")}
-    assert {kind.__name__ for kind in REGROWING_TAKES} <= own
+    handlers = {*VerticalParty.handlers, *RegrowingParty.handlers}
+    assert requests == {kind for kind in handlers if kind.__module__ == msg.__name__}
 
 
 # --- what the label holder alone takes, and what policy forbids ---

@@ -169,7 +169,7 @@ def test_nothing_is_scored_out_of_bag_unless_it_was_ordered(recorded: Recorded) 
     for asked in played.asked["bank"]:
         job.handle(decode(asked))
         for question in questions:
-            refuses(job, question, f"{NOT_ORDERED}|is not due")
+            refuses(job, question, f"{NOT_ORDERED}|is not due|Unexpected")
     assert len(questions) == 2
 
 
@@ -320,7 +320,7 @@ def test_a_former_model_is_dropped_when_the_new_one_is_kept(others: Recorded, ki
     (folder / DROPPED).unlink()  # as it was before that job
     job = bench.job("bank", played.job)
     for message in asked[:-1]:
-        refuses(job, drop, "when the new one is kept|is not due in this job")
+        refuses(job, drop, "when the new one is kept|Unexpected DropModel in state new")
         job.handle(message)
         assert not (folder / DROPPED).exists()
     for other in (changed(drop, model="0" * 32), changed(drop, leaver="bank")):
@@ -348,7 +348,8 @@ def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
     job.handle(bench.opening(order))  # three parties: nobody is asked to add its numbers to those of one other
     for clients in (PARTIES, ("bank", "post"), (*three, "mill"), ("bank", "mill", "shop")):
         refuses(job, OpenSums(clients=tuple(sorted(clients)), mode="secure"), "over all parties of the order")
-    refuses(job, OpenSums(clients=tuple(sorted(three)), mode="secure"), "is not due")  # of these, but not yet
+    # of these, but not yet
+    refuses(job, OpenSums(clients=tuple(sorted(three)), mode="secure"), "Unexpected OpenSums in state idle")
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -111,7 +111,7 @@ def test_a_coordinator_cannot_have_labels_that_were_ordered_encrypted(bench: Ben
         if type(decode(asked)).__name__ == "EncryptLabels":
             break
         job.handle(decode(asked))
-    with pytest.raises(RemoteProtocolError, match="does not take ShareLabels"):
+    with pytest.raises(RemoteProtocolError, match="Unexpected ShareLabels"):
         job.handle(share_message(ENCRYPTED))
 
 

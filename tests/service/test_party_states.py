@@ -26,14 +26,14 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.kinds import KINDS
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.party_job import PartyJob
-from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
+from woodlot.protocols.align.align_party import AlignParty
 from woodlot.protocols.core.message import ArraySpec, Message, registered
 from woodlot.protocols.revocable.key_messages import REQUEST_BYTES
-from woodlot.protocols.vertical.party import TAKES
+from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.runtime.codec import decode, encode
 
 JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg.TakeAnswers, msg.ForgetJob)
-TAKEN: list[type[Message]] = [*TAKES, *ALIGN_TAKES, *JOB_MESSAGES]
+TAKEN: list[type[Message]] = [*VerticalParty.handlers, *AlignParty.handlers, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))  # make fuzz
 RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys)

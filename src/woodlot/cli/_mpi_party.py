@@ -18,7 +18,6 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.protocols.align import AlignParty
-from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.core.forest_parts import forget_values
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.part_files import PARTY
@@ -157,7 +156,7 @@ class RankParty:
                 self._forest = self._open_forest()
             case msg.KeepModel():
                 return self._keep(message.forest)
-        if type(message) in ALIGN_TAKES and self._align is not None:
+        if type(message) in AlignParty.handlers and self._align is not None:
             return self._align.handle(message)
         return self._training().handle(message)
 

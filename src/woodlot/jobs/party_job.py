@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+from enum import StrEnum
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
@@ -18,17 +19,31 @@ from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
 from woodlot.jobs.orders import Order, Part, Revocation, RevokeRevocableOrder
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 
 logger = logging.getLogger(__name__)
 
 
-class PartyJob:
-    """Answers the messages of one job; its state follows from the messages it has answered."""
+class PartyJobState(StrEnum):
+    """Where a job stands."""
+
+    new = "new"
+    open = "open"
+
+
+class PartyJob(MessageHandler):
+    """Answers the messages of one job; its state follows from the messages it has answered.
+
+    What it does not take itself is for the work of its order: messages of the protocols, once the job is open.
+    """
+
+    state: PartyJobState
 
     def __init__(self, home: PartyHome, job: str) -> None:
         self.home = home
         self.job = job
+        self.state = PartyJobState.new
         self._work: Work | None = None
 
     @property
@@ -37,21 +52,18 @@ class PartyJob:
         return self._work is None
 
     def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        if isinstance(message, msg.OpenJob):
-            return self._open(message)
-        if isinstance(message, msg.ForgetJob):
-            return self._forget(message)
-        if isinstance(message, msg.LeaveNotice):
-            return self._leave(message)
+        """Answer one message; one that is not expected in this state is refused and changes nothing."""
+        if type(message) in self.handlers:
+            return super().handle(message)
         if self._work is None:
-            raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+            raise RemoteProtocolError(
+                f"Unexpected {type(message).__name__} in state {self.state}; expected after OpenJob"
+            )
         return self._work.handle(message)
 
-    def _open(self, message: msg.OpenJob) -> msg.JobOpened:
+    @takes(msg.OpenJob, when=PartyJobState.new, then=PartyJobState.open)
+    def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened:
         home = self.home
-        if self._work is not None:
-            raise RemoteProtocolError("this job has been opened before")
         again = home.replays(self.job)
         try:
             order, user = check_passed_on(message, home.trust, again=again)
@@ -71,12 +83,13 @@ class PartyJob:
             self._work = kind.work(asked)
             return msg.JobOpened(n_aligned=None, fingerprint="")
         taken = self._take(asked)
-        self._work = kind.work(taken)
-        home.pending_charges(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, self._work.uncovered)
+        work = kind.work(taken)
+        home.pending_charges(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, work.uncovered)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
         key = home.store.secret_for(self.job, "table")
+        self._work = work
         return msg.JobOpened(
-            n_aligned=self._work.n_aligned,
+            n_aligned=work.n_aligned,
             fingerprint=hmac.new(key, taken.loaded.digest.encode(), hashlib.sha256).hexdigest(),
         )
 
@@ -109,15 +122,17 @@ class PartyJob:
                     f"setting {setting} of that table, in the section [tables] of its configuration, does not list it"
                 )
 
-    def _forget(self, message: msg.ForgetJob) -> msg.JobForgotten:
-        if self._work is not None or self.job != housekeeping_job(message.job):
-            raise RemoteProtocolError("ForgetJob is not due in this job")
+    @takes(msg.ForgetJob, when=PartyJobState.new)
+    def _on_ForgetJob(self, message: msg.ForgetJob) -> msg.JobForgotten:
+        if self.job != housekeeping_job(message.job):
+            raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")
         self.home.end_job(message.job)
         self.home.store.erase_dropped(message.job)
         self.home.store.forget_batches(message.job)
         return msg.JobForgotten()
 
-    def _leave(self, message: msg.LeaveNotice) -> msg.LeaveNoted:
+    @takes(msg.LeaveNotice)
+    def _on_LeaveNotice(self, message: msg.LeaveNotice) -> msg.LeaveNoted:
         """This party has left a forest: what it still has of it is of no use to anybody."""
         home = self.home
         again = home.replays(self.job)

@@ -32,7 +32,6 @@ from woodlot.jobs.orders import (
 )
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
-from woodlot.protocols.align.align_party import TAKES as ALIGN_TAKES
 from woodlot.protocols.align.align_party import AlignState
 from woodlot.protocols.core.forest_parts import PartyForest, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
@@ -45,10 +44,9 @@ from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.blind_messages import StartBlind
-from woodlot.protocols.vertical.blind_party import BLIND_TAKES, BlindParty
+from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.column_block import ColumnBlock
-from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
@@ -101,9 +99,9 @@ class ColumnsWork:
         handler: Callable[[Any], Message] | None = getattr(self, f"_on_{kind.__name__}", None)
         if handler is not None:
             return handler(message)
-        if kind in FOREST_TAKES or kind in BLIND_TAKES:
+        if kind in VerticalParty.handlers or kind in BlindParty.handlers:
             return self._ask(self._working_forest(message), message)
-        if kind in ALIGN_TAKES:
+        if kind in AlignParty.handlers:
             return self._alignment().handle(message)
         raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
 

@@ -15,7 +15,7 @@ from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages
-from woodlot.protocols.vertical.regrowing import REGROWING_TAKES, RegrowingParty
+from woodlot.protocols.vertical.regrowing import RegrowingParty
 
 
 class RevokeWork(ColumnsWork):
@@ -35,7 +35,7 @@ class RevokeWork(ColumnsWork):
         handler: Callable[[Any], Message] | None = getattr(self, f"_on_{type(message).__name__}", None)
         if handler is not None:
             return handler(message)
-        if type(message) in REGROWING_TAKES:
+        if type(message) in RegrowingParty.handlers:
             return self._ask(self._training(), message)
         raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
 

@@ -13,9 +13,9 @@ from woodlot.jobs.ordered import OrderedDescent
 from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
-from woodlot.protocols.linear.encrypted_party import ENCRYPTED_TAKES, EncryptedLinearParty
-from woodlot.protocols.linear.linear_party import TAKES, LinearParty, LinearState
-from woodlot.protocols.vertical.party import TAKES as FOREST_TAKES
+from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
+from woodlot.protocols.linear.linear_party import LinearParty, LinearState
+from woodlot.protocols.vertical.party import VerticalParty
 
 
 class LinearWork(ColumnsWork):
@@ -32,9 +32,10 @@ class LinearWork(ColumnsWork):
     def handle(self, message: Message) -> Message:
         """Answer one message."""
         kind = type(message)
-        if kind in FOREST_TAKES:
+        if kind in VerticalParty.handlers:
             raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
-        if (kind not in TAKES and kind not in ENCRYPTED_TAKES) or isinstance(message, linear_messages.OpenLinear):
+        taken = kind in LinearParty.handlers or kind in EncryptedLinearParty.handlers
+        if not taken or kind is linear_messages.OpenLinear:
             return super().handle(message)
         if self._linear is None:
             raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")

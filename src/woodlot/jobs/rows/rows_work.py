@@ -23,6 +23,7 @@ from woodlot.jobs.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.rows.lossless.row_block import read_rows
 from woodlot.protocols.rows.methods import client_of
@@ -122,7 +123,7 @@ def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
     taken.home.privacy.check_training(plan.protects)
 
 
-class PredictRowsWork:
+class PredictRowsWork(MessageHandler):
     """What a party does for an order to predict its own rows: it is brought the forest, and keeps the answers."""
 
     n_aligned = None
@@ -137,10 +138,8 @@ class PredictRowsWork:
         self._taken = taken
         self._asked = Once()
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        if not isinstance(message, msg.PredictRows):
-            raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+    @takes(msg.PredictRows)
+    def _on_PredictRows(self, message: msg.PredictRows) -> msg.RowsPredicted:
         taken, home = self._taken, self._taken.home
         if message.model != taken.order.model:
             raise RemoteProtocolError("the order is for another model")

@@ -10,20 +10,20 @@ import hashlib
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
-from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.orders import ScoreOrder
 from woodlot.jobs.scores.score_seal import IdSeal
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.bits import pack
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.forest_messages import Decisions
@@ -34,11 +34,20 @@ MAX_AGE_SECONDS = 3600.0
 """How long a table is used that was read once: of a query nobody can tell whether it would give another one by now."""
 
 
-class ScoreWork:
+class ScoringState(StrEnum):
+    """Where a scoring stands."""
+
+    ordered = "ordered"
+    open = "open"
+
+
+class ScoreWork(MessageHandler):
     """What a party does for an order to score."""
 
     n_aligned = None
     uncovered = UNITS
+    state: ScoringState
+    _ready: _Ready  # once the scoring is open
 
     def __init__(self, taken: TakenOrder[ScoreOrder]) -> None:
         home = taken.home
@@ -48,23 +57,16 @@ class ScoreWork:
         self._certificate = taken.certificate
         self._source = home.tables[taken.part.table]
         self._stamp = taken.loaded.stamp
-        self._loaded: LoadedTable | None = taken.loaded
+        self._loaded = taken.loaded
         self._seal = IdSeal(taken.part.key, taken.job, home.identity.name)
-        self._open: _Ready | None = None
         self._since = time.monotonic()
+        self.state = ScoringState.ordered
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        if isinstance(message, msg.OpenScoring):
-            return self._get_ready(message)
-        if isinstance(message, msg.ScoreBatch):
-            return self._score(message)
-        raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
-
-    def _get_ready(self, message: msg.OpenScoring) -> msg.ScoringReady:
+    @takes(msg.OpenScoring, when=ScoringState.ordered, then=ScoringState.open)
+    def _on_OpenScoring(self, message: msg.OpenScoring) -> msg.ScoringReady:
         loaded, room = self._loaded, self._home.room
-        if loaded is None or message.model != self._order.model:
-            raise RemoteProtocolError("this scoring is open already, or is for another model")
+        if message.model != self._order.model:
+            raise RemoteProtocolError("the order is for another model")
         part = self._home.store.model(message.model, message.forest)
         with private_errors(
             f"job {self._job}", "its table does not have the columns or ids that the model was trained with"
@@ -77,19 +79,18 @@ class ScoreWork:
             )
             columns = match_columns(part.names, part.codings, table)
             ids = canonical_ids(loaded.ids)
-        self._open = _Ready(
+        self._ready = _Ready(
             kind=ids.kind,
             row={value: row for row, value in enumerate(ids.values)},
             columns=columns,
             predictor=wire.PartyPredictor(part.structure, part.splits),
         )
-        self._loaded = None  # what is needed has been taken from it
+        del self._loaded  # what is needed has been taken from it
         return msg.ScoringReady()
 
-    def _score(self, message: msg.ScoreBatch) -> Decisions:
-        ready = self._open
-        if ready is None:
-            raise RemoteProtocolError("ScoreBatch is not due before the scoring is open")
+    @takes(msg.ScoreBatch, when=ScoringState.open)
+    def _on_ScoreBatch(self, message: msg.ScoreBatch) -> Decisions:
+        ready = self._ready
         self._check_allowed()
         rows = np.concatenate([self._rows(ready, *asked) for asked in self._requests(message)])
         known = rows >= 0

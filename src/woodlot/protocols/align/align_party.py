@@ -3,7 +3,7 @@
 The first party is the leader: it draws the secret of the job, and in private set intersection it is the one who finds
 out what is common. The state says which messages are due; any other is refused and changes nothing.
 
-States and messages (``TAKES``)::
+States and messages::
 
     idle         OpenAlignment       -> opened         all
     opened       DrawSecret          -> keyed          leader: draws and seals the secret
@@ -24,7 +24,6 @@ common to all and says nothing of the order in any table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -39,6 +38,7 @@ from woodlot.protocols.align.align_keys import JobKeys, KeyAgreement
 from woodlot.protocols.align.tokens import are_ascending, make_tokens
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy, Signer
 from woodlot.protocols.core.bits import unpack
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 
 _CURVE_MATERIAL = 48
@@ -56,26 +56,13 @@ class AlignState(StrEnum):
     aligned = "aligned"
 
 
-TAKES: dict[type[Message], AlignState] = {
-    msg.OpenAlignment: AlignState.idle,
-    msg.DrawSecret: AlignState.opened,
-    msg.TakeSecret: AlignState.opened,
-    msg.SendTokens: AlignState.keyed,
-    msg.CommonRows: AlignState.tokens_sent,
-    msg.SendRequests: AlignState.keyed,
-    msg.AnswerRequest: AlignState.keyed,
-    msg.FindCommon: AlignState.requested,
-    msg.TakeIntersection: AlignState.answered,
-}
-"""In which state a party takes each message."""
-
 _LEADER_ONLY = (msg.DrawSecret, msg.SendRequests, msg.FindCommon)
 _OTHERS_ONLY = (msg.TakeSecret, msg.AnswerRequest, msg.TakeIntersection)
 _KEYED_HASH_ONLY = (msg.SendTokens, msg.CommonRows)
 _PSI_ONLY = (msg.SendRequests, msg.AnswerRequest, msg.FindCommon, msg.TakeIntersection)
 
 
-class AlignParty:
+class AlignParty(MessageHandler):
     """One party and its ids, for one alignment.
 
     Parameters
@@ -106,6 +93,8 @@ class AlignParty:
         If there is neither a shared secret nor an identity, or the secret is too short.
 
     """
+
+    state: AlignState
 
     def __init__(
         self,
@@ -148,17 +137,10 @@ class AlignParty:
         return self._rows
 
     def handle(self, message: Message) -> Message:
-        """Answer one message; one that is not due, or not in order, is refused and changes nothing."""
-        kind = type(message)
-        due = TAKES.get(kind)
-        if due is None:
-            raise RemoteProtocolError(f"an alignment does not take {kind.__name__}")
-        if self.state != due:
-            raise RemoteProtocolError(f"{kind.__name__} is not due while the party is {self.state}")
+        """Answer one message; one that is not expected of this role, or in this state, is refused."""
         if self._opening is not None:
-            self._check_role(kind, self._opening)
-        handler: Callable[[Any], Message] = getattr(self, f"_on_{kind.__name__}")
-        return handler(message)
+            self._check_role(type(message), self._opening)
+        return super().handle(message)
 
     def _check_role(self, kind: type[Message], opening: msg.OpenAlignment) -> None:
         is_leader = opening.parties[0] == self.name
@@ -169,6 +151,7 @@ class AlignParty:
 
     # --- agreeing on a secret ---
 
+    @takes(msg.OpenAlignment, when=AlignState.idle, then=AlignState.opened)
     def _on_OpenAlignment(self, message: msg.OpenAlignment) -> msg.Introduced:
         if self.name not in message.parties:
             raise RemoteProtocolError(f"this party, {self.name!r}, is not among those of the alignment")
@@ -176,7 +159,6 @@ class AlignParty:
             psi.load()
         introduction = self._agreement.introduce(message)
         self._opening, self._introduction = message, introduction
-        self.state = AlignState.opened
         return msg.Introduced(introduction=introduction, n_rows=len(self._ids))
 
     def _accept(self, introductions: dict[str, msg.Introduction]) -> JobKeys:
@@ -184,6 +166,7 @@ class AlignParty:
             raise RemoteProtocolError("no alignment is open here")
         return self._agreement.accept(self._opening, self._introduction, introductions)
 
+    @takes(msg.DrawSecret, when=AlignState.opened, then=AlignState.keyed)
     def _on_DrawSecret(self, message: msg.DrawSecret) -> msg.SealedSecret:
         keys = self._accept(message.introductions)
         secret, sealed = self._shared_secret, {}
@@ -194,6 +177,7 @@ class AlignParty:
         self._take(keys, secret)
         return reply
 
+    @takes(msg.TakeSecret, when=AlignState.opened, then=AlignState.keyed)
     def _on_TakeSecret(self, message: msg.TakeSecret) -> msg.SecretTaken:
         keys = self._accept(message.introductions)
         if self._shared_secret is not None and message.sealed is None:
@@ -215,14 +199,14 @@ class AlignParty:
             raise LocalProtocolError("two ids have the same token; run the alignment as a new job")
         self._keys, self._tokens, self._order = keys, tokens, order
         self._order_key = keys.order_key(secret)
-        self.state = AlignState.keyed
 
     # --- keyed hash ---
 
+    @takes(msg.SendTokens, when=AlignState.keyed, then=AlignState.tokens_sent)
     def _on_SendTokens(self, message: msg.SendTokens) -> msg.IdTokens:
-        self.state = AlignState.tokens_sent
         return msg.IdTokens(tokens=self._tokens)
 
+    @takes(msg.CommonRows, when=AlignState.tokens_sent, then=AlignState.aligned)
     def _on_CommonRows(self, message: msg.CommonRows) -> msg.RowsTaken:
         is_inner = self._opening is not None and self._opening.join == "inner"
         bits = unpack(message.bits, self._bits_due(message.n_rows, is_inner), "CommonRows").astype(bool)
@@ -247,7 +231,6 @@ class AlignParty:
             _, order = make_tokens(self._order_key, [self._ids.values[row] for row in rows.tolist()])
             rows = rows[order]
         self._rows = rows
-        self.state = AlignState.aligned
         return msg.RowsTaken(n_rows=len(rows))
 
     # --- private set intersection ---
@@ -266,13 +249,14 @@ class AlignParty:
     def _ordered_ids(self) -> list[bytes]:
         return [self._ids.values[row] for row in self._order.tolist()]
 
+    @takes(msg.SendRequests, when=AlignState.keyed, then=AlignState.requested)
     def _on_SendRequests(self, message: msg.SendRequests) -> msg.SealedRequests:
         keys = self._job_keys()
         points = psi.request(self._curve_key("client"), self._ordered_ids()).tobytes()
         sealed = {name: _array(keys.seal(name, "request", points)) for name in keys.exchanged}
-        self.state = AlignState.requested
         return msg.SealedRequests(sealed=sealed)
 
+    @takes(msg.AnswerRequest, when=AlignState.keyed, then=AlignState.answered)
     def _on_AnswerRequest(self, message: msg.AnswerRequest) -> msg.SealedAnswer:
         keys = self._job_keys()
         what = f"the request of party {keys.leader!r}"
@@ -281,9 +265,9 @@ class AlignParty:
         ids, server_key = self._ordered_ids(), self._curve_key("server")
         parts = psi.setup(server_key, ids), psi.respond(server_key, asked), psi.request(self._curve_key("client"), ids)
         sealed = keys.seal(keys.leader, "answer", b"".join(part.tobytes() for part in parts))
-        self.state = AlignState.answered
         return msg.SealedAnswer(sealed=_array(sealed))
 
+    @takes(msg.FindCommon, when=AlignState.requested)
     def _on_FindCommon(self, message: msg.FindCommon) -> msg.SealedCommon:
         keys = self._job_keys()
         if message.sealed.keys() != keys.exchanged.keys():
@@ -304,6 +288,7 @@ class AlignParty:
             for name, points in asked.items()
         }
         done = self._finish(self._order[is_common])
+        self.state = AlignState.aligned
         return msg.SealedCommon(n_rows=done.n_rows, sealed=replies)
 
     def _read_answer(self, keys: JobKeys, name: str, sealed: bytes) -> tuple[psi.Points, psi.Points, psi.Points]:
@@ -318,6 +303,7 @@ class AlignParty:
         psi.check_distinct(request, ascending=False, what=what)
         return setup, response, request
 
+    @takes(msg.TakeIntersection, when=AlignState.answered, then=AlignState.aligned)
     def _on_TakeIntersection(self, message: msg.TakeIntersection) -> msg.RowsTaken:
         keys = self._job_keys()
         what, n = f"the intersection of party {keys.leader!r}", len(self._ids)

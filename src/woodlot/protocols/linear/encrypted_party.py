@@ -10,8 +10,7 @@ and DescendMasked that of Descend. Residuals in clear are taken in no state.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,28 +18,17 @@ from woodlot.crypto import paillier
 from woodlot.crypto.streams import KEY_BYTES, SecretStream
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.asked_keys import check_key_bits, need_library
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.linear import residual_messages as msg
 from woodlot.protocols.linear.linear_messages import Advance, Descend, PartialScores, StartLinear
-from woodlot.protocols.linear.linear_party import TAKES, LinearParty, LinearState, check_shape
+from woodlot.protocols.linear.linear_party import TRAINING, LinearParty, LinearState, check_shape
 from woodlot.protocols.linear.residuals import ResidualDesk, ResidualSlots, SlopeSide
-
-ENCRYPTED_TAKES: dict[type[Message], frozenset[LinearState]] = {
-    kind: states for kind, states in TAKES.items() if kind not in (StartLinear, Descend)
-} | {
-    msg.StartEncrypted: frozenset({LinearState.opened}),
-    msg.OpenDescent: frozenset({LinearState.opened}),
-    msg.AskSlopes: frozenset({LinearState.opened, LinearState.descending}),
-    msg.OpenSlopes: frozenset({LinearState.opened, LinearState.descending}),
-    msg.DescendMasked: frozenset({LinearState.opened, LinearState.descending}),
-}
-"""In which states a party takes each message: residuals in clear are in none of them."""
 
 MAX_SCORES = 1 << 16
 """Scores of a row at most: beyond it a message of a malicious peer could fill the memory."""
 
 
-class EncryptedLinearParty(LinearParty):
+class EncryptedLinearParty(LinearParty, refuses=(StartLinear, Descend)):
     """One party and its table, for one job whose residuals stay encrypted.
 
     Parameters
@@ -52,8 +40,6 @@ class EncryptedLinearParty(LinearParty):
 
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[LinearState]]] = ENCRYPTED_TAKES
-
     def __init__(self, *args: Any, job_secret: bytes | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._job_secret = secrets.token_bytes(KEY_BYTES) if job_secret is None else job_secret
@@ -62,6 +48,7 @@ class EncryptedLinearParty(LinearParty):
 
     # --- the label holder ---
 
+    @takes(msg.StartEncrypted, when=LinearState.opened)
     def _on_StartEncrypted(self, message: msg.StartEncrypted) -> msg.EncryptedStart:
         if self._descent is not None:  # else slopes could be opened again and again before the first step
             raise RemoteProtocolError("StartEncrypted is due once")
@@ -103,6 +90,7 @@ class EncryptedLinearParty(LinearParty):
             **key_fields,
         )
 
+    @takes(msg.OpenSlopes, when=TRAINING)
     def _on_OpenSlopes(self, message: msg.OpenSlopes) -> msg.OpenedSlopes:
         if self._desk is None:
             raise RemoteProtocolError("OpenSlopes is for the label holder, after it has sent residuals")
@@ -115,6 +103,7 @@ class EncryptedLinearParty(LinearParty):
 
     # --- the others ---
 
+    @takes(msg.OpenDescent, when=LinearState.opened)
     def _on_OpenDescent(self, message: msg.OpenDescent) -> msg.DescentReady:
         self._opened()
         if self.target is not None or self._side is not None:
@@ -132,9 +121,11 @@ class EncryptedLinearParty(LinearParty):
         self._penalty = message.penalty
         return msg.DescentReady()
 
+    @takes(msg.AskSlopes, when=TRAINING)
     def _on_AskSlopes(self, message: msg.AskSlopes) -> msg.MaskedSlopes:
         return msg.MaskedSlopes(ciphertexts=self._slopes().slopes(message.ciphertexts))
 
+    @takes(msg.DescendMasked, when=TRAINING, then=LinearState.descending)
     def _on_DescendMasked(self, message: msg.DescendMasked) -> PartialScores:
         self._check_step(message.step)
         if self._descent is None:

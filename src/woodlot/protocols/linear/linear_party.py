@@ -2,7 +2,7 @@
 
 The label holder is a party too, and besides decides how far to go (`loss.Descent`).
 
-States and messages (``TAKES``)::
+States and messages::
 
     idle                 OpenLinear     -> opened       columns as a matrix, centred and scaled
     opened               StartLinear    -> opened       label holder: loss, penalty and first residuals
@@ -19,9 +19,7 @@ weights, so that after a refusal the descent goes on from where it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,7 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.bits import pack
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear import linear_messages as msg
@@ -50,18 +49,11 @@ class LinearState(StrEnum):
     fitted = "fitted"
 
 
-TAKES: dict[type[Message], frozenset[LinearState]] = {
-    msg.OpenLinear: frozenset({LinearState.idle}),
-    msg.StartLinear: frozenset({LinearState.opened}),
-    msg.Descend: frozenset({LinearState.opened, LinearState.descending}),
-    msg.Advance: frozenset({LinearState.opened, LinearState.descending}),
-    msg.FinishLinear: frozenset({LinearState.opened, LinearState.descending}),
-    msg.AskScores: frozenset({LinearState.fitted}),
-}
-"""In which states a party takes each message."""
+TRAINING = (LinearState.opened, LinearState.descending)
+"""While a model is fitted."""
 
 
-class LinearParty:
+class LinearParty(MessageHandler):
     """One party and its table, for one job.
 
     Parameters
@@ -79,7 +71,7 @@ class LinearParty:
 
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[LinearState]]] = TAKES
+    state: LinearState
 
     def __init__(
         self,
@@ -115,25 +107,16 @@ class LinearParty:
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message; one that the state does not allow is refused and changes nothing."""
-        states = self.takes.get(type(message))
-        if states is None:
-            raise RemoteProtocolError(f"a party of a linear model does not take {type(message).__name__}")
-        if self.state not in states:
-            raise RemoteProtocolError(f"{type(message).__name__} is not due while the party is {self.state}")
-        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
-        return handler(message)
-
+    @takes(msg.OpenLinear, when=LinearState.idle, then=LinearState.opened)
     def _on_OpenLinear(self, message: msg.OpenLinear) -> msg.LinearSummary:
         self._scaling = (message.centred, message.standardised)
         self._columns = LinearColumns.of(self.table, *self._scaling)
         self._matrix = self._columns.matrix(self.table)
-        self.state = LinearState.opened
         return msg.LinearSummary(n_rows=self.table.n_rows, n_columns=self._columns.n_columns)
 
     # --- the label holder ---
 
+    @takes(msg.StartLinear, when=LinearState.opened)
     def _on_StartLinear(self, message: msg.StartLinear) -> msg.LinearStarted:
         target, loss, descent, unit = self._begin(message)
         self._descent, self._unit = descent, unit
@@ -160,6 +143,7 @@ class LinearParty:
         descent = Descent(loss, penalty, message.fit_intercept, self.table.n_rows)
         return target, loss, descent, (mean, spread)
 
+    @takes(msg.Advance, when=TRAINING)
     def _on_Advance(self, message: msg.Advance) -> Message:
         descent, step, stuck = self._advance(message)
         return msg.Residuals(step=step, residuals=descent.residuals(), stuck=stuck)
@@ -177,6 +161,7 @@ class LinearParty:
 
     # --- every party ---
 
+    @takes(msg.Descend, when=TRAINING, then=LinearState.descending)
     def _on_Descend(self, message: msg.Descend) -> msg.PartialScores:
         self._opened()
         residuals, step = message.residuals, message.step
@@ -230,7 +215,6 @@ class LinearParty:
         slope = loss_slope + self._penalty * self._weights
         direction = -(self._inverse @ slope if self._inverse.ndim == 2 else self._inverse[:, None] * slope)
         self._directions.insert(0, direction)
-        self.state = LinearState.descending
         flat = np.array([*self._directions, self._weights]).reshape(len(self._directions) + 1, -1)
         return msg.PartialScores(
             scores=self._matrix @ direction,
@@ -243,11 +227,11 @@ class LinearParty:
             raise RemoteProtocolError("no linear model is open here")
         return self._columns
 
+    @takes(msg.FinishLinear, when=TRAINING, then=LinearState.fitted)
     def _on_FinishLinear(self, message: msg.FinishLinear) -> Message:
         columns = self._opened()
         if len(self._weights) != columns.n_columns:
             raise RemoteProtocolError("FinishLinear is not due before the first Descend")
-        self.state = LinearState.fitted
         self._matrix = np.empty((self.table.n_rows, 0))
         self._model = PartyLinear(columns, self._weights)
         self._shares = self._model.scores(self.table) if columns.n_columns else self._matrix
@@ -262,6 +246,7 @@ class LinearParty:
             raise RemoteProtocolError("no linear model is fitted here")
         return self._model
 
+    @takes(msg.AskScores, when=LinearState.fitted)
     def _on_AskScores(self, message: msg.AskScores) -> msg.Scores:
         shares = self._shares if self.known is None else np.where(self.known[:, None], self._shares, 0.0)
         return msg.Scores(scores=np.ascontiguousarray(shares), known=None if self.known is None else pack(self.known))

@@ -16,9 +16,9 @@ does. Where no client has enough rows at all, trees give every class the same sh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.privacy.client_budget import ClientBudget
 from woodlot.privacy.noise import CountNoise
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
@@ -271,13 +272,6 @@ class CollaborativeClient(HorizontalClient):
         What the client calls these rows and labels.
     """
 
-    takes: ClassVar[Mapping[type[Message], RowClientState]] = {
-        sum_messages.OpenSums: RowClientState.ready,
-        sum_messages.StartSums: RowClientState.ready,
-        msg.GrowOn: RowClientState.ready,
-        msg.FillLeaves: RowClientState.ready,
-    }
-
     def __init__(
         self,
         name: str,
@@ -310,12 +304,11 @@ class CollaborativeClient(HorizontalClient):
             self._whole_field = replace(self._whole_field, codes=codes)
         return ready
 
-    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
+    @takes(sum_messages.OpenSums, sum_messages.StartSums, when=RowClientState.ready)
+    def _set_up_sums(self, message: Message) -> Message:
         return self._sums.handle(message)
 
-    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
-        return self._sums.handle(message)
-
+    @takes(msg.GrowOn, when=RowClientState.ready)
     def _on_GrowOn(self, message: msg.GrowOn) -> msg.GrownTrees:
         given = trees_of(message, self.schema.categories, "the coordinator")
         field, growth = self.growth(message.settings)
@@ -342,6 +335,7 @@ class CollaborativeClient(HorizontalClient):
             own = self._grown[tree]
             grown_on(own, nobody(own), trees.take(k, k + 1), 0, "the coordinator")
 
+    @takes(msg.FillLeaves, when=RowClientState.ready)
     def _on_FillLeaves(self, message: msg.FillLeaves) -> Message:
         trees = trees_of(message, self.schema.categories, "the coordinator")
         classes = self.schema.classes

@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +44,7 @@ from woodlot.privacy.quantiles import private_quantiles, quantiles_spend
 from woodlot.privacy.randomised_response import RandomisedResponse
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.agreement import secret_bytes
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import extra_messages as msg
@@ -80,18 +80,6 @@ class ExtraTreesClient(HorizontalClient):
         What was ordered; anything else is refused.
     """
 
-    takes: ClassVar[Mapping[type[Message], RowClientState]] = {
-        msg.DescribeColumns: RowClientState.idle,
-        sum_messages.OpenSums: RowClientState.ready,
-        sum_messages.StartSums: RowClientState.ready,
-        msg.TellQuantiles: RowClientState.ready,
-        msg.CountOutside: RowClientState.ready,
-        msg.CountRows: RowClientState.ready,
-        msg.ProposeThresholds: RowClientState.ready,
-        msg.CountSplits: RowClientState.ready,
-        msg.CountLeaves: RowClientState.ready,
-    }
-
     def __init__(self, own: Holdings, plan: ExtraTreesPlan) -> None:
         own = _with_listed_labels(own, plan)
         super().__init__(own.name, own.table, own.target, secret=own.bootstrap_secret, plan=plan, n_jobs=own.n_jobs)
@@ -116,13 +104,13 @@ class ExtraTreesClient(HorizontalClient):
             raise RemoteProtocolError("DescribeRows asks for classes, which are under differential privacy here")
         return super()._on_DescribeRows(message)
 
+    @takes(msg.DescribeColumns, when=RowClientState.idle, then=RowClientState.described)
     def _on_DescribeColumns(self, message: msg.DescribeColumns) -> msg.ColumnsDescribed:
         hides = isinstance(self._ordered.privacy, GlobalDP)
         if message.task != self._ordered.task or message.hide_rows != hides:
             raise RemoteProtocolError("DescribeColumns is not what was ordered")
         columns = self.table.columns
         self._task = message.task
-        self.state = RowClientState.described
         return msg.ColumnsDescribed(
             n_rows=0 if hides else self.table.n_rows,
             names=self.table.names,
@@ -158,17 +146,15 @@ class ExtraTreesClient(HorizontalClient):
         self._schema = message
         self._sizes = set_sizes(message.categories)
         self._width = self._ordered.width(len(message.names))
-        self.state = RowClientState.ready
         return row_messages.SchemaInUse()
 
-    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
-        return self._sums.handle(message)
-
-    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
+    @takes(sum_messages.OpenSums, sum_messages.StartSums, when=RowClientState.ready)
+    def _set_up_sums(self, message: Message) -> Message:
         return self._sums.handle(message)
 
     # --- ranges ---
 
+    @takes(msg.TellQuantiles, when=RowClientState.ready)
     def _on_TellQuantiles(self, message: msg.TellQuantiles) -> msg.QuantilesTold:
         plan = self._ordered
         if plan.ranges != "private-quantiles" or self._asked != b"":
@@ -195,12 +181,14 @@ class ExtraTreesClient(HorizontalClient):
         neighbours = privacy.neighbours if isinstance(privacy, GlobalDP) else "add-remove"
         return {"epsilon": self._ordered.quantile_epsilon / n, "neighbours": neighbours}
 
+    @takes(msg.CountOutside, when=RowClientState.ready)
     def _on_CountOutside(self, message: msg.CountOutside) -> Message:
         if isinstance(self._ordered.privacy, GlobalDP):
             raise RemoteProtocolError("CountOutside asks about rows, which are under differential privacy here")
         self._check_order(message.order, len(self._outside))
         return self._sums.answer(message.order, self._outside, self.digest_of(message))
 
+    @takes(msg.ProposeThresholds, when=RowClientState.ready)
     def _on_ProposeThresholds(self, message: msg.ProposeThresholds) -> msg.ThresholdsProposed:
         plan = self._ordered
         if plan.ranges != "proposals":
@@ -234,6 +222,7 @@ class ExtraTreesClient(HorizontalClient):
 
     # --- counting ---
 
+    @takes(msg.CountRows, when=RowClientState.ready)
     def _on_CountRows(self, message: msg.CountRows) -> Message:
         if not self._tally.rows_are_exact:
             raise RemoteProtocolError("CountRows asks about rows, which are under differential privacy here")
@@ -243,6 +232,7 @@ class ExtraTreesClient(HorizontalClient):
         query = pack(b"rows", message.fraction_bits.to_bytes(2, "big", signed=True))
         return self._sums.answer(message.order, self._told(counts, query).ravel(), self.digest_of(message))
 
+    @takes(msg.CountSplits, when=RowClientState.ready)
     def _on_CountSplits(self, message: msg.CountSplits) -> Message:
         n_open = self._check_level(message)
         width, cells = message.width, self._tally.cells
@@ -275,6 +265,7 @@ class ExtraTreesClient(HorizontalClient):
         if beyond or message.first != (self._counted if message.step == self._step else 0):
             raise RemoteProtocolError("CountSplits asks for more than was ordered, or about a node again")
 
+    @takes(msg.CountLeaves, when=RowClientState.ready)
     def _on_CountLeaves(self, message: msg.CountLeaves) -> Message:
         if not self._tally.asks_leaves:
             raise RemoteProtocolError("CountLeaves asks for more than was ordered")

@@ -8,15 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.bits import smallest_unsigned
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows import row_messages as msg
@@ -121,9 +122,9 @@ class LocalClient(HorizontalClient):
     are divided among the clients that have rows.
     """
 
-    takes: ClassVar[Mapping[type[Message], RowClientState]] = {msg.GrowAlone: RowClientState.ready}
     _share: range | None = None
 
+    @takes(msg.GrowAlone, when=RowClientState.ready)
     def _on_GrowAlone(self, message: msg.GrowAlone) -> msg.LocalTrees:
         field, growth = self.growth(message.settings)
         if field.n_rows == 0:

@@ -7,7 +7,7 @@ States and messages::
 
     idle        DescribeRows  -> described    what columns, categories and classes it has
     described   UseSchema     -> ready        the schema of all clients; the rows are encoded by it
-    ready       the messages of the protocol (``takes`` of the subclass)    -> ready
+    ready       the messages of the protocol (of the subclass)    -> ready
 
 There is no way back to *idle*: a client serves one job. Within *ready* each protocol has an order of its own, which its
 handlers check: levels that ascend, trees that are done once (``check_trees``, ``note_trees``), sums whose round is used
@@ -20,11 +20,11 @@ before its answer leaves; a charge of a message that is refused afterwards is dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import log2, sqrt
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -37,6 +37,7 @@ from woodlot.protocols.core.agreement import Entropy, Signer
 from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import ClassName
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import TargetCode
@@ -225,14 +226,7 @@ class RowClientState(StrEnum):
     ready = "ready"
 
 
-SCHEMA_TAKES: dict[type[Message], RowClientState] = {
-    msg.DescribeRows: RowClientState.idle,
-    msg.UseSchema: RowClientState.described,
-}
-"""In which state a client of any protocol takes the messages of the schema."""
-
-
-class HorizontalClient:
+class HorizontalClient(MessageHandler):
     """One client and its rows, for one job. Each protocol has a subclass that takes its own messages.
 
     Parameters
@@ -251,8 +245,7 @@ class HorizontalClient:
         Threads.
     """
 
-    takes: ClassVar[Mapping[type[Message], RowClientState]] = {}
-    """In which state the messages of the protocol are taken."""
+    state: RowClientState
 
     def __init__(
         self,
@@ -275,18 +268,6 @@ class HorizontalClient:
         self._schema: msg.UseSchema | None = None
         self._whole_field: Field | None = None
         self._done: dict[type[Message], dict[int, bytes]] = {}
-
-    def handle(self, message: Message) -> Message:
-        """Answer one message; one that the state does not allow is refused and changes nothing."""
-        due = self.takes.get(type(message)) or SCHEMA_TAKES.get(type(message))
-        if due is None:
-            raise RemoteProtocolError(f"a client does not take {type(message).__name__} here")
-        if self.state != due:
-            raise RemoteProtocolError(
-                f"{type(message).__name__} is not due while the client is {self.state}; it is taken when {due}"
-            )
-        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
-        return handler(message)
 
     def check_ordered(self, message: Message, **fields: object) -> None:
         """Refuse a request that asks for something else than the plan, where there is one.
@@ -330,6 +311,7 @@ class HorizontalClient:
 
     # --- the common schema ---
 
+    @takes(msg.DescribeRows, when=RowClientState.idle, then=RowClientState.described)
     def _on_DescribeRows(self, message: msg.DescribeRows) -> msg.RowsDescribed:
         self.check_ordered(message, task=message.task)
         labels = self.target.numbers if message.task == "classes" else self.target.values
@@ -337,9 +319,9 @@ class HorizontalClient:
             raise RemoteProtocolError("DescribeRows asks for labels of the other kind")
         described = describe(self.table, self.target)
         self._task = message.task
-        self.state = RowClientState.described
         return described
 
+    @takes(msg.UseSchema, when=RowClientState.described, then=RowClientState.ready)
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self.check_ordered(message, max_bins=message.max_bins)
         table = map_table(self.table, message)
@@ -349,7 +331,6 @@ class HorizontalClient:
         n_classes = len(message.classes) if self._task == "classes" else 0
         self._whole_field = Field.of(table, labels, n_classes, message.max_bins, self.n_jobs)
         self._schema = message
-        self.state = RowClientState.ready
         return msg.SchemaInUse()
 
     @property

@@ -37,7 +37,7 @@ from woodlot.protocols.core.agreement import (
     secret_bytes,
     transcript_of,
 )
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.sums import sum_messages as msg
 from woodlot.protocols.sums.masks import TAG, Masker, PlainMasker, Vector
 from woodlot.protocols.sums.vectors import pack
@@ -54,10 +54,6 @@ class SumClientState(StrEnum):
     started = "started"
 
 
-TAKES: dict[type[Message], SumClientState] = {msg.OpenSums: SumClientState.idle, msg.StartSums: SumClientState.opened}
-"""In which state a client takes each message of the set-up."""
-
-
 def minimum_clients(mode: msg.Mode, allow_two: bool) -> int:
     """How many clients a sum has at least: of two, each would learn the other's numbers from the sum."""
     if mode == "plain":
@@ -65,7 +61,7 @@ def minimum_clients(mode: msg.Mode, allow_two: bool) -> int:
     return 2 if allow_two else 3
 
 
-class SumClient:
+class SumClient(MessageHandler):
     """One client, for the sums of one job.
 
     Parameters
@@ -97,6 +93,8 @@ class SumClient:
         If there is neither a shared secret nor an identity, or the secret is too short.
 
     """
+
+    state: SumClientState
 
     def __init__(
         self,
@@ -130,19 +128,7 @@ class SumClient:
         self._asked = b""  # digest of all that has been answered
         self._before: dict[int, bytes] = {}  # what it was before each round
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message of the set-up; one that is not due, or not in order, is refused and changes nothing."""
-        due = TAKES.get(type(message))
-        if due is None:
-            raise RemoteProtocolError(f"the set-up of sums does not take {type(message).__name__}")
-        if self.state != due:
-            raise RemoteProtocolError(f"{type(message).__name__} is not due while sums are {self.state} here")
-        if isinstance(message, msg.OpenSums):
-            return self._on_OpenSums(message)
-        if isinstance(message, msg.StartSums) and self._opening is not None:
-            return self._on_StartSums(message, self._opening)
-        raise RemoteProtocolError("no sums are open here")
-
+    @takes(msg.OpenSums, when=SumClientState.idle, then=SumClientState.opened)
     def _on_OpenSums(self, message: msg.OpenSums) -> msg.SumsIntroduced:
         if self.name not in message.clients:
             raise RemoteProtocolError(f"this client, {self.name!r}, is not among those of the sums")
@@ -161,11 +147,13 @@ class SumClient:
             )
             self._introduction = self._agreement.sign(message, unsigned)
         self._opening = message
-        self.state = SumClientState.opened
         return msg.SumsIntroduced(introduction=self._introduction)
 
-    def _on_StartSums(self, message: msg.StartSums, opening: msg.OpenSums) -> msg.SumsStarted:
-        introductions = message.introductions
+    @takes(msg.StartSums, when=SumClientState.opened, then=SumClientState.started)
+    def _on_StartSums(self, message: msg.StartSums) -> msg.SumsStarted:
+        opening, introductions = self._opening, message.introductions
+        if opening is None:
+            raise RemoteProtocolError("no sums are open here")
         if self._agreement is None:
             if tuple(introductions) != opening.clients:
                 raise RemoteProtocolError("the introductions are not those of the clients named at the opening")
@@ -178,7 +166,6 @@ class SumClient:
             transcript, extra = agreed.transcript, self._shared_secret or b""
             secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
             self._masker = Masker(self.name, transcript, secrets, minimum=self._minimum, recover=self._recover)
-        self.state = SumClientState.started
         return msg.SumsStarted(transcript=transcript)
 
     def check(self, order: msg.SumOrder, *, fresh: bool = False) -> None:

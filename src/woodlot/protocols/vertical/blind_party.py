@@ -12,8 +12,8 @@ before ApplySplits. Everything random follows from the job's secret and the dige
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.asked_keys import check_key_bits, need_library
 from woodlot.protocols.core.bits import smallest_unsigned, unpack
 from woodlot.protocols.core.digests import digest_of
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import blind_messages as msg
 from woodlot.protocols.vertical.blind_labels import LabelDesk, Slots
@@ -37,28 +38,15 @@ from woodlot.protocols.vertical.forest_messages import (
     StartForest,
     TableSummary,
 )
-from woodlot.protocols.vertical.party import TAKES, TrainingState, VerticalParty
+from woodlot.protocols.vertical.party import LEVEL, TrainingState, VerticalParty
 from woodlot.protocols.vertical.start import check_growth, rules_of, sampling_of
 from woodlot.trees.blind import BlindGrower
 from woodlot.trees.grow import Grower
 from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import Bootstrap
 
-BLIND_TAKES: dict[type[Message], frozenset[TrainingState]] = {
-    kind: states for kind, states in TAKES.items() if kind not in (ShareLabels, StartForest)
-} | {
-    msg.EncryptLabels: frozenset({TrainingState.opened}),
-    msg.TakeLabels: frozenset({TrainingState.opened}),
-    msg.StartBlind: frozenset({TrainingState.opened}),
-    msg.PlantBlind: frozenset({TrainingState.started, TrainingState.trained}),
-    msg.ScoreSums: frozenset({TrainingState.growing}),
-    msg.ResolveTies: frozenset({TrainingState.growing}),
-    msg.GrowBlind: frozenset({TrainingState.growing, TrainingState.applied}),
-}
-"""In which states a party takes each message: labels under a code are none of them."""
 
-
-class BlindParty(VerticalParty):
+class BlindParty(VerticalParty, refuses=(ShareLabels, StartForest)):
     """One party and its table, for one job whose labels stay encrypted. Parameters as for `VerticalParty`, and
 
     Parameters
@@ -70,7 +58,6 @@ class BlindParty(VerticalParty):
 
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[TrainingState]]] = BLIND_TAKES
     _desk: LabelDesk | None = None
     _side: BlindSide | None = None
     _trees: range = range(0)
@@ -101,6 +88,7 @@ class BlindParty(VerticalParty):
         self._desk, self._side = None, None
         return reply
 
+    @takes(msg.EncryptLabels, when=TrainingState.opened)
     def _on_EncryptLabels(self, message: msg.EncryptLabels) -> msg.EncryptedLabels:
         target = self._labels_asked(message.task)
         check_key_bits(message.key_bits)
@@ -127,6 +115,7 @@ class BlindParty(VerticalParty):
             unit=unit if message.reveal_unit else 1.0,
         )
 
+    @takes(msg.TakeLabels, when=TrainingState.opened)
     def _on_TakeLabels(self, message: msg.TakeLabels) -> Ready:
         if self.target is not None:
             raise RemoteProtocolError("the label holder has its labels; TakeLabels is for the others")
@@ -140,6 +129,7 @@ class BlindParty(VerticalParty):
         self._side = BlindSide(self.name, EncryptedRows(message, self.table.n_rows), self._job_secret)
         return Ready()
 
+    @takes(msg.StartBlind, when=TrainingState.opened, then=TrainingState.started)
     def _on_StartBlind(self, message: msg.StartBlind) -> Ready:
         check_growth(message, self.table.n_rows)
         self._check_own_weights(message)
@@ -156,7 +146,6 @@ class BlindParty(VerticalParty):
         else:
             raise RemoteProtocolError("StartBlind is not due before the encrypted labels are there")
         self._start = message
-        self.state = TrainingState.started
         return Ready()
 
     # --- the label holder ---
@@ -167,6 +156,7 @@ class BlindParty(VerticalParty):
         desk.plant(range(message.first_tree, message.first_tree + message.n_trees))
         return reply
 
+    @takes(msg.ScoreSums, when=TrainingState.growing)
     def _on_ScoreSums(self, message: msg.ScoreSums) -> msg.SumScores:
         desk, grower = self._holder_desk(), self._growing()
         if self._start is None:
@@ -183,6 +173,7 @@ class BlindParty(VerticalParty):
 
     # --- the others ---
 
+    @takes(msg.PlantBlind, when=(TrainingState.started, TrainingState.trained), then=TrainingState.growing)
     def _on_PlantBlind(self, message: msg.PlantBlind) -> msg.BlindSums:
         n = message.n_trees
         if message.first_tree < 0 or n < 1 or len(message.candidates) != n:
@@ -205,13 +196,13 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError(_TOO_SMALL.format("PlantBlind"))
         self._take_root(grower)
         self._trees = trees
-        self.state = TrainingState.growing
         return self._sums(self._side, grower, message.candidates)
 
     def _sums(self, side: BlindSide, grower: BlindGrower, candidates: NDArray[Any]) -> msg.BlindSums:
         counts = self._own_candidates(candidates, grower.is_open)
         return side.sums(grower, self._trees, counts, self._history)
 
+    @takes(msg.GrowBlind, when=LEVEL, then=TrainingState.growing)
     def _on_GrowBlind(self, message: msg.GrowBlind) -> msg.BlindSums:
         side, grower = self._blind()
         is_split, flags, sides = self._level(grower, message)
@@ -223,9 +214,9 @@ class BlindParty(VerticalParty):
             raise RemoteProtocolError(_TOO_SMALL.format("GrowBlind"))
         grower.expect(is_open)
         grower.split(is_split, flags)
-        self.state = TrainingState.growing
         return self._sums(side, grower, message.candidates)
 
+    @takes(msg.ResolveTies, when=TrainingState.growing)
     def _on_ResolveTies(self, message: msg.ResolveTies) -> msg.ResolvedTies:
         _, grower = self._blind()
         n_ties, ties, n_cuts = message.n_ties.astype(np.int64), message.ties.astype(np.int64), grower.n_cuts()

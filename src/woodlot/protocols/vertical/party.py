@@ -3,7 +3,7 @@
 The party holds a table, and the label holder the labels too. Its state says which messages it takes; any other is
 refused and changes nothing. Values, thresholds, names and labels in clear never enter a reply.
 
-States and messages (``TAKES``)::
+States and messages::
 
     idle, opened, trained  OpenTraining   -> opened    the table is encoded; what was grown before is dropped
     opened                 ShareLabels    -> opened    label holder: fixes the code of the labels, weights and draws
@@ -27,7 +27,7 @@ killed is made again and hears the same messages from the journal; it then sends
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -40,6 +40,7 @@ from woodlot.privacy.derivation import SECRET_BYTES, derive_key
 from woodlot.protocols.core.bits import pack, smallest_unsigned, unpack
 from woodlot.protocols.core.forest_parts import PartyForest, join_forests
 from woodlot.protocols.core.forest_plan import n_draws
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode, target_key
@@ -71,26 +72,11 @@ class TrainingState(StrEnum):
     trained = "trained"
 
 
-TAKES: dict[type[Message], frozenset[TrainingState]] = {
-    msg.OpenTraining: frozenset({TrainingState.idle, TrainingState.opened, TrainingState.trained}),
-    msg.ShareLabels: frozenset({TrainingState.opened}),
-    msg.StartForest: frozenset({TrainingState.opened}),
-    msg.PlantTrees: frozenset({TrainingState.started, TrainingState.trained}),
-    msg.ApplySplits: frozenset({TrainingState.growing}),
-    msg.GrowLevel: frozenset({TrainingState.growing, TrainingState.applied}),
-    msg.FinishTrees: frozenset({TrainingState.growing, TrainingState.applied}),
-    msg.RevealSplits: frozenset({TrainingState.trained}),
-    msg.OutOfBagAnswers: frozenset({TrainingState.trained}),
-    msg.AskDecisions: frozenset({TrainingState.trained}),
-    msg.AskNodes: frozenset({TrainingState.trained}),
-    OpenSums: frozenset({TrainingState.trained}),
-    StartSums: frozenset({TrainingState.trained}),
-    AskSealed: frozenset({TrainingState.trained}),
-}
-"""In which states a party takes each message."""
+LEVEL = (TrainingState.growing, TrainingState.applied)
+"""While a level of trees is open."""
 
 
-class VerticalParty:
+class VerticalParty(MessageHandler):
     """One party and its table, for one job.
 
     Parameters
@@ -130,7 +116,7 @@ class VerticalParty:
         The same columns in blocks on other machines, which then do all that training asks of them.
     """
 
-    takes: ClassVar[Mapping[type[Message], frozenset[TrainingState]]] = TAKES
+    state: TrainingState
     grown_in: ClassVar[frozenset[TrainingState]] = frozenset({TrainingState.trained})
     """In which states `grown_forest` is all of the party's part."""
 
@@ -191,28 +177,19 @@ class VerticalParty:
         except DataError as error:
             raise DataError(f"{self.name}: {error}") from None
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message; one that the state does not allow is refused and changes nothing."""
-        states = self.takes.get(type(message))
-        if states is None:
-            raise RemoteProtocolError(f"a party does not take {type(message).__name__}")
-        if self.state not in states:
-            raise RemoteProtocolError(
-                f"{type(message).__name__} is not due while the party is {self.state}; "
-                f"it is taken when {' or '.join(sorted(states))}"
-            )
-        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
-        return handler(message)
-
     # --- before the first tree ---
 
+    @takes(
+        msg.OpenTraining,
+        when=(TrainingState.idle, TrainingState.opened, TrainingState.trained),
+        then=TrainingState.opened,
+    )
     def _on_OpenTraining(self, message: msg.OpenTraining) -> msg.TableSummary:
         if message.max_bins is not None and not MIN_BINS <= message.max_bins <= MAX_COARSE:
             raise RemoteProtocolError(f"OpenTraining asks for {message.max_bins} bins")
         n_jobs, together = self._encode(message.max_bins)
         self.n_jobs = n_jobs
         self.forest, self._parts, self._answers = None, [], None
-        self.state = TrainingState.opened
         return msg.TableSummary(
             n_rows=self.table.n_rows,
             feature_keys=self.feature_keys,
@@ -233,6 +210,7 @@ class VerticalParty:
         self._codes = encode(self.table, max_bins=max_bins, n_jobs=encoding, spool=room.spool)
         return growing, room.trees_together(n_rows, growing)
 
+    @takes(msg.ShareLabels, when=TrainingState.opened)
     def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
         target = self._labels_asked(message.task)
         if not all(0 <= weight < float("inf") for _, weight in message.class_weight):
@@ -284,6 +262,7 @@ class VerticalParty:
             raise DataError("this party has no labels; name the party and column that has them")
         return self.target
 
+    @takes(msg.StartForest, when=TrainingState.opened, then=TrainingState.started)
     def _on_StartForest(self, message: msg.StartForest) -> msg.Ready:
         labels = check_start(message, self.table.n_rows)
         self._check_own_labels(message.n_classes, labels)
@@ -292,7 +271,6 @@ class VerticalParty:
         self._labels = np.array(labels)  # a copy of its own: kernels know no read-only arrays
         if self._spread is not None:
             self._spread.begin(message)
-        self.state = TrainingState.started
         return msg.Ready()
 
     def _check_own_labels(self, n_classes: int, labels: NDArray[Any]) -> None:
@@ -319,11 +297,11 @@ class VerticalParty:
 
     # --- growing ---
 
+    @takes(msg.PlantTrees, when=(TrainingState.started, TrainingState.trained), then=TrainingState.growing)
     def _on_PlantTrees(self, message: msg.PlantTrees) -> Message:
         if message.first_tree < 0 or message.n_trees < 1 or len(message.candidates) != message.n_trees:
             raise RemoteProtocolError("PlantTrees must carry one number of candidates per tree")
         grower = self._plant(range(message.first_tree, message.first_tree + message.n_trees))
-        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, grower.root_sizes)
 
     def _plant(self, trees: Sequence[int]) -> Grower:
@@ -377,6 +355,7 @@ class VerticalParty:
             sizes=sizes.astype(np.uint32),
         )
 
+    @takes(msg.ApplySplits, when=TrainingState.growing, then=TrainingState.applied)
     def _on_ApplySplits(self, message: msg.ApplySplits) -> msg.Partition:
         grower = self._growing()
         won = unpack(message.won, len(grower.start), "ApplySplits").astype(bool)
@@ -386,7 +365,6 @@ class VerticalParty:
         flags = grower.apply(won)
         if self._room is not None and self._codes is not None:  # each threshold has brought a page of values with it
             self._room.spool.let_go(self._codes.lowest, self._codes.highest)
-        self.state = TrainingState.applied
         return msg.Partition(flags=pack(flags))
 
     def _check_gains(self, won: NDArray[np.bool_]) -> None:
@@ -406,13 +384,13 @@ class VerticalParty:
             raise RemoteProtocolError("no trees are growing here")
         return self._grower
 
+    @takes(msg.GrowLevel, when=LEVEL, then=TrainingState.growing)
     def _on_GrowLevel(self, message: msg.GrowLevel) -> Message:
         grower = self._growing()
         is_split, flags, _ = self._level(grower, message)
         if len(message.candidates) != 2 * int(is_split.sum()):
             raise RemoteProtocolError("GrowLevel must carry one number of candidates per new node")
         grower.split(is_split, flags)
-        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, _NO_SIZES)
 
     def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], SplitSides]:
@@ -434,6 +412,7 @@ class VerticalParty:
             )
         return is_split, flags, sides
 
+    @takes(msg.FinishTrees, when=LEVEL, then=TrainingState.trained)
     def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
         grower = self._growing()
         level = self._level(grower, message) if len(message.is_split) else None
@@ -448,7 +427,6 @@ class VerticalParty:
         self._finished(grower, PartyForest(structure, splits, self.table.names, codings), position)
         reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
         self._grower, self._answers, self.forest = None, None, None
-        self.state = TrainingState.trained
         return reply
 
     def _pruned(self, grower: Grower, is_split: NDArray[np.bool_], pruned: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -511,6 +489,7 @@ class VerticalParty:
 
     # --- after the last tree ---
 
+    @takes(msg.RevealSplits, when=TrainingState.trained)
     def _on_RevealSplits(self, message: msg.RevealSplits) -> msg.SplitTable:
         forest = self.grown_forest()
         if not self.shares_model:
@@ -532,6 +511,7 @@ class VerticalParty:
             self.forest = join_forests(self._parts)
         return self.forest
 
+    @takes(msg.OutOfBagAnswers, when=TrainingState.trained)
     def _on_OutOfBagAnswers(self, message: msg.OutOfBagAnswers) -> msg.OutOfBagScores:
         target, n_sizes = self._holder_target(), len(message.sizes)
         shape = (n_sizes, self.table.n_rows)
@@ -551,12 +531,14 @@ class VerticalParty:
         scores, residuals = target.summary(answers, since, self._min_leaf)
         return msg.OutOfBagScores(scores=np.array(scores), residuals=residuals)
 
+    @takes(msg.AskDecisions, when=TrainingState.trained)
     def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
         if message.seed < 0:
             raise RemoteProtocolError("AskDecisions must carry a seed that is not negative")
         self._check_plain()
         return self._predictor().decide(message)
 
+    @takes(msg.AskNodes, when=TrainingState.trained)
     def _on_AskNodes(self, message: msg.AskNodes) -> msg.Sides:
         self._check_plain()
         return self._predictor().sides(message)
@@ -565,12 +547,11 @@ class VerticalParty:
         if self._sealed_only:
             raise PolicyError("this party's policy is to answer under seal only: predict with sealed=True")
 
-    def _on_OpenSums(self, message: OpenSums) -> Message:
+    @takes(OpenSums, StartSums, when=TrainingState.trained)
+    def _set_up_sums(self, message: Message) -> Message:
         return self._sealing().sums.handle(message)
 
-    def _on_StartSums(self, message: StartSums) -> Message:
-        return self._sealing().sums.handle(message)
-
+    @takes(AskSealed, when=TrainingState.trained)
     def _on_AskSealed(self, message: AskSealed) -> SealedLeaves:
         return self._predictor().seal(message, self._sealing())
 

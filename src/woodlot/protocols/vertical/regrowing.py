@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.bits import pack, unpack
 from woodlot.protocols.core.forest_parts import PartyForest
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.party import TAKES, Level, TrainingState, VerticalParty
+from woodlot.protocols.vertical.party import LEVEL, Level, TrainingState, VerticalParty
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, SETTLED
 from woodlot.trees.forest import Splits, join_splits, move_splits
 from woodlot.trees.graft import Sketch, graft, join_sketches
@@ -28,20 +29,11 @@ from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.branches import answer_numbers, answer_sets
 from woodlot.trees.rules import SplitSides
 
-REGROWING_TAKES: dict[type[Message], frozenset[TrainingState]] = {
-    **{kind: states for kind, states in TAKES.items() if kind not in (msg.PlantTrees, msg.GrowLevel)},
-    msg.ReplantTrees: frozenset({TrainingState.started, TrainingState.trained}),
-    msg.RegrowLevel: frozenset({TrainingState.growing, TrainingState.applied}),
-    # where the leaver has split no node, no tree is grown
-    **{
-        kind: frozenset({TrainingState.started, TrainingState.trained})
-        for kind in (msg.RevealSplits, msg.OutOfBagAnswers, msg.AskDecisions)
-    },
-}
-"""In which states a party whose forest is regrown takes each message."""
+GROWN = (TrainingState.started, TrainingState.trained)
+"""Where the leaver has split no node, no tree is grown."""
 
 
-class RegrowingParty(VerticalParty):
+class RegrowingParty(VerticalParty, refuses=(msg.PlantTrees, msg.GrowLevel)):
     """One party in a revocation.
 
     Parameters
@@ -52,8 +44,7 @@ class RegrowingParty(VerticalParty):
         As for `VerticalParty`; the table of the training.
     """
 
-    takes = REGROWING_TAKES
-    grown_in = frozenset({TrainingState.started, TrainingState.trained})
+    grown_in = frozenset(GROWN)
 
     def __init__(self, name: str, table: Any, *, former: PartyForest, **options: Any) -> None:
         super().__init__(name, table, **options)
@@ -64,6 +55,7 @@ class RegrowingParty(VerticalParty):
         self._new_splits: list[Splits] = []
         self._sketches: list[Sketch] = []
 
+    @takes(msg.ReplantTrees, when=GROWN, then=TrainingState.growing)
     def _on_ReplantTrees(self, message: msg.ReplantTrees) -> Message:
         trees = message.trees.astype(np.int64)
         n = len(trees)
@@ -76,7 +68,6 @@ class RegrowingParty(VerticalParty):
         self._trees = trees
         self._known = [_known(np.arange(n), origin, message.marks)]
         self._take_marks(grower, origin, message.marks, roots)
-        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, grower.root_sizes)
 
     def _origins(
@@ -106,6 +97,7 @@ class RegrowingParty(VerticalParty):
         self._origin, self._places = origin[grower.is_open], places[grower.is_open]
         self._searched: NDArray[np.bool_] | None = marks[grower.is_open] == SEARCHED
 
+    @takes(msg.RegrowLevel, when=LEVEL, then=TrainingState.growing)
     def _on_RegrowLevel(self, message: msg.RegrowLevel) -> Message:
         grower = self._growing()
         is_split, flags, _ = self._level(grower, message)
@@ -118,7 +110,6 @@ class RegrowingParty(VerticalParty):
         grower.split(is_split, flags, message.marks == SETTLED)
         self._known.append(_known(numbers, origin, message.marks))
         self._take_marks(grower, origin, message.marks, places)
-        self.state = TrainingState.growing
         return self._offers(grower, message.candidates, np.empty(0, np.int64))
 
     def _children(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -154,7 +145,6 @@ class RegrowingParty(VerticalParty):
         flags[is_former] = again
         grower.repeat(np.flatnonzero(stays), again)
         flags[~is_former] = grower.apply(won & ~stays)
-        self.state = TrainingState.applied
         return msg.Partition(flags=pack(flags))
 
     def _is_searched(self, grower: Grower) -> NDArray[np.bool_]:
@@ -189,6 +179,18 @@ class RegrowingParty(VerticalParty):
         self._sketches.append(Sketch(self._trees, part.structure, former, is_settled))
         self._new_splits.append(part.splits)
         self._searched = None
+
+    @takes(msg.RevealSplits, when=GROWN)
+    def _on_RevealSplits(self, message: msg.RevealSplits) -> msg.SplitTable:
+        return super()._on_RevealSplits(message)
+
+    @takes(msg.OutOfBagAnswers, when=GROWN)
+    def _on_OutOfBagAnswers(self, message: msg.OutOfBagAnswers) -> msg.OutOfBagScores:
+        return super()._on_OutOfBagAnswers(message)
+
+    @takes(msg.AskDecisions, when=GROWN)
+    def _on_AskDecisions(self, message: msg.AskDecisions) -> Message:
+        return super()._on_AskDecisions(message)
 
     def grown_forest(self) -> PartyForest:
         """This party's part of the new forest: the splits that stay, and those that it has won since."""

@@ -17,8 +17,7 @@ counted twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.blocks import Blocks, OwnBlock
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
@@ -51,14 +51,6 @@ class LosslessClient(HorizontalClient):
     blocks : Blocks, optional
         `RowBlock`s that have these rows elsewhere; by default they are counted here.
     """
-
-    takes: ClassVar[Mapping[type[Message], RowClientState]] = {
-        sum_messages.OpenSums: RowClientState.ready,
-        sum_messages.StartSums: RowClientState.ready,
-        lossless_messages.CountValues: RowClientState.ready,
-        lossless_messages.DrawRows: RowClientState.ready,
-        lossless_messages.CountCells: RowClientState.ready,
-    }
 
     def __init__(
         self,
@@ -88,13 +80,10 @@ class LosslessClient(HorizontalClient):
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self._blocks.set_up("use_schema", message, self._task)
         self._schema = message
-        self.state = RowClientState.ready
         return msg.SchemaInUse()
 
-    def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
-        return self._sums.handle(message)
-
-    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
+    @takes(sum_messages.OpenSums, sum_messages.StartSums, when=RowClientState.ready)
+    def _set_up_sums(self, message: Message) -> Message:
         return self._sums.handle(message)
 
     def _answer(
@@ -120,6 +109,7 @@ class LosslessClient(HorizontalClient):
 
     # --- bins ---
 
+    @takes(lossless_messages.CountValues, when=RowClientState.ready)
     def _on_CountValues(self, message: lossless_messages.CountValues) -> Message:
         columns = np.unique(message.column).tolist()
         if (
@@ -157,6 +147,7 @@ class LosslessClient(HorizontalClient):
 
     # --- drawing ---
 
+    @takes(lossless_messages.DrawRows, when=RowClientState.ready)
     def _on_DrawRows(self, message: lossless_messages.DrawRows) -> Message:
         n_columns = len(self.schema.names)
         if len(message.n_edges) != n_columns or (self._task == "targets") != (message.target_bits > 0):
@@ -191,6 +182,7 @@ class LosslessClient(HorizontalClient):
 
     # --- growing ---
 
+    @takes(lossless_messages.CountCells, when=RowClientState.ready)
     def _on_CountCells(self, message: lossless_messages.CountCells) -> Message:
         if not self._drawing:
             raise RemoteProtocolError("CountCells is not due before rows are drawn")
