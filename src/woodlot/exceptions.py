@@ -59,6 +59,10 @@ class JournalError(WoodlotError):
     """The record of a run cannot be written, or is not what was written."""
 
 
+class JobFailed(WoodlotError):  # noqa: N818 - what has happened, not what it is
+    """A job ended without a result; the message says why."""
+
+
 class PartyAwayError(WoodlotError):
     """A party did not come back within the time that the run waits for it. The run can be resumed.
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kill_stage import Stage, kill_everywhere
 from processes import Processes, small_tables
 from small_jobs import EVERYBODY, PARTIES, user_of
 from world import World
 
+import woodlot as wl
 from woodlot.connected import ConnectedFederation
-from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, JobFailed, PolicyError, RemoteProtocolError
 from woodlot.jobs import kind as kinds
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import Order
-from woodlot.service.client import JobFailed
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-kind.md"
 COLUMNS = {"bank": "age", "shop": "visits"}
@@ -66,17 +68,30 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     forget_kinds()
 
 
-def count_order(user: ConnectedFederation, **columns: str) -> Order:
+RUN = "facts = federation.run(order)\nprint(json.loads(facts.told))\n"
+"""The lines of the page that run the order."""
+
+
+def last_block(federation: ConnectedFederation | wl.Federation, skip: str = "", **columns: str) -> dict[str, Any]:
+    """What the page's last block leaves, without some of its lines."""
+    here = {"federation": federation, "columns": COLUMNS | columns}
+    namespace: dict[str, Any] = vars(importlib.import_module("count_rows")) | here
+    block = blocks("python")[1]
+    assert skip in block
+    exec(compile(block.replace(skip, ""), PAGE.name, "exec"), namespace)  # noqa: S102
+    return namespace
+
+
+def count_order(federation: ConnectedFederation | wl.Federation, **columns: str) -> Order:
     """The order of the page's last block."""
-    namespace: dict[str, Any] = vars(importlib.import_module("count_rows")) | {
-        "federation": user,
-        "columns": COLUMNS | columns,
-    }
-    block = blocks("python")[1].replace("facts = federation.run(order)\nprint(json.loads(facts.told))\n", "")
-    exec(compile(block, PAGE.name, "exec"), namespace)  # noqa: S102
-    order = namespace["order"]
+    order = last_block(federation, RUN, **columns)["order"]
     assert isinstance(order, Order)
     return order
+
+
+def counts(tables: Mapping[str, Mapping[str, pa.Table]]) -> dict[str, int]:
+    """What the kind must count."""
+    return {p: sum(v > 0.5 for v in tables[p]["customers"][c].to_pylist()) for p, c in COLUMNS.items()}
 
 
 def test_it_is_found_by_its_entry_point(package: Path) -> None:
@@ -112,6 +127,22 @@ def test_an_entry_point_that_names_something_else(package: Path, value: str, wor
         forget_kinds()
 
 
+def test_it_runs_in_one_process(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = small_tables()
+    federation = wl.Federation.local({party: own["customers"] for party, own in tables.items()}, id="id")
+    seen: list[str] = []
+    federation.observer = lambda sender, receiver, message: seen.append(f"{receiver} {type(message).__name__}")
+    facts = last_block(federation)["facts"]
+    assert ast.literal_eval(capsys.readouterr().out) == counts(tables)
+    assert (facts.state, facts.rounds, facts.parties) == ("done", 2, PARTIES)
+    assert {"bank OpenJob", "shop CountAbove", "coordinator Counted"} <= set(seen)
+    stored = federation.host.store.job(facts.job)
+    assert stored is not None
+    assert (stored.facts.told, stored.untold) == (facts.told, ())
+    with pytest.raises(JobFailed, match="does not offer as a feature"):  # a party's own refusal
+        federation.run(count_order(federation, bank="unknown"))
+
+
 @pytest.mark.slow
 def test_it_runs_between_processes_that_die_at_every_round(package: Path, tmp_path: Path) -> None:
     tables = small_tables()
@@ -122,7 +153,7 @@ def test_it_runs_between_processes_that_die_at_every_round(package: Path, tmp_pa
     start.write_text(START.format(folder=str(package)), encoding="utf-8")
     running = Processes(world)
     running.scripts = dict.fromkeys(EVERYBODY, (str(start), {}))
-    expected = {p: sum(v > 0.5 for v in tables[p]["customers"][c].to_pylist()) for p, c in COLUMNS.items()}
+    expected = counts(tables)
     with closing(running), ThreadPoolExecutor(1) as pool:
         running.start()
         running.wait_connected()

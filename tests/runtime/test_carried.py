@@ -18,10 +18,11 @@ from woodlot.runtime import codec
 from woodlot.runtime.audit import Disclosures, Ledger
 from woodlot.runtime.drivers import Driver, Handler
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered, Reply, Travel, travel_of
+from woodlot.runtime.drivers.thread_carrier import ThreadCarrier
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
 
-from .carriers import JOB, MEMORY, ThreadCarrier
+from .carriers import JOB, MEMORY
 from .driver_contract import DriverContract, MakeDriver, number_of
 from .samples import Answer, Question
 
@@ -42,11 +43,10 @@ class TestCarriedDriver(DriverContract):
             return opened[-1]  # type: ignore[return-value]
 
         def make(handlers: Mapping[str, Handler]) -> Driver:
-            sessions = {n: Sessions(n, opener(h), journal=journal(n)) for n, h in handlers.items()}
+            answers = {n: Sessions(n, opener(h), journal=journal(n)).answer for n, h in handlers.items()}
             own = journal("coordinator")
-            opened.append(
-                CarriedDriver(ThreadCarrier(sessions), list(handlers), journal=None if own is None else own.job(JOB))
-            )
+            carrier = ThreadCarrier(JOB, answers)
+            opened.append(CarriedDriver(carrier, list(handlers), journal=None if own is None else own.job(JOB)))
             return opened[-1]  # type: ignore[return-value]
 
         yield make

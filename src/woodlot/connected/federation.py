@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from woodlot.jobs.orders import (
         AlignOrder,
         Order,
+        Part,
         PredictLinearOrder,
         PredictOrder,
         RevokeOrder,
@@ -232,6 +233,16 @@ class ConnectedFederation:
         return party, name
 
     # --- orders ---
+
+    def part(self, party: str, **fields: Any) -> Part:
+        """What an order tells one party alone: its table, and the given fields of `woodlot.jobs.orders.Part`."""
+        from woodlot.jobs.orders import Part
+
+        return Part(table=self._tables[party], **fields)
+
+    def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """The fields that every order has: who takes part, with each party's part sealed to it."""
+        return self.client.order_fields(parts)
 
     def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
         """Sign an order of any kind, send it, and wait until it is done.

@@ -176,11 +176,11 @@ class TableSource:
         from woodlot.data.formats import digest, sort_rows
 
         stamp = self.stamp()  # before it is read: what is written meanwhile is found later
-        arrow = self._read_query(spool) if self.path is None else self._read_file(self.folder / self.path, spool)
+        arrow = self._read_rows(spool)
         if arrow.num_rows == 0:
             raise DataError(f"{self} has no rows; a table needs at least one")
         self._check_types(arrow.schema)
-        if self.path is None:
+        if self.sql is not None:
             arrow = sort_rows(arrow, self.id, spool)
         loaded = LoadedTable(self.name, self.id, arrow, digest(arrow), stamp, self._learnt(arrow.column_names))
         if spool is not None:
@@ -283,6 +283,9 @@ class TableSource:
             if not types.is_boolean(kind):
                 raise unusable_type(column.name, str(self), str(kind))
 
+    def _read_rows(self, spool: Spool | None) -> Any:
+        return self._read_query(spool) if self.path is None else self._read_file(self.folder / self.path, spool)
+
     def _read_file(self, path: Path, spool: Spool | None) -> Any:
         from woodlot.data.formats import read_arrow, read_csv, read_parquet
 
@@ -369,6 +372,29 @@ class TableSource:
         if not password:
             raise DataError(f"{self} needs its password in the environment variable {self.password_env}; set it")
         return password
+
+
+@dataclass(frozen=True)
+class MemoryTable(TableSource):
+    """A table that its owner has in this process; other parameters as for `TableSource`.
+
+    Attributes
+    ----------
+    arrow : pyarrow.Table
+        The id column and the others.
+
+    """
+
+    arrow: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check nothing: neither a file nor a query was named."""
+
+    def __str__(self) -> str:
+        return f"table {self.name!r}"
+
+    def _read_rows(self, spool: Spool | None) -> Any:
+        return self.arrow.select(self._used(self.arrow.column_names))
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,18 @@ def read_table(data: Any, *, what: str = "X", skip: str | None = None) -> Table:
     return Table(tuple(str(i) for i in range(len(columns))), columns, n_rows, positional=True)
 
 
+def arrow_of(data: Any, what: str) -> Any:
+    """A table with names as pyarrow has it: a pandas frame without its index, or anything with the Arrow interface."""
+    if not is_pandas_frame(data):
+        return _arrow_table(data, what).replace_schema_metadata(None)
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{what} has a column that Arrow has no type for: {error}; convert it first") from error
+
+
 def _arrow_table(data: Any, what: str) -> Any:
     import pyarrow as pa
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from woodlot.engines.one_job import export_model
 from woodlot.engines.signed_order import SignedOrder
-from woodlot.exceptions import ConfigError, PartyAwayError
+from woodlot.exceptions import ConfigError, JobFailed, PartyAwayError
 from woodlot.identity.identity import Identity
 from woodlot.jobs.job_messages import JobFacts
-from woodlot.service.client import ENDED, JobFailed
+from woodlot.service.client import ENDED
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.coordinator import Coordinator
 from woodlot.service.party import Party

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,11 @@ from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 from woodlot.trees.predict import Vote
+
+if TYPE_CHECKING:
+    from woodlot.federation.local_host import LocalHost
+    from woodlot.jobs.job_messages import JobFacts
+    from woodlot.jobs.orders import Order, Part
 
 
 class Federation:
@@ -195,6 +201,46 @@ class Federation:
     def members(self) -> Mapping[str, Member]:
         """Each party's table and settings; for the protocols that are run on a federation."""
         return self._members
+
+    # --- orders of any kind ---
+
+    @cached_property
+    def host(self) -> LocalHost:
+        """What runs orders in this process; its ``store`` has what the jobs have kept. Made when it is first asked."""
+        from woodlot.federation.local_host import LocalHost
+
+        return LocalHost(self._members)
+
+    def part(self, party: str, **fields: Any) -> Part:
+        """What an order tells one party alone: its table, and the given fields of `woodlot.jobs.orders.Part`."""
+        from woodlot.federation.local_host import TABLE
+        from woodlot.jobs.orders import Part
+
+        return Part(table=TABLE, **fields)
+
+    def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """The fields that every order has: who takes part, with each party's part sealed to it."""
+        return self.host.order_fields(parts)
+
+    def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
+        """Run an order of any kind, with the work of its parties as their services would do it.
+
+        Parameters
+        ----------
+        order : Order
+            What is to be done; see docs/how-to/add-a-kind.md.
+        on_facts : callable, optional
+            Told of all news of the job.
+
+        Returns
+        -------
+        JobFacts
+            How it has ended.
+        """
+        return self.host.run(order, Ledger(self.observer), on_facts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "host"}  # it has open files
 
     def require_every_row(self) -> None:
         """Refuse to train where a party lacks some of the rows."""

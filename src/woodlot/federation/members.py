@@ -30,6 +30,8 @@ class Member:
     """Row of the source for each common row, -1 where the party has none; None: the same rows."""
     shares_model: bool
     sealed_only: bool = False
+    id: str | None = None
+    """The column of the source that identifies a row, where there is one."""
 
     @property
     def known(self) -> NDArray[np.bool_] | None:
@@ -95,7 +97,7 @@ def aligned_members(
     for name, table in read.items():
         own = None if rows is None else rows[name]
         aligned = table if own is None else table.take_or_missing(own)
-        members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing)
+        members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing, id)
     return members, ids
 
 
@@ -105,7 +107,7 @@ def row_members(
     """Clients with different rows of the same columns, and what reads the ids of their rows, where there are any."""
     tables = {name: index_as_column(data, id) for name, data in tables.items()}
     members = {
-        name: Member(_read_named(data, name, id), data, None, shares_model=True) for name, data in tables.items()
+        name: Member(_read_named(data, name, id), data, None, shares_model=True, id=id) for name, data in tables.items()
     }
     return members, {} if id is None else {name: partial(_row_ids, data, id, name) for name, data in tables.items()}
 

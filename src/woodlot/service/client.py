@@ -15,6 +15,7 @@ from woodlot.exceptions import (
     DataError,
     EpochError,
     IdentityError,
+    JobFailed,
     LocalProtocolError,
     PolicyError,
     RemoteProtocolError,
@@ -40,10 +41,6 @@ ENDED = ("done", "failed", "cancelled", "stopped")
 JOBS_LISTED = 200
 """Jobs that are listed unless more are asked for."""
 _WAIT = 10.0
-
-
-class JobFailed(WoodlotError):  # noqa: N818 - what has happened, not what it is
-    """A job ended without a result; the message says why."""
 
 
 class Client:

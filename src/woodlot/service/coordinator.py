@@ -23,12 +23,11 @@ from woodlot.exceptions import (
     WoodlotError,
 )
 from woodlot.identity.identity import Identity, Trust
-from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.revoke_jobs import check_no_other
+from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import ENDED, JobStore
-from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of
-from woodlot.jobs.order_seal import check_order, pass_on, read_order
-from woodlot.jobs.orders import Order, Revocation, ScoreOrder
+from woodlot.jobs.order_seal import read_order
+from woodlot.jobs.orders import Revocation, ScoreOrder
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -83,6 +82,7 @@ class Coordinator:
             stack.callback(self.journal.close)
             finish_writing(config.state)
             stack.pop_all()
+        self.host = JobHost(identity, self.trust, self.store, effective_jobs(-1))
         self._allowance = Allowance(self.store)
         self.live: dict[str, LiveJob] = {}
         self.scorings = Scorings()
@@ -92,7 +92,7 @@ class Coordinator:
         self._queue = JobQueue(self.present, config.wait_for_parties)
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._messenger = Messenger(self.store, self.carrier, identity, self._closing)
+        self._messenger = Messenger(self.host, self.carrier, self._closing)
         desk = UserDesk(self)
         self.hub = Hub(
             str(config.listen),
@@ -195,11 +195,7 @@ class Coordinator:
             Saying why the order is not taken.
 
         """
-        order, user = check_order(data, signature, certificate, self.trust)
-        if order.coordinator != self.identity.name:
-            raise PolicyError(
-                f"the order is for another coordinator; this one is {self.identity.name!r}: order it there"
-            )
+        order, user = self.host.read(data, signature, certificate)
         known = self.store.job(order.job)
         if known is not None:
             if not known.is_of(data) or known.facts.user != user:
@@ -216,24 +212,14 @@ class Coordinator:
                 + (f"did you mean {near!r}? " if near else "")
                 + "`woodlot parties` shows who did"
             )
-        kind = kind_of(order)
-        kind.check(self.store, order)
+        self.host.check(order, user)
         if isinstance(order, ScoreOrder):
             self.scorings.check_room(user)
-        model = getattr(order, "model", "")
-        if kind.deed:  # it puts an end to what the model's user relies on
-            owner = self.store.model_facts(model).user
-            if owner != user:
-                raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may {kind.deed}")
-        facts = msg.JobFacts(
-            job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
-            parties=order.parties, model=model, name=getattr(order, "name", ""),
-        )  # fmt: skip
         with self._taking:
             if isinstance(order, Revocation):
                 check_no_other(self.store, order)
             self._allowance.take(user, len(data) + len(signature) + len(certificate))
-            self.store.add(data, signature, certificate, facts)
+            self.store.add(data, signature, certificate, new_facts(order, user))
         logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user)
         return order.job
 
@@ -330,14 +316,6 @@ class Coordinator:
         if stored is None:
             return {"state": "failed", "error": "the job is not recorded"}
         order = read_order(stored.order)
-        own, passed = pass_on(stored.order, self.identity)
-        opening = msg.OpenJob(
-            order=stored.order,
-            signature=stored.signature,
-            certificate=stored.certificate,
-            coordinator=own,
-            passed=passed,
-        )
         self.store.update(live.change(state="running", started=live.facts.started or time.time()))
         ledger = Ledger()
         watch = Watch(live, ledger, self.store)
@@ -358,7 +336,7 @@ class Coordinator:
                     )
                 )
                 outcome = run(
-                    kind_of(order).protocol(order, opening, CoordinatorHost(self.store, effective_jobs(-1))),
+                    self.host.protocol(stored),
                     driver,
                     ledger=ledger,
                     on_progress=watch.progress,
@@ -368,7 +346,7 @@ class Coordinator:
                     self._keep_open(job, live, ScoringJob(live.facts.user, outcome, driver, ledger, self.scorings.pool))
                     stack.pop_all()  # the scoring closes the driver
                     return None
-            return self._keep(order, live, outcome, ledger)
+            return self.host.keep(order, live.facts, outcome, ledger)
         except Cancelled:
             return {"state": "cancelled"}
         except (PartyAwayError, JournalError) as error:
@@ -392,15 +370,6 @@ class Coordinator:
         live.change(phase="scoring")
         if live.cancelled.is_set():
             self.scorings.end(job, {"state": "cancelled"})
-
-    def _keep(self, order: Order, live: LiveJob, outcome: Any, ledger: Ledger) -> dict[str, Any]:
-        cost = ledger.cost()
-        ended = {
-            "state": "done", "rounds": cost.rounds, "bytes_by_party": cost.bytes_by_party,
-            "network_seconds": cost.network_seconds,
-        }  # fmt: skip
-        kept = Kept(self.store, order, live.facts, ledger.account().to_json(), self.identity)
-        return ended | kind_of(order).keep(kept, outcome)
 
     # --- housekeeping ---
 

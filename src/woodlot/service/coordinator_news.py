@@ -7,10 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from woodlot.exceptions import PartyAwayError, PolicyError, RemoteProtocolError, WoodlotError
-from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.job_store import JobStore
-from woodlot.jobs.order_seal import pass_on, read_order
+from woodlot.jobs.hosting import JobHost
 from woodlot.jobs.party_job import housekeeping_job
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled
@@ -27,23 +25,19 @@ class Messenger:
 
     Parameters
     ----------
-    store : JobStore
-        Has the jobs, and who has still to be told.
+    host : JobHost
+        Its store has the jobs, and who has still to be told.
     reach : callable
         What carries requests to parties; parameters as for `Hub.carrier`.
-    identity : Identity
-        The coordinator's.
     closing : threading.Event
         Set when the coordinator ends: nobody is told any more.
 
     """
 
-    def __init__(
-        self, store: JobStore, reach: Callable[..., Carrier], identity: Identity, closing: threading.Event
-    ) -> None:
-        self._store = store
+    def __init__(self, host: JobHost, reach: Callable[..., Carrier], closing: threading.Event) -> None:
+        self._host = host
+        self._store = host.store
         self._reach = reach
-        self._identity = identity
         self._closing = closing
         self._at_work: dict[str, threading.Thread] = {}
 
@@ -75,19 +69,14 @@ class Messenger:
         stored = self._store.job(job)
         if stored is None:
             return
-        # The orders of others may be gone.
-        if stored.facts.kind.startswith("revoke") and party == getattr(read_order(stored.order), "leaver", None):
-            own, passed = pass_on(stored.order, self._identity)
-            notice = msg.LeaveNotice(
-                order=stored.order, signature=stored.signature, certificate=stored.certificate, coordinator=own,
-                passed=passed,
-            )  # fmt: skip
-            try:
-                self._ask(party, job, notice)
-            except (PolicyError, RemoteProtocolError) as error:  # it was told, whatever it makes of it
-                logger.warning("%s does not take the notice that it has left a model: %s", party, error)
-        else:
-            self._ask(party, job, msg.ForgetJob(job=job))
+        notice = self._host.end_notice(stored, party)
+        try:
+            self._ask(party, job, notice)
+        except (PolicyError, RemoteProtocolError) as error:
+            if not isinstance(notice, msg.LeaveNotice):
+                raise
+            # it was told, whatever it makes of it
+            logger.warning("%s does not take the notice that it has left a model: %s", party, error)
         self._store.told(job, party)
 
     def _ask(self, party: str, job: str, message: msg.ForgetJob | msg.LeaveNotice) -> None:

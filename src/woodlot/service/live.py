@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from woodlot.exceptions import JournalError
+from woodlot.jobs.hosting import phase_fields, progress_fields
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import JobStore
 from woodlot.protocols.core.message import Progress
@@ -86,11 +87,7 @@ class Watch:
         self._stored = 0.0
 
     def progress(self, progress: Progress) -> None:
-        cost = self._ledger.cost()
-        self._live.change(
-            done=progress.done, total=progress.total, note=progress.note, rounds=cost.rounds,
-            bytes_by_party=cost.bytes_by_party, network_seconds=cost.network_seconds,
-        )  # fmt: skip
+        self._live.change(**progress_fields(progress, self._ledger))
         now = time.monotonic()
         if now - self._stored >= PROGRESS_SECONDS:  # for the dashboard, which looks at the disk only
             self._stored = now
@@ -98,7 +95,7 @@ class Watch:
                 self._store.update(self._live.facts)
 
     def phase(self, phase: str) -> None:
-        self._live.change(phase=phase, done=0, total=0, note="")
+        self._live.change(**phase_fields(phase))
 
     def waiting(self, parties: tuple[str, ...]) -> None:
         if parties:

@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 
 from woodlot.exceptions import WoodlotError
 from woodlot.identity.authority import Authority
-from woodlot.identity.identity import install, request
+from woodlot.identity.throwaway import make_identities
 from woodlot.service.client import Client
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 
@@ -75,11 +75,8 @@ class LocalFederation:
         self.address = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         operator = Authority.create(root / "authority", "demo", days=2)
-        for role, name in [("coordinator", "coordinator"), ("user", USER), *(("party", p) for p in parties)]:
-            identity, answer = root / name / "identity", root / name / "from-operator.pem"
-            asked = request(identity, role, name)
-            answer.write_bytes(operator.sign(asked, days=1))
-            install(identity, answer)
+        members = {"coordinator": "coordinator", USER: "user"} | dict.fromkeys(parties, "party")
+        make_identities(operator, root, members)
 
     @property
     def identity(self) -> Path:

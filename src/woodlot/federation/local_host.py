@@ -1,0 +1,141 @@
+"""Jobs of any kind in this process: the parties' own handlers, with their policies, on tables in memory.
+
+All members are of one owner. They have identities of an authority that is made for this use, so an order is signed,
+sealed and checked as between organisations, and state folders in a temporary folder that lives as long as the host.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from woodlot.data.sources import MemoryTable
+from woodlot.data.tables import arrow_of
+from woodlot.exceptions import DataError
+from woodlot.federation.members import Member
+from woodlot.identity.authority import Authority
+from woodlot.identity.certificates import REVOKED
+from woodlot.identity.identity import Trust
+from woodlot.identity.throwaway import DAYS, make_identities
+from woodlot.jobs.hosting import JobHost, run_order
+from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.kind import known
+from woodlot.jobs.order_seal import common_fields, sign_order
+from woodlot.jobs.orders import Order, Part
+from woodlot.jobs.party_host import PartyHost
+from woodlot.jobs.policy import EVERYBODY, Policy, WireForm
+from woodlot.runtime.audit import Ledger
+from woodlot.runtime.drivers.carried import Carrier
+from woodlot.runtime.drivers.thread_carrier import ThreadCarrier
+from woodlot.trees.parallel import effective_jobs
+
+TABLE = "table"
+"""The name of every party's table: in this process each has one."""
+
+
+class LocalHost:
+    """Runs orders between the members of a federation in this process.
+
+    Parameters
+    ----------
+    members : mapping of str to Member
+        The parties and their tables.
+
+    Attributes
+    ----------
+    store : JobStore
+        What the jobs have kept.
+
+    """
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        n_jobs = effective_jobs(-1)
+        with ExitStack() as stack:
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="woodlot-")))
+            operator = Authority.create(root / ".authority", "local", days=DAYS + 1)
+            coordinator, user = _free_name("coordinator", members), _free_name("owner", members)
+            roles = {coordinator: "coordinator", user: "user"} | dict.fromkeys(members, "party")
+            identities = make_identities(operator, root, roles)
+            trust = Trust(identities[user].authority, operator.folder / REVOKED)
+            self.store = JobStore(root / coordinator / "state")
+            stack.callback(self.store.close)
+            self._answers = {}
+            for name, member in members.items():
+                party = PartyHost(
+                    root / name / "state",
+                    identities[name],
+                    trust,
+                    {TABLE: _table_of(name, member)},
+                    _policy_of(member),
+                    n_jobs=max(1, n_jobs // len(members)),
+                )
+                stack.callback(party.close)
+                self._answers[name] = party.answer
+            self._user = identities[user]
+            self._certificates = {name: identity.certificate for name, identity in identities.items()}
+            self._host = JobHost(identities[coordinator], trust, self.store, n_jobs)
+            # files are closed and the folder goes with the host, or at the end of the process
+            self.close = weakref.finalize(self, stack.pop_all().close)
+
+    def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """The fields that every order has: who takes part, with each party's part sealed to it."""
+        strangers = [party for party in parts if party not in self._answers]
+        if strangers:
+            raise DataError(
+                f"{', '.join(strangers)} never joined this federation; its parties are {list(self._answers)}"
+            )
+        coordinator = self._host.identity.name
+        return common_fields(parts, self._certificates, federation=self._host.trust.federation, coordinator=coordinator)
+
+    def run(
+        self, order: Order, ledger: Ledger | None = None, on_facts: Callable[[JobFacts], None] | None = None
+    ) -> JobFacts:
+        """Sign an order as the owner and run it to its end; see `woodlot.jobs.hosting.run_order`."""
+        signed = (*sign_order(order, self._user), self._user.certificate)
+        return run_order(self._host, signed, self._carrier, ledger=ledger, on_facts=on_facts)
+
+    def _carrier(self, job: str) -> Carrier:
+        return ThreadCarrier(job, self._answers)
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """A name that no party has, in upper or lower case."""
+    others = {other.lower() for other in taken}
+    while name in others:
+        name += "_"
+    return name
+
+
+def _policy_of(member: Member) -> Policy:
+    """What a member lets its owner do: everything, except what the federation was made to withhold."""
+    return Policy(
+        protocols=tuple(dict.fromkeys(kind.listed for kind in known().values())),
+        train=(EVERYBODY,),
+        predict=(EVERYBODY,),
+        receive=(EVERYBODY,),
+        plain_sums=True,
+        allow_two=True,
+        weak_keys=True,
+        labels="coordinator",
+        share_model=member.shares_model,
+        wire_forms=("sealed",) if member.sealed_only else get_args(WireForm),
+    )
+
+
+def _table_of(name: str, member: Member) -> MemoryTable:
+    """A member's own table, with its ids; rows without ids are identified by their numbers."""
+    if member.source is None:
+        raise DataError("the columns of one table were dealt to these parties; orders need a table of each party")
+    arrow = arrow_of(member.source, f"the table of {name}")
+    id = member.id
+    if id is None:
+        id = _free_name("row", arrow.column_names)
+        arrow = arrow.append_column(id, [np.arange(arrow.num_rows)])
+    return MemoryTable(TABLE, id=id, arrow=arrow)
