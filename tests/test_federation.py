@@ -17,6 +17,7 @@ import pytest
 import woodlot as wl
 from companies import ALL, BANK, FEATURES, SHOP, N, classifier, federation, tables
 from woodlot.exceptions import DataError
+from woodlot.federation import AnyFederation
 
 
 @pytest.fixture(scope="module")
@@ -401,6 +402,14 @@ def test_names_that_numpy_gives() -> None:
     hospitals = wl.HorizontalForestClassifier(2, random_state=0, allow_two=True)
     hospitals.fit(wl.Federation.local(clients, layout="rows"), "default")
     assert hospitals.revoke(next(iter(clients)), level=3).statement.parties_after == ("s", "w")
+
+
+def test_a_federation_has_every_method_that_estimators_use() -> None:
+    class Partial(AnyFederation):
+        """Lacks all of them."""
+
+    with pytest.raises(TypeError, match=r"abstract.*find_labels.*predict_linear"):
+        Partial()  # type: ignore[abstract]
 
 
 def test_columns_in_another_order_and_new_ones(fitted: wl.FederatedForestClassifier) -> None:

@@ -69,6 +69,13 @@ def test_every_class_has_a_name_of_its_own() -> None:
     assert [name for name, n in names.items() if n > 1] == []
 
 
+def test_estimators_never_ask_what_sort_of_federation_they_have() -> None:
+    in_estimators, elsewhere = house.federation_checks(house.read_sources())
+
+    assert in_estimators.found == []
+    assert len(elsewhere.found) == 1  # is it a federation, or a table?
+
+
 @pytest.mark.slow
 def test_walks_open_files_of_every_layer_they_go_through() -> None:
     opened = {figure.name.removeprefix("files opened: "): figure.found for figure in house.walks()}

@@ -133,6 +133,21 @@ def test_the_wrong_kind_of_federation() -> None:
         model.predict(rows)
 
 
+@pytest.mark.parametrize(
+    "kind", [wl.FederatedForestClassifier, wl.RevocableForestClassifier, wl.FederatedLogisticRegression]
+)
+def test_models_over_columns_refuse_clients_with_rows(kind: Any) -> None:
+    few = {"max_iter": 5, "tol": 1.0} if kind is wl.FederatedLogisticRegression else {"n_estimators": 2}
+    model = kind(**few, **({"encryption": "simulated"} if kind is wl.RevocableForestClassifier else {}))
+    model.fit(
+        wl.Federation.local({"north": frame()[["age"]], "south": frame()[["income", "outcome"]]}), "south.outcome"
+    )
+    rows = wl.Federation.local({"north": frame(), "south": frame()}, layout="rows")
+    for use in (model.predict, model.score):
+        with pytest.raises(DataError, match=r"different rows.*connect\(\.\.\., layout='columns'\)"):
+            use(rows)
+
+
 def test_settings_of_a_federation() -> None:
     with pytest.raises(ValueError, match="layout must be 'columns' or 'rows', not 'diagonal'"):
         wl.Federation.local(three(), layout="diagonal")  # type: ignore[arg-type]

@@ -79,6 +79,8 @@ def test_fitted_and_used_over_the_services(world: World, tmp_path: Path) -> None
         assert wl.load(tmp_path / "model").score(federation) == model.score(federation)
         with pytest.raises(DataError, match="without sample_weight"):
             model.score(federation, sample_weight="bank.income")
+        with pytest.raises(DataError, match=r"only their party sees: y='party.column'"):
+            model.score(federation, [0, 1])
         with pytest.raises(JobFailed, match="the setting labels of that table"):
             wl.FederatedLogisticRegression().fit(federation, y="bank.nothing")
         forest = wl.FederatedForestClassifier(2, random_state=0).fit(federation, y="bank.late")

@@ -189,7 +189,7 @@ def export(
         with reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
             known = client.find_model(model)
             part = client.model(known.model)
-        from woodlot.estimators.loading import save_part
+        from woodlot.connected.connected_estimators import save_part
 
         save_part(part, folder)
     if as_json:

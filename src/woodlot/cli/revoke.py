@@ -99,7 +99,7 @@ def _run(
     as_json: bool,
 ) -> None:
     from woodlot.connected import connect
-    from woodlot.estimators.estimator_orders import revocation_order
+    from woodlot.connected.connected_estimators import revocation_order
 
     quiet_logs()
     with connecting(access):

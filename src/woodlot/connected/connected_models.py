@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
@@ -38,6 +39,12 @@ def fitted_linear(part: ModelPart) -> tuple[FittedLinear, Account]:
         stored = load_linear(folder)
     account = Account.from_json(part.facts.disclosure, part.facts.cost)
     return FittedLinear(stored.coordinator, model=part.facts.model), account
+
+
+def scores_of(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The scores behind probabilities, those of several classes up to what they have in common."""
+    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return logs[:, 1:] - logs[:, :1] if logs.shape[1] == 2 else logs - logs.mean(axis=1, keepdims=True)
 
 
 def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from woodlot.connected.connected_models import model_of, whole_grown_forest
 from woodlot.connected.federation import ConnectedFederation
 from woodlot.exceptions import DataError
-from woodlot.federation import GrownForest, Labels
+from woodlot.federation import AnyFederation, GrownForest, Labels
+from woodlot.federation.interface import OnProgress, needs_columns
 from woodlot.privacy.accounting import check_epsilon
 from woodlot.protocols.core.leavers import check_leaver
-from woodlot.protocols.core.message import Progress
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
+    from woodlot.federation.local_rows import RowFederation
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.jobs.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
+    from woodlot.protocols.rows.row_messages import Task
     from woodlot.service.client import Client
 
 
@@ -37,6 +40,9 @@ class ConnectedRowFederation(ConnectedFederation):
     """
 
     layout = "rows"
+    fit = predict = score = take_out = needs_columns
+    fit_revocable = predict_revocable = predict_encrypted = request_rows = needs_columns
+    fit_linear = predict_linear = score_linear = needs_columns
 
     def __init__(self, client: Client, tables: Mapping[str, str]) -> None:
         super().__init__(client, tables, "keyed-hash", "inner")
@@ -106,43 +112,43 @@ class ConnectedRowFederation(ConnectedFederation):
             check_epsilon(score_epsilon)
         return PredictRowsOrder(**self._parts(self.parties, label), model=model, score_epsilon=score_epsilon)
 
-    # --- for the estimators ---
+    # --- as every federation, for the estimators; see `AnyFederation` ---
 
-    def train(
+    def row_targets(self, label: str, task: Task) -> dict[str, Target]:
+        """None: only the parties see them."""
+        return {}
+
+    def grow(
         self,
         plan: HorizontalPlan,
-        label: str,
+        targets: Mapping[str, Target],
         *,
-        settings: Mapping[str, Any],
-        on_progress: Callable[[Progress], None] | None = None,
+        label: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
-        """Have a whole forest grown; used by the estimators.
+        """Have a whole forest grown."""
+        order = self.train_rows_order(plan, _named(label), settings or {})
+        return whole_grown_forest(self._have_grown(order, on_progress))
 
-        Parameters
-        ----------
-        plan : HorizontalPlan
-            What to grow, and by which method.
-        label : str
-            The column of the labels, at every party.
-        settings : mapping
-            The estimator's, to be kept with the model.
-        on_progress : callable, optional
-            Told how far the trees are.
-
-        Returns
-        -------
-        GrownForest, Account
-            The forest, whole, and who saw what while it grew.
-        """
-        return whole_grown_forest(self._have_grown(self.train_rows_order(plan, label, settings), on_progress))
-
-    def revoke_rows(
-        self, forest: GrownForest, plan: HorizontalPlan, label: str, leaver: str, level: int
-    ) -> tuple[GrownForest, Account, Receipt]:
-        """Have a party leave a whole forest; used by the estimators."""
+    def take_out_client(
+        self,
+        forest: GrownForest,
+        plan: HorizontalPlan,
+        label: str | None,
+        leaver: str,
+        level: int,
+        *,
+        here: Callable[[RowFederation], Receipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, Receipt], None],
+    ) -> Receipt:
+        """Have a party leave a whole forest."""
         facts = self.client.model(model_of(forest)).facts
-        done = self.run(self.revoke_rows_order(facts, plan, label, leaver, level))
-        return *whole_grown_forest(self.client.model(done.job)), self.client.receipt(done.job)
+        done = self.run(self.revoke_rows_order(facts, plan, _named(label), leaver, level))
+        receipt = self.client.receipt(done.job)
+        keep(*whole_grown_forest(self.client.model(done.job)), self.without(leaver), receipt)
+        return receipt
 
     def predict_rows(self, model: str, label: str | None = None, *, score_epsilon: float | None = None) -> JobFacts:
         """Have every party predict its own rows and keep the answers beside its ids, under ``answers/JOB.parquet``.
@@ -166,3 +172,9 @@ class ConnectedRowFederation(ConnectedFederation):
         """
         order = self.predict_rows_order(model, label, score_epsilon)
         return self.run(order)
+
+
+def _named(label: str | None) -> str:
+    if label is None:
+        raise DataError("on a federation the labels have a column, which every party has: name it, as in y='default'")
+    return label

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of
+from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of, scores_of
 from woodlot.data.markup import html_of
+from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.federation import Answer, GrownForest, Labels, Route
+from woodlot.federation import Answer, AnyFederation, GrownForest, Labels, Route
+from woodlot.federation.interface import OnProgress, ScoreHere, Shuffled
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
-from woodlot.protocols.core.leavers import check_leaver
+from woodlot.protocols.core.leavers import check_leaver, check_leavers
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
@@ -27,6 +29,8 @@ from woodlot.trees.predict import Vote
 if TYPE_CHECKING:
     from woodlot.connected.scores import Scoring
     from woodlot.crypto.dtpkc import Setting
+    from woodlot.federation.local import Federation
+    from woodlot.federation.local_revocable import Encryption, RevocableGrown
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
     from woodlot.jobs.orders import (
@@ -139,7 +143,7 @@ def federation_at(
     return ConnectedFederation(client, chosen, align, join, helper, key_service)
 
 
-class ConnectedFederation:
+class ConnectedFederation(AnyFederation):
     """Parties that are reached through a coordinator. Make one with `woodlot.connect`.
 
     Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
@@ -401,7 +405,19 @@ class ConnectedFederation:
         self.client.await_phase(self.client.submit(order).job, "scoring")
         return Scoring(self.client, order.job, facts, {p: IdSeal(key, order.job, p) for p, key in keys.items()})
 
-    # --- for the estimators ---
+    # --- as every federation, for the estimators; see `AnyFederation` ---
+
+    @property
+    def source(self) -> object:
+        """The coordinator's address and the names of the tables."""
+        return self.client.address, self.tables
+
+    def label_values(self, labels: Labels) -> None:
+        """None: only their holder sees them."""
+
+    def tables_here(self) -> list[Table]:
+        """None: the tables stay with their parties."""
+        return []
 
     def fit(
         self,
@@ -410,27 +426,30 @@ class ConnectedFederation:
         *,
         settings: Mapping[str, Any] | None = None,
         n_jobs: int = 1,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
-        """Have a forest grown; used by the estimators. Parameters as for ``Federation.fit``."""
+        """Have a forest grown."""
         return grown_forest(self._have_grown(self.train_order(plan, labels, settings or {}), on_progress))
 
     def fit_revocable(
         self,
         plan: RevocablePlan,
         labels: Labels,
+        encryption: Encryption | None,
+        *,
         settings: Mapping[str, Any],
-        encryption: tuple[int, Setting] | None,
-        on_progress: Callable[[Progress], None] | None = None,
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
-        """Have a revocable forest grown and encrypted; used by the estimators."""
-        order = self.train_revocable_order(plan, labels, settings, encryption)
+        """Have a revocable forest grown and encrypted."""
+        keys = None if encryption is None else (encryption.bits, encryption.setting)
+        order = self.train_revocable_order(plan, labels, settings, keys)
         return grown_forest(self._have_grown(order, on_progress))
 
     def predict_encrypted(
         self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting = "standard"
     ) -> NDArray[np.float64]:
-        """Outputs for rows that only this user reads, by ``"party.column"``; used by the estimators."""
+        """Have rows predicted that only this user reads."""
         from woodlot.service.encrypted import predict_encrypted
 
         helper, key_service = self._members
@@ -438,7 +457,14 @@ class ConnectedFederation:
             self.client, model_of(forest), columns, vote=vote, setting=setting, helper=helper, key_service=key_service
         )
 
-    def _have_grown(self, order: Order, on_progress: Callable[[Progress], None] | None) -> ModelPart:
+    def request_rows(self, forest: RevocableGrown) -> NDArray[np.float64]:
+        """Refuse: the rows stay with their parties."""
+        raise DataError(
+            "the rows of a connected federation stay with its parties; for an encrypted request give a table with "
+            "columns called party.column"
+        )
+
+    def _have_grown(self, order: Order, on_progress: OnProgress) -> ModelPart:
         """Order a training and wait for its model."""
 
         def show(facts: JobFacts) -> None:
@@ -449,11 +475,26 @@ class ConnectedFederation:
         self.run(order, show)
         return self.client.model(order.job)
 
-    def revoke(self, forest: GrownForest, label: Labels, leaver: str, level: int) -> tuple[GrownForest, Receipt]:
-        """Have a party leave a forest; used by the estimators."""
-        facts = self.client.model(model_of(forest)).facts
-        done = self.run(self.revoke_order(facts, leaver, level, label))
-        return grown_forest(self.client.model(done.job))[0], self.client.receipt(done.job)
+    def take_out(
+        self,
+        forest: GrownForest,
+        labels: Labels,
+        leavers: Sequence[str],
+        level: int,
+        *,
+        here: Callable[[Federation], tuple[Receipt, ...]],
+        keep: Callable[[GrownForest, str, Receipt], None],
+    ) -> tuple[Receipt, ...]:
+        """Have parties leave a forest, one at a time."""
+        check_leavers(forest.coordinator.parties, None, leavers)
+        receipts = []
+        for leaver in leavers:
+            facts = self.client.model(model_of(forest)).facts
+            done = self.run(self.revoke_order(facts, leaver, level, labels))
+            forest, receipt = grown_forest(self.client.model(done.job))[0], self.client.receipt(done.job)
+            keep(forest, leaver, receipt)
+            receipts.append(receipt)
+        return tuple(receipts)
 
     def present(self, forest: GrownForest) -> list[str]:
         """The parties here that have a part of the forest."""
@@ -466,12 +507,14 @@ class ConnectedFederation:
         wire: Wire,
         vote: Vote,
         *,
-        shuffled: tuple[int, int] | None = None,
+        shuffled: Shuffled = None,
         n_jobs: int = 1,
     ) -> tuple[Answer, Account]:
-        """Have rows predicted; used by the estimators."""
+        """Have rows predicted."""
         order = self.predict_order(model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
         return self._answers(order)
+
+    predict_revocable = predict
 
     def _answers(self, order: Order) -> tuple[Answer, Account]:
         """Order a prediction and wait for its answers."""
@@ -480,9 +523,20 @@ class ConnectedFederation:
         uncertain: NDArray[np.bool_] = unpack(reply.uncertain, len(reply.outputs), "uncertain rows").astype(bool)
         return (np.array(reply.outputs), uncertain), Account.from_json(reply.disclosure, reply.cost)
 
-    def score(self, forest: GrownForest, label: str, vote: Vote, shuffled: tuple[int, int] | None, how: Route) -> float:
-        """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
-        order = self.predict_order(model_of(forest), label, how=how, vote=vote, shuffled=shuffled, give_answers=False)
+    def score(
+        self,
+        forest: GrownForest,
+        y: Any,
+        sample_weight: Any,
+        here: ScoreHere,
+        *,
+        vote: Vote,
+        method: Route,
+        shuffled: Shuffled = None,
+    ) -> float:
+        """Have the party that has the labels score."""
+        label, model = _label_elsewhere(y, sample_weight), model_of(forest)
+        order = self.predict_order(model, label, how=method, vote=vote, shuffled=shuffled, give_answers=False)
         return self._told_score(order)
 
     def _told_score(self, order: Order) -> float:
@@ -511,19 +565,26 @@ class ConnectedFederation:
         return PredictLinearOrder(**self._common(labels), model=model, score_at=score_at, **options)
 
     def fit_linear(
-        self,
-        plan: LinearPlan,
-        labels: Labels,
-        settings: Mapping[str, Any],
-        on_progress: Callable[[Progress], None] | None = None,
+        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
     ) -> tuple[FittedLinear, Account]:
-        """Have a linear model fitted; used by the estimators."""
+        """Have a linear model fitted."""
         return fitted_linear(self._have_grown(self.train_linear_order(plan, labels, settings), on_progress))
 
     def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
-        """Have rows predicted: probabilities of classes, or targets; used by the estimators."""
-        return self._answers(self.predict_linear_order(model_of(fitted)))
+        """Have rows predicted; probabilities of classes come back, which become scores again."""
+        (outputs, uncertain), account = self._answers(self.predict_linear_order(model_of(fitted)))
+        return (scores_of(outputs) if fitted.coordinator.classes else outputs, uncertain), account
 
-    def score_linear(self, fitted: FittedLinear, label: str) -> float:
-        """Accuracy or R2, computed by the party that has the labels; used by the estimators."""
+    def score_linear(self, fitted: FittedLinear, y: Any, sample_weight: Any, here: ScoreHere) -> float:
+        """Have the party that has the labels score."""
+        label = _label_elsewhere(y, sample_weight)
         return self._told_score(self.predict_linear_order(model_of(fitted), label, give_answers=False))
+
+
+def _label_elsewhere(y: Any, sample_weight: Any) -> str:
+    """Party and column of labels that this side does not see; it knows of no weights either."""
+    if sample_weight is not None:
+        raise DataError("weights of rows are not known outside their party; score without sample_weight")
+    if not isinstance(y, str):
+        raise DataError("on a connected federation y names the labels, which only their party sees: y='party.column'")
+    return y

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from woodlot.connected import ConnectedFederation, connect
-from woodlot.estimators.estimator_orders import revocation_order
+from woodlot.connected.connected_estimators import revocation_order
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.service.client import Client
 

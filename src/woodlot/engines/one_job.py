@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from woodlot.connected.connected_estimators import save_part
 from woodlot.engines.signed_order import SignedOrder
-from woodlot.estimators.loading import save_part
 from woodlot.exceptions import DataError
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import ENDED

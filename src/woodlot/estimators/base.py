@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,19 +13,18 @@ from numpy.typing import NDArray
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected import ConnectedFederation
 from woodlot.data.tables import read_table
 from woodlot.estimators.class_labels import ClassWeights
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.estimator_checks import require
 from woodlot.estimators.estimator_settings import settings_of
-from woodlot.estimators.fitting import AnyFederation, ColumnsModel
+from woodlot.estimators.fitting import ColumnsModel
 from woodlot.estimators.input_tables import check_table_again
 from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
-from woodlot.federation import Federation, GrownForest, Labels, Route
+from woodlot.federation import Answer, AnyFederation, Federation, GrownForest, Labels, Route, as_federation
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.protocols.core.forest_parts import splitting_parties
@@ -39,7 +39,6 @@ from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.predict import Vote
 
 Method = Literal["local", "one-round", "classical"]
-Outputs = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 class UncertainPredictionWarning(UserWarning):
@@ -100,7 +99,7 @@ class FederatedForest(ColumnsModel):
 
     # --- predicting ---
 
-    def _outputs(self, X: Any, method: Method | None, wire: Wire, sealed: bool = False) -> Outputs:
+    def _outputs(self, X: Any, method: Method | None, wire: Wire, sealed: bool = False) -> Answer:
         """Mean answers of the trees, and which rows are uncertain; for methods that the user calls."""
         check_is_fitted(self, "forest_")
         require(
@@ -110,21 +109,18 @@ class FederatedForest(ColumnsModel):
         require(wire in ("decisions", "leaves", "ranks"), "wire", wire, "'decisions', 'leaves' or 'ranks'")
         if sealed and (method not in (None, "one-round") or wire != "decisions"):
             raise ValueError("sealed=True is a method and a form of its own; leave method and wire as they are")
-        if isinstance(X, AnyFederation) and method == "local":
+        if method == "local" and as_federation(X) is not None:
             raise ValueError("method='local' needs all columns in one table; use 'one-round' on a federation")
         return self._routed(X, "sealed" if sealed else None if method == "local" else method, wire)
 
-    def _routed(self, X: Any, route: Route | None, wire: Wire) -> Outputs:
+    def _routed(self, X: Any, route: Route | None, wire: Wire, stacklevel: int = 4) -> Answer:
         """As `_outputs`, by a route that was checked; None: in this process where X is one table, else in one round."""
-        federation: AnyFederation
-        if isinstance(X, AnyFederation):
-            federation = X
-        elif route is None:
+        federation = as_federation(X)
+        if federation is None and route is None:
             table = self._check_again(X)
             outputs = self.combine().outputs(table, self._vote, effective_jobs(self.n_jobs))
             return outputs, np.zeros(table.n_rows, np.bool_)
-        else:
-            federation = self._deal_again(X)
+        federation = federation or self._deal_again(X)
         outputs, uncertain = self._ask(federation, route or "one-round", wire)
         if uncertain.any():
             present = federation.present(self.forest_)
@@ -134,7 +130,7 @@ class FederatedForest(ColumnsModel):
                 f"{int(uncertain.sum())} of {len(uncertain)} rows were predicted without all parties ({reason}): they "
                 "followed both branches where an answer was missing",
                 UncertainPredictionWarning,
-                stacklevel=4,
+                stacklevel=stacklevel,
             )
         return outputs, uncertain
 
@@ -151,7 +147,7 @@ class FederatedForest(ColumnsModel):
 
     def _ask(
         self, federation: AnyFederation, method: Route, wire: Wire, shuffled: tuple[int, int] | None = None
-    ) -> Outputs:
+    ) -> Answer:
         """Predict with the parties of a federation that have a part of the forest."""
         forest = self.forest_.coordinator
         if not federation.present(self.forest_):
@@ -163,12 +159,17 @@ class FederatedForest(ColumnsModel):
                     else f"its parties are {list(forest.parties)}"
                 )
             )
-        answer, account = federation.predict(
-            self.forest_, method, wire, self._vote, shuffled=shuffled, n_jobs=effective_jobs(self.n_jobs)
-        )
+        answer, account = self._predict_on(federation, method, wire, shuffled)
         memo = self.forest_.memo
         memo.cost, memo.disclosure = account.cost, account.disclosure
         return answer
+
+    def _predict_on(
+        self, federation: AnyFederation, method: Route, wire: Wire, shuffled: tuple[int, int] | None
+    ) -> tuple[Answer, Account]:
+        return federation.predict(
+            self.forest_, method, wire, self._vote, shuffled=shuffled, n_jobs=effective_jobs(self.n_jobs)
+        )
 
     def apply(self, X: Any) -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered from 0 in each tree's preorder of nodes."""
@@ -203,8 +204,9 @@ class FederatedForest(ColumnsModel):
             features in the order of ``feature_importances_``.
         """
         check_is_fitted(self, "forest_")
-        federation = X if isinstance(X, AnyFederation) else self._deal_again(X)
-        score = self._scorer(federation, X, y, "sealed" if sealed else "one-round")
+        federation = as_federation(X)
+        labels = y if federation is None else self._origin.label_column(y)
+        score = self._scorer(federation or self._deal_again(X), labels, "sealed" if sealed else "one-round")
         rng = check_random_state(random_state)
         baseline = score(None)
         n_features = len(self.forest_.coordinator.feature_keys)
@@ -216,29 +218,30 @@ class FederatedForest(ColumnsModel):
         falls = self._origin.reorder(falls)
         return Bunch(importances=falls, importances_mean=falls.mean(axis=1), importances_std=falls.std(axis=1))
 
-    def _scorer(
-        self, federation: AnyFederation, X: Any, y: Any, route: Route
-    ) -> Callable[[tuple[int, int] | None], float]:
+    def _scorer(self, federation: AnyFederation, y: Any, route: Route) -> Callable[[tuple[int, int] | None], float]:
         """Score of the predictions, perhaps with one feature shuffled: here, or where the labels are."""
-        if isinstance(federation, ConnectedFederation):
-            where = self._origin.label_column(y)
-            return lambda shuffled: federation.score(self.forest_, where, self._vote, shuffled, route)
-        labels = self._origin.labels_of(X, y)
-        return lambda shuffled: self._score_outputs(self._ask(federation, route, "decisions", shuffled)[0], labels)
+
+        def score(shuffled: tuple[int, int] | None) -> float:
+            def here(labels: Any, weights: Any) -> float:
+                return self._score_outputs(self._ask(federation, route, "decisions", shuffled)[0], labels, weights)
+
+            return federation.score(self.forest_, y, None, here, vote=self._vote, method=route, shuffled=shuffled)
+
+        return score
 
     def _score(self, X: Any, y: Any, sample_weight: Any, route: Route | None) -> float:
         """Score of the predictions; ``route`` as for `_routed`."""
         check_is_fitted(self, "forest_")
-        if isinstance(X, ConnectedFederation):
-            if sample_weight is not None:
-                raise DataError("weights of rows are not known outside their party; score without sample_weight")
-            where = self._origin.label_column(y)
-            score = X.score(self.forest_, where, self._vote, None, route or "one-round")
+
+        def here(labels: Any, weights: Any) -> float:
+            return self._score_outputs(self._routed(X, route, "decisions", stacklevel=6)[0], labels, weights)
+
+        federation = as_federation(X)
+        if federation is None:
+            score = here(y, sample_weight)
         else:
-            labels = self._origin.labels_of(X, y)
-            if isinstance(X, Federation) and isinstance(sample_weight, str):
-                sample_weight = X.weight_values(sample_weight)
-            score = self._score_outputs(self._routed(X, route, "decisions")[0], labels, sample_weight)
+            where, method = self._origin.label_column(y), route or "one-round"
+            score = federation.score(self.forest_, where, sample_weight, here, vote=self._vote, method=method)
         self._seen.warn(X, "score held-out rows, or fit with oob_score=True and read oob_score_")
         return score
 
@@ -392,19 +395,21 @@ class FederatedForest(ColumnsModel):
         return labels.holder
 
     def _regrow(
-        self, training: Training, leavers: Sequence[str], level: int, show: Callable[[Progress], None] | None
+        self,
+        federation: Federation,
+        labels: Labels,
+        leavers: Sequence[str],
+        level: int,
+        show: Callable[[Progress], None] | None,
     ) -> tuple[GrownForest, Change, Account]:
-        """The forest without some parties."""
+        """The forest without some parties, regrown in this process."""
         if len(leavers) > 1:
             raise DataError("parties leave this forest one at a time; call revoke for each of them")
         plan = self.forest_.plan
         if plan is None:
             raise DataError("this model was saved by a Woodlot that did not note how it was grown; fit it again")
-        federation = training.federation
-        if isinstance(federation, ConnectedFederation):
-            raise TypeError("elsewhere the coordinator regrows")
         return federation.revoke(
-            self.forest_, plan, training.labels, leavers[0], 1 if level == 1 else 3, patched=self._patched,
+            self.forest_, plan, labels, leavers[0], 1 if level == 1 else 3, patched=self._patched,
             n_jobs=effective_jobs(self.n_jobs), on_progress=show,
         )  # fmt: skip
 
@@ -418,8 +423,9 @@ class FederatedForest(ColumnsModel):
     def _vote(self) -> Vote:
         return "soft"
 
+    @abstractmethod
     def _score_outputs(self, outputs: NDArray[np.float64], y: Any, sample_weight: Any = None) -> float:
-        raise TypeError("a forest scores as a classifier or a regressor")
+        """Accuracy or R2 of what the trees answer."""
 
     def _class_weights(self, target: Target | None) -> ClassWeights:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.columns import NumericColumn
+from woodlot.data.tables import Table
 from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.estimator_checks import is_real
 from woodlot.estimators.whole import (
@@ -21,8 +22,7 @@ from woodlot.estimators.whole import (
     growth_fields,
 )
 from woodlot.exceptions import DataError
-from woodlot.federation import GrownForest
-from woodlot.federation.local_rows import RowFederation
+from woodlot.federation import AnyFederation, GrownForest
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.extra_plan import MIN_PROPOSAL_ROWS, ExtraTreesPlan
@@ -87,11 +87,11 @@ class _ExtraTrees(WholeForest):
             return None
         return Target.of_classes(np.asarray(self.classes)).classes
 
-    def _grow(self, federation: RowFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
+    def _grow(self, federation: AnyFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
         knots, categories = declared_of(self.declared)
         classes = self._public_classes()
         if label is None:  # one table at hand: what is not declared is what all of it has
-            found, texts = pooled_ranges(federation)
+            found, texts = pooled_ranges(federation.tables_here())
             knots = {**{name: ends for name, ends in found.items() if name not in categories}, **knots}
             categories = {**{name: some for name, some in texts.items() if name not in knots}, **categories}
             if classes is None and self.privacy is not None:
@@ -349,11 +349,11 @@ def declared_of(declared: Any) -> tuple[Knots, KnownCategories]:
     return knots, categories
 
 
-def pooled_ranges(federation: RowFederation) -> tuple[Knots, KnownCategories]:
+def pooled_ranges(tables: Iterable[Table]) -> tuple[Knots, KnownCategories]:
     """The ends of every column of numbers and the categories of the others, over all simulated clients."""
     ends: dict[str, list[float]] = {}
     texts: dict[str, set[str]] = {}
-    for table in federation.tables():
+    for table in tables:
         for name, column in zip(table.names, table.columns, strict=True):
             known = ends.setdefault(name, [])  # a column of nothing is no other than one of numbers
             if isinstance(column, NumericColumn):

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.estimators.dealing import deal_columns
 from woodlot.estimators.input_tables import check_table
-from woodlot.estimators.origin import Origin, find_labels, fitting
+from woodlot.estimators.origin import Origin, check_names, fitting
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.seen_rows import SeenRows
-from woodlot.federation import Federation, Labels
+from woodlot.federation import AnyFederation, Federation, Labels, as_federation
 from woodlot.protocols.core.target import Target
 
-AnyFederation = Federation | ConnectedFederation
 
-
-class ColumnsModel(BaseEstimator):  # type: ignore[misc]
+class ColumnsModel(BaseEstimator, ABC):  # type: ignore[misc]
     """A model over columns that lie at different parties."""
 
     _origin: Origin
@@ -50,10 +47,11 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         """
         check_parameters(self)
         with fitting(self) as fitted:
-            if isinstance(X, AnyFederation):
-                fitted._fit_federation(X, y, sample_weight)
-            else:
+            federation = as_federation(X)
+            if federation is None:
                 fitted._fit_table(X, y, sample_weight)
+            else:
+                fitted._fit_federation(federation, y, sample_weight)
         return self
 
     def _fit_table(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -65,9 +63,8 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
         self._learn(Federation.dealt(table, dealing), Labels(next(iter(dealing)), target=target))
 
     def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
-        labels = find_labels(federation, y, sample_weight)
-        if isinstance(federation, Federation):
-            labels = replace(labels, target=self._make_target(*federation.label_values(labels)))
+        check_names(y, sample_weight)
+        labels = federation.labels_for_training(y, sample_weight, self._make_target)
         self._origin = Origin((), None, y, self._improved, sample_weight)
         self._learn(federation, labels)
         self._seen = SeenRows(federation)
@@ -79,8 +76,10 @@ class ColumnsModel(BaseEstimator):  # type: ignore[misc]
 
     # --- what each does in its way ---
 
+    @abstractmethod
     def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
-        raise TypeError("a model learns as a classifier or a regressor")
+        """Check labels and weights: classes of a classifier, numbers of a regressor."""
 
+    @abstractmethod
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
-        raise TypeError("a model over columns is a forest or a linear model")
+        """Fit the forest or the linear model, and set the fitted attributes."""

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.estimator_checks import require
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import become, signer_of
 from woodlot.exceptions import DataError
-from woodlot.federation import GrownForest
+from woodlot.federation import AnyFederation, GrownForest
 from woodlot.federation.local_rows import RowFederation
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import (
@@ -42,6 +41,7 @@ from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.protocols.rows.row_leaving import Left, drop_trees
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
+from woodlot.runtime.audit import Account
 from woodlot.trees.parallel import effective_jobs
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RowTraining:
 
     Attributes
     ----------
-    federation : RowFederation or ConnectedRowFederation
+    federation : AnyFederation
         The clients.
     targets : mapping
         Their labels, where they are in this process.
@@ -70,7 +70,7 @@ class RowTraining:
         The estimator's parameters then.
     """
 
-    federation: RowFederation | ConnectedRowFederation
+    federation: AnyFederation
     targets: Mapping[str, Target]
     label: str | None
     plan: HorizontalPlan
@@ -105,9 +105,33 @@ def revoke_client(
             "a client is taken out by the model that was fitted with it, in the same process; this one was loaded or "
             "copied: fit it again on the federation without the client"
         )
-    federation = training.federation
-    if isinstance(federation, ConnectedRowFederation):
-        return _revoke_elsewhere(model, training, federation, client, level)
+
+    def here(federation: RowFederation) -> Receipt:
+        return _revoke_here(model, training, federation, client, level, holdout, identity, request)
+
+    def keep(forest: GrownForest, account: Account, rest: AnyFederation, receipt: Receipt) -> None:
+        changed = copy.copy(model)
+        changed._keep(training.plan, forest, account)
+        _set(changed, model, changed.forest_, replace(training, federation=rest))
+        become(model, changed, receipt)
+
+    return training.federation.take_out_client(
+        former, training.plan, training.label, client, level, here=here, keep=keep
+    )
+
+
+def _revoke_here(
+    model: WholeForest,
+    training: RowTraining,
+    federation: RowFederation,
+    client: str,
+    level: int,
+    holdout: tuple[Any, Any] | None,
+    identity: str | os.PathLike[str] | Identity | None,
+    request: SignedRequest | None,
+) -> Receipt:
+    """Take a client out of a forest in this process, keep the forest, and sign the receipt."""
+    former = model.forest_
     check_leaver(federation.parties, None, client)
     key, signer = forest_id_of(former.coordinator), signer_of(identity)
     if request is None:
@@ -186,17 +210,3 @@ def _changes(left: Left) -> tuple[Any, ...]:
 
 def _digests(forest: GrownForest) -> dict[str, str]:
     return {"coordinator": forest_id_of(forest.coordinator), "whole forest": fingerprint_of(forest.parts[HOLDER])}
-
-
-def _revoke_elsewhere(
-    model: WholeForest, training: RowTraining, federation: ConnectedRowFederation, client: str, level: int
-) -> Receipt:
-    """Have a party leave a forest that a coordinator keeps; the coordinator signs."""
-    if training.label is None:
-        raise TypeError("on a federation the labels have a column")
-    forest, account, receipt = federation.revoke_rows(model.forest_, training.plan, training.label, client, level)
-    changed = copy.copy(model)
-    changed._keep(training.plan, replace(forest, epoch=model.forest_.epoch), account)
-    _set(changed, model, changed.forest_, replace(training, federation=federation.without(client)))
-    become(model, changed, receipt)
-    return receipt

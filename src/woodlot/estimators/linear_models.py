@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,19 +16,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected import ConnectedFederation
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import UncertainPredictionWarning
 from woodlot.estimators.class_labels import class_array, name_class_weights
 from woodlot.estimators.estimator_settings import settings_of
-from woodlot.estimators.fitting import AnyFederation, ColumnsModel
+from woodlot.estimators.fitting import ColumnsModel
 from woodlot.estimators.input_tables import check_table_again
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
-from woodlot.exceptions import DataError
-from woodlot.federation import Federation, Labels
-from woodlot.federation.local_linear import fit_here, predict_here
+from woodlot.federation import AnyFederation, Labels, as_federation
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear.linear_files import StoredLinear, save_linear
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan, Matrix, Task
@@ -58,10 +56,7 @@ class FederatedLinear(ColumnsModel):
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
         with progress_bar(self.verbose, "descending") as show:
-            if isinstance(federation, ConnectedFederation):
-                fitted, account = federation.fit_linear(plan, labels, settings_of(self), show)
-            else:
-                fitted, account = fit_here(federation, plan, labels, show)
+            fitted, account = federation.fit_linear(plan, labels, settings=settings_of(self), on_progress=show)
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_fitted(fitted)
@@ -80,15 +75,12 @@ class FederatedLinear(ColumnsModel):
 
     # --- predicting ---
 
-    def _scores(self, X: Any) -> tuple[Matrix, NDArray[np.bool_]]:
+    def _scores(self, X: Any, stacklevel: int = 3) -> tuple[Matrix, NDArray[np.bool_]]:
         """One score per row, or per row and class, and which rows are uncertain; for methods that the user calls."""
         check_is_fitted(self, "linear_")
-        if isinstance(X, AnyFederation):
-            if isinstance(X, ConnectedFederation):
-                (outputs, uncertain), account = X.predict_linear(self.linear_)
-                scores = _scores_of(outputs) if self.linear_.coordinator.classes else outputs
-            else:
-                (scores, uncertain), account = predict_here(X, self.linear_)
+        federation = as_federation(X)
+        if federation is not None:
+            (scores, uncertain), account = federation.predict_linear(self.linear_)
             self.prediction_cost_: Cost = account.cost
             self.prediction_disclosure_: Disclosures = account.disclosure
         elif self._origin.dealing is None:
@@ -104,21 +96,21 @@ class FederatedLinear(ColumnsModel):
                 f"{int(uncertain.sum())} of {len(uncertain)} rows were predicted without all parties: a party's "
                 "average row stands in where its own was missing",
                 UncertainPredictionWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
         return scores, uncertain
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         check_is_fitted(self, "linear_")
-        if isinstance(X, ConnectedFederation):
-            if sample_weight is not None:
-                raise DataError("weights of rows are not known outside their party; score without sample_weight")
-            score = X.score_linear(self.linear_, self._origin.label_column(y))
+
+        def here(labels: Any, weights: Any) -> float:
+            return self._score_outputs(self._scores(X, stacklevel=6)[0], labels, weights)
+
+        federation = as_federation(X)
+        if federation is None:
+            score = here(y, sample_weight)
         else:
-            labels = self._origin.labels_of(X, y)
-            if isinstance(X, Federation) and isinstance(sample_weight, str):
-                sample_weight = X.weight_values(sample_weight)
-            score = self._judge(self._scores(X)[0], labels, sample_weight)
+            score = federation.score_linear(self.linear_, self._origin.label_column(y), sample_weight, here)
         self._seen.warn(X, "score held-out rows")
         return score
 
@@ -170,11 +162,13 @@ class FederatedLinear(ColumnsModel):
 
     # --- what each does in its way ---
 
+    @abstractmethod
     def _plan(self, target: Target | None) -> LinearPlan:
-        raise TypeError("a linear model learns as a classifier or a regressor")
+        """What is to be fitted; the labels' classes are known where the target is."""
 
-    def _judge(self, scores: Matrix, y: Any, sample_weight: Any) -> float:
-        raise TypeError("a linear model scores as a classifier or a regressor")
+    @abstractmethod
+    def _score_outputs(self, scores: Matrix, y: Any, sample_weight: Any) -> float:
+        """Accuracy or R2 of the predictions that these scores stand for."""
 
     def _plan_with(self, strength: float, balanced: bool, class_weight: tuple[tuple[str, float], ...]) -> LinearPlan:
         return LinearPlan(
@@ -351,14 +345,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         """
         return self._score(X, y, sample_weight)
 
-    def _judge(self, scores: Matrix, y: Any, sample_weight: Any) -> float:
+    def _score_outputs(self, scores: Matrix, y: Any, sample_weight: Any) -> float:
         return float(accuracy_score(y, self._classes_of(scores), sample_weight=sample_weight))
-
-
-def _scores_of(probabilities: Matrix) -> Matrix:
-    """The scores behind probabilities, those of several classes up to what they have in common."""
-    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
-    return logs[:, 1:] - logs[:, :1] if logs.shape[1] == 2 else logs - logs.mean(axis=1, keepdims=True)
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignore[misc]
@@ -438,5 +426,5 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
         """R2 of the predictions; parameters as for the classifier's ``score``."""
         return self._score(X, y, sample_weight)
 
-    def _judge(self, scores: Matrix, y: Any, sample_weight: Any) -> float:
+    def _score_outputs(self, scores: Matrix, y: Any, sample_weight: Any) -> float:
         return float(r2_score(y, scores[:, 0], sample_weight=sample_weight))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from woodlot.connected.connected_models import fitted_linear, grown_forest, whole_grown_forest
 from woodlot.data.decoding import converted
 from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.class_labels import class_array
@@ -26,7 +24,6 @@ from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
 from woodlot.identity.receipts import Receipt
-from woodlot.jobs.job_messages import ModelPart
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.part_files import STUMBLES, coordinators_folder, format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
@@ -136,25 +133,6 @@ def fitted(model: F, forest: GrownForest, account: Account, label: str | None) -
     model.disclosure_, model.cost_ = account.disclosure, account.cost
     model._set_forest(forest)
     return model
-
-
-def save_part(part: ModelPart, folder: str | os.PathLike[str]) -> None:
-    """Write the coordinator's part of a model into a new folder, for `load`.
-
-    Parameters
-    ----------
-    part : ModelPart
-        As the coordinator gives it to its user.
-    folder : path
-        Where it goes.
-
-    """
-    settings = json.loads(part.facts.settings)
-    if settings.get("estimator") in LINEAR:
-        linear_model(settings, *fitted_linear(part)).save(folder)
-    else:
-        forest, account = whole_grown_forest(part) if part.facts.layout == "rows" else grown_forest(part)
-        fitted(from_settings(settings), forest, account, None).save(folder)
 
 
 def notes_of(model: FederatedForest) -> dict[str, Any]:

@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, Labels
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Model = TypeVar("Model")
@@ -51,27 +49,20 @@ class Origin:
         position = {name: i for i, name in enumerate(dealt)}
         return by_feature[np.array([position[name] for name in self.names], np.int64)]
 
-    def label_column(self, y: str | None) -> str:
-        """Party and column of the labels: as said, or else where those of the training were."""
+    def label_column(self, y: Any) -> Any:
+        """What labels to score with on a federation: as given, or else where those of the training were."""
         where = self.label if y is None else y
         if where is None:
             raise DataError("this model was not fitted on a federation; say where the labels are: y='party.column'")
         return where
 
-    def labels_of(self, X: Any, y: Any) -> Any:
-        """The labels to score with: as given, or those of a federation in this process."""
-        if not isinstance(X, Federation) or (y is not None and not isinstance(y, str)):
-            return y
-        return X.labels(self.label_column(y))
 
-
-def find_labels(federation: Federation | ConnectedFederation, y: Any, sample_weight: Any) -> Labels:
-    """Where a federation's labels and weights are, as a user names them."""
+def check_names(y: Any, sample_weight: Any) -> None:
+    """Refuse labels and weights that are not named, as they are on a federation."""
     if not isinstance(y, str):
         raise DataError("on a federation y names the labels: 'party.column', such as y='bank.default'")
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
-    return federation.find_labels(y, sample_weight)
 
 
 @contextmanager

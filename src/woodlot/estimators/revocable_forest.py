@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected import ConnectedFederation
 from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS, Setting
 from woodlot.data.tables import Table
-from woodlot.estimators.base import FederatedForest, Outputs
+from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.parameters import check_parameters
@@ -22,26 +21,24 @@ from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, GrownForest, Labels, Route
+from woodlot.federation import Answer, AnyFederation, Federation, GrownForest, Labels, Route, as_federation
 from woodlot.federation.local_revocable import (
     Encryption,
     RevocableGrown,
     Secrets,
-    as_numbers,
-    grow_revocable,
+    columns_of,
     make_secrets,
-    predict_by_encrypted_splits,
     predict_secretly,
     revoke_revocable,
     table_as_numbers,
 )
-from woodlot.federation.members import refuse_strangers
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.participant import check_values
 from woodlot.protocols.revocable.revocable_plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
+from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.service.encrypted import request_columns
 from woodlot.trees.parallel import effective_jobs
@@ -123,17 +120,18 @@ class RevocableForest(FederatedForest):
     def _set_forest(self, forest: GrownForest) -> None:
         super()._set_forest(self._whole(forest))
 
-    def _learn(self, federation: Any, labels: Labels) -> None:
+    def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self.make_plan()
-        forest: GrownForest
         with progress_bar(self.verbose, "growing trees") as show:
-            if isinstance(federation, ConnectedFederation):
-                grown, account = federation.fit_revocable(plan, labels, settings_of(self), self.key_setting(), show)
-                forest = self._whole(grown, plan)
-            else:
-                forest, account = grow_revocable(
-                    federation, plan, labels, self._encryption(), n_jobs=effective_jobs(self.n_jobs), on_progress=show
-                )
+            grown, account = federation.fit_revocable(
+                plan,
+                labels,
+                self._encryption(),
+                settings=settings_of(self),
+                n_jobs=effective_jobs(self.n_jobs),
+                on_progress=show,
+            )
+        forest = self._whole(grown, plan)
         self.disclosure_, self.cost_ = account.disclosure, account.cost
         self._set_forest(forest)
         if self._origin.dealing is None:
@@ -144,14 +142,16 @@ class RevocableForest(FederatedForest):
         return labels.holder if labels.column is not None else None
 
     def _regrow(
-        self, training: Training, leavers: Sequence[str], level: int, show: Callable[[Progress], None] | None
+        self,
+        federation: Federation,
+        labels: Labels,
+        leavers: Sequence[str],
+        level: int,
+        show: Callable[[Progress], None] | None,
     ) -> tuple[GrownForest, Change, Account]:
-        federation = training.federation
-        if isinstance(federation, ConnectedFederation):
-            raise TypeError("elsewhere the coordinator regrows")
         return revoke_revocable(
-            federation, self.forest_, training.labels, leavers, level, self._encryption(),
-            holder=self._label_holder(training.labels), patched=self._patched, n_jobs=effective_jobs(self.n_jobs),
+            federation, self.forest_, labels, leavers, level, self._encryption(),
+            holder=self._label_holder(labels), patched=self._patched, n_jobs=effective_jobs(self.n_jobs),
             on_progress=show,
         )  # fmt: skip
 
@@ -197,21 +197,14 @@ class RevocableForest(FederatedForest):
             check_values("X", name, numbers)
         return numbers
 
-    def _ask(self, federation: Any, method: Route, *arguments: Any, **options: Any) -> Outputs:
-        if isinstance(federation, Federation):
-            if federation.key_by_party:
-                federation, _ = as_numbers(federation, self.forest_.categories)
-            if method == "encrypted-splits":
-                return self._test(federation)
-        return super()._ask(federation, method, *arguments, **options)
-
-    def _test(self, federation: Federation) -> Outputs:
-        """FRF-Test in this process."""
-        answer, account = predict_by_encrypted_splits(
-            federation, self.forest_, self._secrets(), self._vote, effective_jobs(self.n_jobs)
+    def _predict_on(
+        self, federation: AnyFederation, method: Route, wire: Wire, shuffled: tuple[int, int] | None
+    ) -> tuple[Answer, Account]:
+        if method == "encrypted-splits" and self.forest_.model is None:
+            self._secrets()  # of a loaded forest they are made now; of one at a coordinator its members have them
+        return federation.predict_revocable(
+            self.forest_, method, wire, self._vote, shuffled=shuffled, n_jobs=effective_jobs(self.n_jobs)
         )
-        self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure
-        return answer
 
     def score(
         self,
@@ -253,7 +246,7 @@ class RevocableForest(FederatedForest):
         route: Route | None = "sealed" if sealed else "encrypted-splits" if encrypted_splits else None
         return self._score(X, y, sample_weight, route)
 
-    def predict_encrypted(self, X: Any, *, federation: ConnectedFederation | None = None) -> NDArray[np.float64]:
+    def predict_encrypted(self, X: Any, *, federation: AnyFederation | None = None) -> NDArray[np.float64]:
         """FRF-Predict: the rows are encrypted, and only the requester can read them. It cannot read the splits.
 
         Parameters
@@ -274,16 +267,17 @@ class RevocableForest(FederatedForest):
         if self.forest_.model is not None:
             asked = self.key_setting()
             setting: Setting = "standard" if asked is None else asked[1]
-            return self._reach(federation).predict_encrypted(self.forest_, request_columns(X), self._vote, setting)
+            reached = self._reach(federation)
+            return reached.predict_encrypted(self.forest_, request_columns(X), self._vote, setting)
         secrets = self._secrets()
         outputs, account = predict_secretly(self.forest_, secrets, self._request_rows(X), REQUESTER, self._vote)
         self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure
         return outputs
 
-    def _reach(self, federation: ConnectedFederation | None) -> ConnectedFederation:
+    def _reach(self, federation: AnyFederation | None) -> AnyFederation:
         training: Training | None = self.forest_.memo.training
-        found = federation if federation is not None or training is None else training.federation
-        if not isinstance(found, ConnectedFederation):
+        found = as_federation(federation if federation is not None or training is None else training.federation)
+        if found is None:
             raise DataError("this forest's keys are with its members: give federation=woodlot.connect(...)")
         return found
 
@@ -297,19 +291,10 @@ class RevocableForest(FederatedForest):
 
     def _request_rows(self, X: Any) -> NDArray[np.float64]:
         """One line per row, columns in the order of the forest's features: party after party."""
-        parties = self.forest_.coordinator.parties
-        names = [(p, c) for p in parties if p in self.forest_.parts for c in self.forest_.parts[p].names]
-        if isinstance(X, Federation):
-            needed = [p for p in parties if p in self.forest_.parts]
-            refuse_strangers(X.parties, parties, needed)
-            absent = [p for p in needed if p not in X.parties]
-            if absent:
-                raise DataError(f"an encrypted request needs the columns of every party; {absent} are not here")
-            federation, _ = as_numbers(X, self.forest_.categories)
-            tables = federation.members
-            return np.column_stack([check_values(p, c, tables[p].table) for p, c in names]).astype(np.float64)
-        table = self._check_again(X)
-        return np.column_stack([check_values(p, c, table) for p, c in names]).astype(np.float64)
+        federation = as_federation(X)
+        if federation is not None:
+            return federation.request_rows(self.forest_)
+        return columns_of(self.forest_, dict.fromkeys(self.forest_.coordinator.parties, self._check_again(X)))
 
     # --- files ---
 

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected import ConnectedFederation
 from woodlot.data.labels import check_weights
 from woodlot.data.tables import read_table
 from woodlot.estimators.estimator_checks import require
 from woodlot.estimators.input_tables import check_table_again
 from woodlot.estimators.progress import progress_bar
 from woodlot.exceptions import DataError
-from woodlot.federation import Federation, GrownForest, Labels
+from woodlot.federation import AnyFederation, Federation, GrownForest, Labels, as_federation
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import (
     FreshKey,
@@ -43,14 +42,14 @@ from woodlot.trees.parallel import effective_jobs
 if TYPE_CHECKING:
     from woodlot.estimators.base import FederatedForest
 
-HoldOut = tuple[Any, Any] | Federation
+HoldOut = tuple[Any, Any] | AnyFederation
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
     """What a forest was fitted on, as long as the estimator that fitted it lives."""
 
-    federation: Federation | ConnectedFederation
+    federation: AnyFederation
     labels: Labels
 
 
@@ -80,12 +79,33 @@ def revoke_together(
     check_is_fitted(model, "forest_")
     leavers = tuple(str(party) for party in leavers)
     require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
-    former = model.forest_
     training = _training(model, data)
-    if isinstance(training.federation, ConnectedFederation):
-        check_leavers(former.coordinator.parties, None, leavers)
-        return tuple(_revoke_elsewhere(model, training.federation, training.labels, p, level) for p in leavers)
-    check_leavers(former.coordinator.parties, model._label_holder(training.labels), leavers)
+
+    def here(federation: Federation) -> tuple[Receipt, ...]:
+        return _revoke_here(model, federation, training.labels, leavers, level, holdout, identity, request)
+
+    def keep(forest: GrownForest, leaver: str, receipt: Receipt) -> None:
+        forest.memo.training = training
+        changed = copy.copy(model)
+        _replace_forest(changed, forest, leaver)
+        become(model, changed, receipt)
+
+    return training.federation.take_out(model.forest_, training.labels, leavers, level, here=here, keep=keep)
+
+
+def _revoke_here(
+    model: FederatedForest,
+    federation: Federation,
+    labels: Labels,
+    leavers: tuple[str, ...],
+    level: int,
+    holdout: HoldOut | None,
+    identity: str | os.PathLike[str] | Identity | None,
+    request: SignedRequest | None,
+) -> tuple[Receipt, ...]:
+    """Regrow a forest in this process, keep it, and sign the receipts."""
+    former = model.forest_
+    check_leavers(former.coordinator.parties, model._label_holder(labels), leavers)
     key = forest_id_of(former.coordinator)
     signer = signer_of(identity)
     requests = {p: make_request(p, level, key, signer) if request is None else request for p in leavers}
@@ -95,12 +115,12 @@ def revoke_together(
     before, epoch = digests(former), former.memo.key_epoch()
     keys = {party: former.memo.key_fingerprint(party) for party in leavers}
     with progress_bar(model.verbose, "regrowing trees") as show:
-        forest, regrown, account = model._regrow(training, leavers, level, show)
+        forest, regrown, account = model._regrow(federation, labels, leavers, level, show)
     forest = replace(forest, plan=former.plan, epoch=former.epoch + 1)
-    rest = training.federation
+    rest = federation
     for party in leavers:
         rest = rest.without(party)
-    forest.memo.training = Training(rest, training.labels)
+    forest.memo.training = Training(rest, labels)
     changed = copy.copy(model)  # the model itself changes at the very end, all at once
     for party in leavers:
         _replace_forest(changed, forest, party)
@@ -118,18 +138,6 @@ def revoke_together(
     )
     become(model, changed, *receipts)
     return receipts
-
-
-def _revoke_elsewhere(
-    model: FederatedForest, federation: ConnectedFederation, labels: Labels, party: str, level: int
-) -> Receipt:
-    """Have a party leave a forest whose parts lie at their parties; the coordinator signs."""
-    forest, receipt = federation.revoke(model.forest_, labels, party, level)
-    forest.memo.training = Training(federation, labels)
-    changed = copy.copy(model)
-    _replace_forest(changed, forest, party)
-    become(model, changed, receipt)
-    return receipt
 
 
 def digests(forest: GrownForest) -> dict[str, str]:
@@ -171,13 +179,12 @@ def _training(model: FederatedForest, data: Any) -> Training:
             )
         return training
     origin = model._origin
-    if isinstance(data, Federation | ConnectedFederation):
+    federation = as_federation(data)
+    if federation is not None:
         if origin.label is None:
             raise DataError("this model was not fitted on a federation; give data=(X, y)")
-        labels = data.find_labels(origin.label, origin.weight)
-        if isinstance(data, ConnectedFederation):
-            return Training(data, labels)
-        return Training(data, replace(labels, target=model._make_target(*data.label_values(labels))))
+        labels = federation.labels_for_training(origin.label, origin.weight, model._make_target)
+        return Training(federation, labels)
     if origin.dealing is None:
         raise DataError("this model was fitted on a federation; give the federation again as data")
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
@@ -203,7 +210,7 @@ def become(model: Any, changed: Any, *receipts: Receipt) -> None:
 
 def _score(model: FederatedForest, holdout: HoldOut) -> float:
     """Score on rows that the trees have not seen; of a table the columns that the model knows."""
-    if isinstance(holdout, Federation | ConnectedFederation):
+    if as_federation(holdout) is not None:
         return float(model._score(holdout, None, None, None))
     if not isinstance(holdout, tuple | list) or len(holdout) != 2:
         raise DataError("holdout must be (X, y), rows that the trees have not seen, or a federation")

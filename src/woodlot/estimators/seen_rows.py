@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.connected import ConnectedFederation
-from woodlot.federation import Federation
+from woodlot.federation import AnyFederation, as_federation
 
 
 class TrainingRowsWarning(UserWarning):
@@ -22,42 +21,36 @@ class SeenRows:
 
     Parameters
     ----------
-    federation : Federation or ConnectedFederation, optional
+    federation : AnyFederation, optional
         What the model was fitted on. It is not kept alive: tables may be large.
     """
 
-    def __init__(self, federation: Federation | ConnectedFederation | None = None) -> None:
+    def __init__(self, federation: AnyFederation | None = None) -> None:
         self._federation = (lambda: None) if federation is None else weakref.ref(federation)
         self._ids: NDArray[Any] | None = None if federation is None else federation.ids
-        self._tables = _tables_of(federation)
+        self._source = None if federation is None else federation.source
 
     def __reduce__(self) -> tuple[type[SeenRows], tuple[()]]:
         return SeenRows, ()
 
-    def count(self, federation: object) -> str:
+    def count(self, X: object) -> str:
         """How many rows of a federation were in the training, in words; empty if none that is known."""
-        if not isinstance(federation, Federation | ConnectedFederation):
+        federation = as_federation(X)
+        if federation is None:
             return ""
-        if federation is self._federation() or (self._tables and self._tables == _tables_of(federation)):
+        if federation is self._federation() or (self._source is not None and self._source == federation.source):
             return "all rows"
         if self._ids is None or federation.ids is None or self._ids.dtype.kind != federation.ids.dtype.kind:
             return ""
         seen = int(np.isin(federation.ids, self._ids).sum())
         return f"{seen:,} of {len(federation.ids):,} rows" if seen else ""
 
-    def warn(self, federation: object, remedy: str) -> None:
+    def warn(self, X: object, remedy: str) -> None:
         """Warn the caller of a public method's helper if it scores rows of the training."""
-        seen = self.count(federation)
+        seen = self.count(X)
         if seen:
             warnings.warn(
                 f"{seen} were in the training, so this score says little about new rows; {remedy}",
                 TrainingRowsWarning,
                 stacklevel=4,
             )
-
-
-def _tables_of(federation: Federation | ConnectedFederation | None) -> Any:
-    """What tells that two federations have the same tables: their names at a coordinator, or the objects themselves."""
-    if isinstance(federation, ConnectedFederation):
-        return federation.client.address, federation.tables
-    return None

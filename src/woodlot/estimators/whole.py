@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Self
@@ -14,7 +15,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
@@ -22,14 +22,13 @@ from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.estimator_checks import is_int
 from woodlot.estimators.estimator_settings import settings_of
-from woodlot.estimators.fitting import AnyFederation
 from woodlot.estimators.input_tables import check_table, check_table_again
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, fitting
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.federation import GrownForest, party_name
+from woodlot.federation import AnyFederation, GrownForest, as_federation, party_name
 from woodlot.federation.local_rows import RowFederation
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
@@ -50,7 +49,7 @@ PRIVATE_LEAF = 5
 """The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
 
 
-class WholeForest(BaseEstimator):  # type: ignore[misc]
+class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
     """A forest grown over rows that lie at different clients; everybody has all of it."""
 
     _task: Task
@@ -80,10 +79,11 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         """
         seed = self._check()
         with fitting(self) as grown:
-            if isinstance(X, AnyFederation):
-                grown._fit_federation(X, y, seed)
-            else:
+            federation = as_federation(X)
+            if federation is None:
                 grown._fit_table(X, y, seed)
+            else:
+                grown._fit_federation(federation, y, seed)
         return self
 
     def make_plan(self) -> HorizontalPlan:
@@ -108,36 +108,33 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         self._grow(federation, targets, None, seed)
 
     def _fit_federation(self, federation: AnyFederation, y: Any, seed: int) -> None:
-        if not isinstance(federation, RowFederation | ConnectedRowFederation):
-            raise DataError(
-                "this federation's parties have different columns; a horizontal forest needs clients with the same "
-                "columns: Federation.local(tables, layout='rows') or connect(..., layout='rows')"
-            )
         if not isinstance(y, str):
             raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
         self._origin = Origin((), None, y, self.criterion)
-        if isinstance(federation, ConnectedRowFederation):
-            plan = self._plan(seed)
-            with progress_bar(self.verbose, "growing trees") as show:
-                self._keep(plan, *federation.train(plan, y, settings=settings_of(self), on_progress=show))
-            self._remember(plan, federation, {}, y)
-            self._warn_if_constant(plan, "found none: their rows may be of one class, or too few for min_samples_leaf")
-        else:
-            self._grow(federation, federation.read_targets(y, self._task), y, seed)
+        self._grow(federation, federation.row_targets(y, self._task), y, seed)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
 
-    def _grow(self, federation: RowFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
+    def _grow(self, federation: AnyFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
         self._grow_plan(self._plan(seed), federation, targets, label)
 
     def _grow_plan(
-        self, plan: HorizontalPlan, federation: RowFederation, targets: Mapping[str, Target], label: str | None
+        self, plan: HorizontalPlan, federation: AnyFederation, targets: Mapping[str, Target], label: str | None
     ) -> None:
+        """Grow a forest; ``targets`` are those of the clients in this process."""
         with progress_bar(self.verbose, "growing trees") as show:
             forest, account = federation.grow(
-                plan, targets, label=label, n_jobs=effective_jobs(self.n_jobs), on_progress=show
+                plan,
+                targets,
+                label=label,
+                settings=settings_of(self),
+                n_jobs=effective_jobs(self.n_jobs),
+                on_progress=show,
             )
         self._keep(plan, forest, account)
         self._remember(plan, federation, targets, label)
+        if not targets:  # whether every client's rows are of one class is not known here
+            self._warn_if_constant(plan, "found none: their rows may be of one class, or too few for min_samples_leaf")
+            return
         most = max(len(target.numbers) + len(target.values) for target in targets.values())
         if isinstance(plan, CollaborativePlan) and most < plan.min_leaf_rows:
             warnings.warn(
@@ -170,7 +167,7 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
     def _remember(
         self,
         plan: HorizontalPlan,
-        federation: RowFederation | ConnectedRowFederation,
+        federation: AnyFederation,
         targets: Mapping[str, Target],
         label: str | None,
     ) -> None:
@@ -182,21 +179,22 @@ class WholeForest(BaseEstimator):  # type: ignore[misc]
         params: dict[str, Any] = self.get_params(deep=False)
         return params
 
+    @abstractmethod
     def _plan(self, seed: int) -> HorizontalPlan:
         """What is to be grown; every method makes its own of `growth_fields`."""
-        raise TypeError("a forest is grown by one of the methods")
 
     def _set_forest(self, forest: GrownForest) -> None:
         self.forest_ = forest
 
+    @abstractmethod
     def _check_labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        raise TypeError("a forest learns as a classifier or a regressor")
+        """Check the labels: classes of a classifier, numbers of a regressor."""
 
     # --- predicting ---
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self, "forest_")
-        if isinstance(X, AnyFederation):
+        if as_federation(X) is not None:
             raise DataError(
                 "the model is whole: predict each client's table where it is, model.predict(table); on a connected "
                 "federation, predict_rows(model.forest_.model) has every party do so"

@@ -17,6 +17,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
+from woodlot.federation.interface import AnyFederation, OnProgress, ScoreHere, Shuffled
 from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, forget_values, splitting_parties
@@ -41,12 +42,17 @@ from woodlot.runtime.run import run
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
+    from woodlot.crypto.dtpkc import Setting
     from woodlot.federation.local_host import LocalHost
+    from woodlot.federation.local_revocable import Encryption, RevocableGrown
+    from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts
     from woodlot.jobs.orders import Order, Part
+    from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
+    from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 
 
-class Federation:
+class Federation(AnyFederation):
     """Parties that can grow and use a forest together. Make one with `Federation.local`.
 
     Attributes
@@ -483,6 +489,108 @@ class Federation:
         }
         with InProcessDriver(handlers, ledger=ledger) as driver:
             return run(protocol, driver, ledger=ledger), ledger.account()
+
+    # --- as every federation, for the estimators; see `AnyFederation` ---
+
+    source = None
+
+    def score(
+        self,
+        forest: GrownForest,
+        y: Any,
+        sample_weight: Any,
+        here: ScoreHere,
+        *,
+        vote: Vote,
+        method: Route,
+        shuffled: Shuffled = None,
+    ) -> float:
+        """Score in this process, with the labels and weights of their holder."""
+        return here(*self._scored_by(y, sample_weight))
+
+    def _scored_by(self, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        labels = self.labels(y) if isinstance(y, str) else y
+        return labels, self.weight_values(sample_weight) if isinstance(sample_weight, str) else sample_weight
+
+    def take_out(
+        self,
+        forest: GrownForest,
+        labels: Labels,
+        leavers: Sequence[str],
+        level: int,
+        *,
+        here: Callable[[Federation], tuple[Receipt, ...]],
+        keep: Callable[[GrownForest, str, Receipt], None],
+    ) -> tuple[Receipt, ...]:
+        """Take parties out of a forest in this process."""
+        return here(self)
+
+    def fit_revocable(
+        self,
+        plan: RevocablePlan,
+        labels: Labels,
+        encryption: Encryption | None,
+        *,
+        settings: Mapping[str, Any],
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
+    ) -> tuple[GrownForest, Account]:
+        """Grow a revocable forest."""
+        from woodlot.federation.local_revocable import grow_revocable
+
+        return grow_revocable(self, plan, labels, encryption, n_jobs=n_jobs, on_progress=on_progress)
+
+    def predict_revocable(
+        self,
+        forest: RevocableGrown,
+        method: Route,
+        wire: Wire,
+        vote: Vote,
+        *,
+        shuffled: Shuffled = None,
+        n_jobs: int = 1,
+    ) -> tuple[Answer, Account]:
+        """Predict with a revocable forest, in which categories are numbers."""
+        from woodlot.federation.local_revocable import as_numbers, predict_by_encrypted_splits
+
+        rows = as_numbers(self, forest.categories)[0] if self._key_by_party else self
+        if method == "encrypted-splits":
+            return predict_by_encrypted_splits(rows, forest, vote, n_jobs)
+        return rows.predict(forest, method, wire, vote, shuffled=shuffled, n_jobs=n_jobs)
+
+    def predict_encrypted(
+        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting
+    ) -> NDArray[np.float64]:
+        """Refuse: no member of a forest that is kept elsewhere is reached from here."""
+        raise DataError("this forest's keys are with its members: give federation=woodlot.connect(...)")
+
+    def request_rows(self, forest: RevocableGrown) -> NDArray[np.float64]:
+        """Join the rows of all parties."""
+        from woodlot.federation.local_revocable import request_rows
+
+        return request_rows(self, forest)
+
+    def fit_linear(
+        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
+    ) -> tuple[FittedLinear, Account]:
+        """Fit a linear model."""
+        from woodlot.federation.local_linear import fit_here
+
+        return fit_here(self, plan, labels, on_progress)
+
+    def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
+        """Predict with a linear model."""
+        from woodlot.federation.local_linear import predict_here
+
+        return predict_here(self, fitted)
+
+    def score_linear(self, fitted: FittedLinear, y: Any, sample_weight: Any, here: ScoreHere) -> float:
+        """Score in this process, with the labels and weights of their holder."""
+        return here(*self._scored_by(y, sample_weight))
+
+    def tables_here(self) -> list[Table]:
+        """All tables."""
+        return [member.table for member in self._members.values()]
 
 
 def fresh_entropy() -> Entropy:

@@ -17,6 +17,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels
 from woodlot.federation.local import Federation
+from woodlot.federation.members import refuse_strangers
 from woodlot.keyring import LocalKeyring
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.leavers import check_leavers
@@ -392,7 +393,7 @@ def _rekey(
 
 
 def predict_by_encrypted_splits(
-    federation: Federation, forest: RevocableGrown, secrets: Secrets, vote: Vote, n_jobs: int
+    federation: Federation, forest: RevocableGrown, vote: Vote, n_jobs: int
 ) -> tuple[Answer, Account]:
     """FRF-Test: the forest's outputs for the rows of a federation, by the encrypted splits.
 
@@ -401,15 +402,16 @@ def predict_by_encrypted_splits(
     federation : Federation
         The rows, with categories as numbers.
     forest : RevocableGrown
-        The forest.
-    secrets : Secrets
-        Its keys and encrypted splits.
+        The forest, whose keys and encrypted splits are at hand.
     vote : {"soft", "majority"}
         What a tree answers.
     n_jobs : int
         Threads.
     """
     federation.check_prediction(forest)
+    secrets: Secrets | None = forest.memo.secrets
+    if secrets is None:
+        raise DataError("this forest has no keys in this process; score it on the federation that it was fitted on")
     present = federation.present(forest)
     testers = {
         name: RowTester(
@@ -429,6 +431,24 @@ def predict_by_encrypted_splits(
         CoordinatorRevocable(forest.coordinator, secrets.splits), testers, federation.n_rows, vote
     )
     return answer, ledger.account()
+
+
+def request_rows(federation: Federation, forest: RevocableGrown) -> NDArray[np.float64]:
+    """The rows of all parties joined, one line per row; columns in the order of the forest's features."""
+    parties = forest.coordinator.parties
+    needed = [p for p in parties if p in forest.parts]
+    refuse_strangers(federation.parties, parties, needed)
+    absent = [p for p in needed if p not in federation.parties]
+    if absent:
+        raise DataError(f"an encrypted request needs the columns of every party; {absent} are not here")
+    tables = {p: member.table for p, member in as_numbers(federation, forest.categories)[0].members.items()}
+    return columns_of(forest, tables)
+
+
+def columns_of(forest: RevocableGrown, tables: Mapping[str, Table]) -> NDArray[np.float64]:
+    """Columns in the order of the forest's features, party after party, from the table of each party."""
+    names = [(p, c) for p in forest.coordinator.parties if p in forest.parts for c in forest.parts[p].names]
+    return np.column_stack([check_values(p, c, tables[p]) for p, c in names]).astype(np.float64)
 
 
 def predict_secretly(

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import GrownForest, Labels
+from woodlot.federation.interface import AnyFederation, OnProgress, needs_columns
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
 from woodlot.privacy.client_budget import ClientBudget, LocalBudget
@@ -33,6 +34,9 @@ from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 
+if TYPE_CHECKING:
+    from woodlot.identity.receipts import Receipt
+
 _SECRET_BYTES = 32
 _NAME_BYTES = 8
 
@@ -49,6 +53,9 @@ class RowFederation(Federation):
     """
 
     layout = "rows"
+    fit = predict = score = take_out = needs_columns
+    fit_revocable = predict_revocable = request_rows = needs_columns
+    fit_linear = predict_linear = score_linear = needs_columns
 
     def __init__(
         self,
@@ -95,10 +102,6 @@ class RowFederation(Federation):
         rest._client_budgets = {name: self._client_budgets[name] for name in members}
         return rest
 
-    def tables(self) -> list[Table]:
-        """The tables of all clients, where they are simulated in one process."""
-        return [member.table for member in self._members.values()]
-
     def use_client_budgets(self, client_budgets: Mapping[str, ClientBudget]) -> None:
         """Charge these budgets for what clients release under differential privacy.
 
@@ -124,23 +127,23 @@ class RowFederation(Federation):
             "layout='columns'"
         )
 
-    def read_targets(self, column: str, task: Task) -> dict[str, Target]:
+    def row_targets(self, label: str, task: Task) -> dict[str, Target]:
         """Every client's own view of its labels.
 
         Parameters
         ----------
-        column : str
-            Its name, the same at every client.
+        label : str
+            The name of their column, the same at every client.
         task : {"classes", "targets"}
             What the labels are.
         """
-        lacking = [name for name, member in self._members.items() if column not in member.table.names]
+        lacking = [name for name, member in self._members.items() if label not in member.table.names]
         if lacking:
             raise DataError(
-                f"y names the labels' column, which every client has; {column!r} is not at {lacking}: "
+                f"y names the labels' column, which every client has; {label!r} is not at {lacking}: "
                 f"{lacking[0]} has {list(self.columns(lacking[0]))}"
             )
-        return {name: _read_target(name, member, column, task) for name, member in self._members.items()}
+        return {name: _read_target(name, member, label, task) for name, member in self._members.items()}
 
     def grow(
         self,
@@ -148,32 +151,28 @@ class RowFederation(Federation):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
+        settings: Mapping[str, Any] | None = None,
         n_jobs: int = 1,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
-        """Grow a whole forest; used by the estimators.
-
-        Parameters
-        ----------
-        plan : HorizontalPlan
-            What to grow, and by which method.
-        targets : mapping of str to Target
-            Every client's labels, which only the client sees.
-        label : str, optional
-            Their column, which is not learnt from.
-        n_jobs : int
-            Threads.
-        on_progress : callable, optional
-            Told how far the trees are.
-
-        Returns
-        -------
-        GrownForest, Account
-            The forest, whole, and who saw what while it grew.
-        """
+        """Grow a whole forest; see `AnyFederation.grow`."""
         (forest, part), account = self._run(protocol_of(plan, self.parties), plan, targets, label, n_jobs, on_progress)
         parts = {HOLDER: part}
         return GrownForest(forest, parts, parts), account
+
+    def take_out_client(
+        self,
+        forest: GrownForest,
+        plan: HorizontalPlan,
+        label: str | None,
+        leaver: str,
+        level: int,
+        *,
+        here: Callable[[RowFederation], Receipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, Receipt], None],
+    ) -> Receipt:
+        """Take a client out of a forest in this process."""
+        return here(self)
 
     def grow_without(
         self,

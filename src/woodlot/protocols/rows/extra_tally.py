@@ -14,6 +14,7 @@ What goes right is the node less what goes left, but for noise that is drawn for
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,7 @@ class Reading:
     amounts_right: NDArray[np.float64]
 
 
-class Tally:
+class Tally(ABC):
     """How numbers are laid out and read; one subclass for each way of counting."""
 
     node_cells: int
@@ -67,9 +68,9 @@ class Tally:
         """Numbers of the left and the right side."""
         return sums, total[:, None] - sums
 
+    @abstractmethod
     def amounts(self, raw: Raw) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Rows, and rows of each class or the sum of targets."""
-        raise NotImplementedError
 
     def read(self, sums: Raw, total: Raw) -> Reading:
         """Read the candidates of some nodes.

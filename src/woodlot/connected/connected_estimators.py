@@ -1,19 +1,40 @@
-"""Orders about a model at a coordinator whose estimator is known by its settings only."""
+"""Models at a coordinator, whose estimators are known by their settings only: saving them, and leaving them."""
 
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
+from woodlot.connected.connected_models import fitted_linear, grown_forest, whole_grown_forest
 from woodlot.connected.connected_rows import ConnectedRowFederation
-from woodlot.estimators.loading import from_settings
+from woodlot.estimators.loading import LINEAR, fitted, from_settings, linear_model
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
-    from woodlot.jobs.job_messages import ModelFacts
+    from woodlot.jobs.job_messages import ModelFacts, ModelPart
     from woodlot.jobs.orders import Order
+
+
+def save_part(part: ModelPart, folder: str | os.PathLike[str]) -> None:
+    """Write the coordinator's part of a model into a new folder, for `woodlot.load`.
+
+    Parameters
+    ----------
+    part : ModelPart
+        As the coordinator gives it to its user.
+    folder : path
+        Where it goes.
+
+    """
+    settings = json.loads(part.facts.settings)
+    if settings.get("estimator") in LINEAR:
+        linear_model(settings, *fitted_linear(part)).save(folder)
+    else:
+        forest, account = whole_grown_forest(part) if part.facts.layout == "rows" else grown_forest(part)
+        fitted(from_settings(settings), forest, account, None).save(folder)
 
 
 def revocation_order(

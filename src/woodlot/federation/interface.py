@@ -1,0 +1,341 @@
+"""What estimators ask of a federation, whether its parties are in this process or elsewhere.
+
+An estimator never asks what sort of federation it has. Some work is done in this process where the tables are here, and
+by a coordinator where they are not: a federation that is asked for it is given what to do in either case, and calls
+the one that applies (``here``, ``keep``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.tables import Table
+from woodlot.exceptions import DataError
+from woodlot.federation.grown import Answer, GrownForest, Labels, Route
+from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.message import Progress
+from woodlot.protocols.core.target import Target
+from woodlot.protocols.vertical.forest_messages import Wire
+from woodlot.runtime.audit import Account
+from woodlot.trees.predict import Vote
+
+if TYPE_CHECKING:
+    from woodlot.crypto.dtpkc import Setting
+    from woodlot.federation.local import Federation
+    from woodlot.federation.local_revocable import Encryption, RevocableGrown
+    from woodlot.federation.local_rows import RowFederation
+    from woodlot.identity.receipts import Receipt
+    from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
+    from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+    from woodlot.protocols.rows.methods import HorizontalPlan
+    from woodlot.protocols.rows.row_messages import Task
+
+Shuffled = tuple[int, int] | None
+"""A feature whose values are shuffled among the rows, and the seed; for permutation importance."""
+OnProgress = Callable[[Progress], None] | None
+"""Told how far the work is."""
+ScoreHere = Callable[[Any, Any], float]
+"""Predicts the rows of the federation and scores the answers, given the labels and the weights of the rows."""
+
+_NEEDS_ROWS = (
+    "this federation's parties have different columns; a horizontal forest needs clients with the same "
+    "columns: Federation.local(tables, layout='rows') or connect(..., layout='rows')"
+)
+
+
+class AnyFederation(ABC):
+    """Parties that train and use a model together.
+
+    `woodlot.Federation` has them in this process, `woodlot.connect` reaches them through a coordinator. Methods are
+    used by the estimators. Methods for another layout than the federation's are refused.
+
+    Attributes
+    ----------
+    layout : {"columns", "rows"}
+        What the parties hold of one table: different columns of the same rows, or different rows of the same columns.
+    parties : tuple of str
+        Names of the parties.
+    ids : array or None
+        Id of each row, where this process may see them.
+    """
+
+    layout: ClassVar[Literal["columns", "rows"]]
+    parties: tuple[str, ...]
+    ids: NDArray[Any] | None
+
+    @property
+    @abstractmethod
+    def source(self) -> object:
+        """What two federations with the same tables have in common, by names; None where tables have no names."""
+
+    # --- labels ---
+
+    @abstractmethod
+    def find_labels(self, y: str, sample_weight: str | None) -> Labels:
+        """Where the labels and weights are; each is named ``"party.column"``."""
+
+    @abstractmethod
+    def label_values(self, labels: Labels) -> tuple[NDArray[Any], NDArray[np.float64] | None] | None:
+        """The labels and weights; None where only their holder sees them."""
+
+    def labels_for_training(
+        self,
+        y: str,
+        sample_weight: str | None,
+        make_target: Callable[[NDArray[Any], NDArray[np.float64] | None], Target],
+    ) -> Labels:
+        """Where the labels and weights are, and what ``make_target`` makes of them where this process sees them."""
+        labels = self.find_labels(y, sample_weight)
+        values = self.label_values(labels)
+        return labels if values is None else replace(labels, target=make_target(*values))
+
+    # --- forests over columns ---
+
+    @abstractmethod
+    def fit(
+        self,
+        plan: ForestPlan,
+        labels: Labels,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
+    ) -> tuple[GrownForest, Account]:
+        """Grow a forest.
+
+        Parameters
+        ----------
+        plan : ForestPlan
+            What to grow.
+        labels : Labels
+            The labels, which only their holder sees.
+        settings : mapping, optional
+            The estimator's, to be kept with a model that is kept elsewhere.
+        n_jobs : int
+            Threads in this process.
+        on_progress : callable, optional
+            Told how far the trees are.
+
+        Returns
+        -------
+        GrownForest, Account
+            The forest in its parts, and who saw what while it grew.
+        """
+
+    @abstractmethod
+    def present(self, forest: GrownForest) -> list[str]:
+        """The parties here that have a part of the forest."""
+
+    @abstractmethod
+    def predict(
+        self,
+        forest: GrownForest,
+        method: Route,
+        wire: Wire,
+        vote: Vote,
+        *,
+        shuffled: Shuffled = None,
+        n_jobs: int = 1,
+    ) -> tuple[Answer, Account]:
+        """Predict with the parties that have both rows and a part of the forest."""
+
+    @abstractmethod
+    def score(
+        self,
+        forest: GrownForest,
+        y: Any,
+        sample_weight: Any,
+        here: ScoreHere,
+        *,
+        vote: Vote,
+        method: Route,
+        shuffled: Shuffled = None,
+    ) -> float:
+        """Accuracy or R2 of the forest's predictions.
+
+        Parameters
+        ----------
+        forest : GrownForest
+            The forest.
+        y : str or array
+            Where the labels are, ``"party.column"``; or the labels, in this process.
+        sample_weight : str, array or None
+            The weights likewise.
+        here : callable
+            Predicts and scores in this process. It is not called where only the party that has the labels sees them:
+            that party then scores.
+        vote, method, shuffled
+            How that party's predictions are made, as for ``predict``.
+        """
+
+    @abstractmethod
+    def take_out(
+        self,
+        forest: GrownForest,
+        labels: Labels,
+        leavers: Sequence[str],
+        level: int,
+        *,
+        here: Callable[[Federation], tuple[Receipt, ...]],
+        keep: Callable[[GrownForest, str, Receipt], None],
+    ) -> tuple[Receipt, ...]:
+        """Take parties out of a forest that was fitted on this federation.
+
+        Parameters
+        ----------
+        forest : GrownForest
+            The forest; it is not changed.
+        labels : Labels
+            Those of the training.
+        leavers : sequence of str
+            Who leaves.
+        level : int
+            How thoroughly.
+        here : callable
+            Regrows the forest in this process, keeps it, and signs the receipts.
+        keep : callable
+            Given each forest that a coordinator has regrown, who left it, and the coordinator's receipt.
+
+        Returns
+        -------
+        tuple of Receipt
+            One for each leaver.
+        """
+
+    # --- revocable forests ---
+
+    @abstractmethod
+    def fit_revocable(
+        self,
+        plan: RevocablePlan,
+        labels: Labels,
+        encryption: Encryption | None,
+        *,
+        settings: Mapping[str, Any],
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
+    ) -> tuple[GrownForest, Account]:
+        """Grow a revocable forest, and have its splits encrypted where ``encryption`` says how; else as ``fit``."""
+
+    @abstractmethod
+    def predict_revocable(
+        self,
+        forest: RevocableGrown,
+        method: Route,
+        wire: Wire,
+        vote: Vote,
+        *,
+        shuffled: Shuffled = None,
+        n_jobs: int = 1,
+    ) -> tuple[Answer, Account]:
+        """As ``predict``, with a revocable forest."""
+
+    @abstractmethod
+    def predict_encrypted(
+        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting
+    ) -> NDArray[np.float64]:
+        """Outputs for rows that only this user reads, by ``"party.column"``, of a forest that is kept elsewhere."""
+
+    @abstractmethod
+    def request_rows(self, forest: RevocableGrown) -> NDArray[np.float64]:
+        """The rows of all parties joined, as an encrypted request has them: columns in the order of the features."""
+
+    # --- linear models ---
+
+    @abstractmethod
+    def fit_linear(
+        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
+    ) -> tuple[FittedLinear, Account]:
+        """Fit a linear model; parameters as for ``fit``."""
+
+    @abstractmethod
+    def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
+        """One score per row, or per row and class, and which rows are uncertain."""
+
+    @abstractmethod
+    def score_linear(self, fitted: FittedLinear, y: Any, sample_weight: Any, here: ScoreHere) -> float:
+        """Accuracy or R2 of a linear model's predictions; parameters as for ``score``."""
+
+    # --- forests over rows; refused where the parties have different columns ---
+
+    @abstractmethod
+    def tables_here(self) -> list[Table]:
+        """The parties' tables that are in this process."""
+
+    def row_targets(self, label: str, task: Task) -> dict[str, Target]:
+        """Every client's labels, from its column of this name; none where only the clients see them."""
+        raise DataError(_NEEDS_ROWS)
+
+    def grow(
+        self,
+        plan: HorizontalPlan,
+        targets: Mapping[str, Target],
+        *,
+        label: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
+    ) -> tuple[GrownForest, Account]:
+        """Grow a whole forest.
+
+        Parameters
+        ----------
+        plan : HorizontalPlan
+            What to grow, and by which method.
+        targets : mapping of str to Target
+            What ``row_targets`` gives.
+        label : str, optional
+            The labels' column, which is not learnt from; None for one table whose rows were dealt.
+        settings, n_jobs, on_progress
+            As for ``fit``.
+
+        Returns
+        -------
+        GrownForest, Account
+            The forest, whole, and who saw what while it grew.
+        """
+        raise DataError(_NEEDS_ROWS)
+
+    def take_out_client(
+        self,
+        forest: GrownForest,
+        plan: HorizontalPlan,
+        label: str | None,
+        leaver: str,
+        level: int,
+        *,
+        here: Callable[[RowFederation], Receipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, Receipt], None],
+    ) -> Receipt:
+        """Take a client out of a whole forest that was grown on this federation.
+
+        Parameters
+        ----------
+        here : callable
+            Takes it out in this process, keeps the forest, and signs the receipt.
+        keep : callable
+            Given the forest that a coordinator has regrown, the account of it, who stays, and the coordinator's
+            receipt.
+        forest, plan, label, leaver, level
+            As for ``grow`` and ``take_out``.
+        """
+        raise DataError(_NEEDS_ROWS)
+
+
+def as_federation(X: object) -> AnyFederation | None:
+    """What a user has given, if it is a federation; None for a table, or anything else."""
+    return X if isinstance(X, AnyFederation) else None
+
+
+def needs_columns(self: object, *_: Any, **__: Any) -> NoReturn:
+    """Refuse, as a method of a federation of layout "rows", what needs layout "columns"."""
+    raise DataError(
+        "this federation's parties have the same columns and different rows (layout='rows'); this model needs parties "
+        "with different columns: Federation.local(tables) or connect(..., layout='columns')"
+    )
