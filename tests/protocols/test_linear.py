@@ -155,7 +155,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
         assert encode(parties[name].handle(message)) == reply
     stranger = parties_of()["shop"]
     stranger.handle(msg.OpenLinear(centred=True, standardised=True))
-    with pytest.raises(RemoteProtocolError, match="not due before the first Descend"):
+    with pytest.raises(RemoteProtocolError, match="Unexpected FinishLinear; expected after the first Descend"):
         stranger.handle(msg.FinishLinear())
     start = msg.StartLinear(task="classes", strength=1.0, fit_intercept=True, balanced=False, class_weight=())
     with pytest.raises(DataError, match="no labels"):

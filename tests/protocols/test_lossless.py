@@ -573,7 +573,7 @@ def test_messages_out_of_turn_are_refused() -> None:
         with pytest.raises(RemoteProtocolError):
             client.handle(counts)
         client.handle(message)
-    with pytest.raises(RemoteProtocolError, match="not due before rows are drawn"):
+    with pytest.raises(RemoteProtocolError, match="Unexpected CountCells; expected after DrawRows"):
         client.handle(counts)
 
 

@@ -407,7 +407,7 @@ class PredictionBudget:
             if last == (batch, digest):
                 return
             if last is not None and batch <= last[0]:
-                raise RemoteProtocolError(f"batch {batch} is not due: there was a batch {last[0]} already")
+                raise RemoteProtocolError(f"Unexpected batch {batch}; there was a batch {last[0]} already")
             (paid,) = db.execute("SELECT coalesce(sum(rows), 0) FROM spent WHERE job = ?", (job,)).fetchone()
             self._spend(db, job, user, paid + rows, now.astimezone(UTC))
             db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", (job, batch, digest))

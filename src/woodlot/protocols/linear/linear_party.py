@@ -151,7 +151,7 @@ class LinearParty(MessageHandler):
     def _advance(self, message: msg.Advance) -> tuple[Descent, NDArray[np.float64], bool]:
         descent = self._descent
         if descent is None:
-            raise RemoteProtocolError("Advance is not due: no descent has started at this party")
+            raise RemoteProtocolError("Unexpected Advance; expected at the label holder, after its descent has started")
         expected = descent.expects()
         if message.scores.shape != expected[0] or message.products.shape != expected[1]:
             raise RemoteProtocolError("Advance must carry one score per row and class, and one product per direction")
@@ -231,7 +231,7 @@ class LinearParty(MessageHandler):
     def _on_FinishLinear(self, message: msg.FinishLinear) -> Message:
         columns = self._opened()
         if len(self._weights) != columns.n_columns:
-            raise RemoteProtocolError("FinishLinear is not due before the first Descend")
+            raise RemoteProtocolError("Unexpected FinishLinear; expected after the first Descend")
         self._matrix = np.empty((self.table.n_rows, 0))
         self._model = PartyLinear(columns, self._weights)
         self._shares = self._model.scores(self.table) if columns.n_columns else self._matrix

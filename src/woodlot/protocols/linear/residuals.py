@@ -147,7 +147,7 @@ class ResidualDesk:
 
         """
         if not self._due or set(slopes) != set(self._columns):
-            raise RemoteProtocolError("OpenSlopes is not due, or not for these parties")
+            raise RemoteProtocolError("Unexpected OpenSlopes; expected once in a step, with the slopes of all others")
         public = self.key.public
         ciphers = {p: public.unpack(data, self._slots.n_packed(self._columns[p])) for p, data in slopes.items()}
         self._due = False
@@ -227,7 +227,7 @@ class SlopeSide:
 
         """
         if self._masks is None:
-            raise RemoteProtocolError("DescendMasked is not due: no slopes were asked for")
+            raise RemoteProtocolError("Unexpected DescendMasked; expected after AskSlopes")
         slots, n_columns = self._slots, self._values.shape[1]
         plains = unpack_plains(self._key, opened, len(self._masks))
         bare = [(plain - mask) % int(self._key.n) for plain, mask in zip(plains, self._masks, strict=True)]

@@ -453,7 +453,7 @@ class ExtraTreesClient(HorizontalClient):
                 raise RemoteProtocolError("what has become of a level was told before")
             return len(self._frontier)
         if message.step != self._step + 1:
-            raise RemoteProtocolError(f"level {message.step} is not due after {self._step}")
+            raise RemoteProtocolError(f"Unexpected level {message.step}; expected level {self._step + 1}")
         if self._frontier is None:
             if len(message.fate) or len(message.split_feature):
                 raise RemoteProtocolError("the first level splits nothing")

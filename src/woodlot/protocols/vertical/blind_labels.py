@@ -159,7 +159,7 @@ class LabelDesk:
             If this level was scored before, or sums cannot be those of rows of these nodes. Nothing has changed then.
         """
         if self.key is None or grower.skeleton.depth == self._scored:
-            raise RemoteProtocolError("ScoreSums is not due: there is no key, or this level was scored before")
+            raise RemoteProtocolError("Unexpected ScoreSums; there is no key, or this level was scored before")
         score, n_ties, ties, known = {}, {}, {}, {}
         for party, envelope in message.envelopes.items():
             found = self._open(self.key, party, bytes(envelope), grower)

@@ -144,7 +144,7 @@ class BlindParty(VerticalParty, refuses=(ShareLabels, StartForest)):
         elif self._side is not None:
             self._side.rows.check_weight(weight)
         else:
-            raise RemoteProtocolError("StartBlind is not due before the encrypted labels are there")
+            raise RemoteProtocolError("Unexpected StartBlind; expected after EncryptLabels or TakeLabels")
         self._start = message
         return Ready()
 
@@ -160,7 +160,7 @@ class BlindParty(VerticalParty, refuses=(ShareLabels, StartForest)):
     def _on_ScoreSums(self, message: msg.ScoreSums) -> msg.SumScores:
         desk, grower = self._holder_desk(), self._growing()
         if self._start is None:
-            raise RemoteProtocolError("ScoreSums is not due before a training has started")
+            raise RemoteProtocolError("Unexpected ScoreSums; expected after StartBlind")
         # each name has a score told at every node: who could invent names could ask as often
         if self._others is not None and not set(message.envelopes) <= set(self._others):
             raise RemoteProtocolError("ScoreSums carries sums of a name that is not another party of this training")

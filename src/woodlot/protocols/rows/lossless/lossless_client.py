@@ -159,7 +159,7 @@ class LosslessClient(HorizontalClient):
                 raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
             # without a client that has left rows are drawn again; the rest of a training depends on it
             if self._drawing and (len(message.order.clients) >= self._drawn_by or self._level >= 0):
-                raise RemoteProtocolError("DrawRows is not due again: rows are drawn once")
+                raise RemoteProtocolError("Unexpected DrawRows; rows are drawn once")
         self._check_edges(message)
         self._sums.check(message.order)
         # A drawing of its own each time: if the sum is refused, the trees before go on as they were.
@@ -185,9 +185,9 @@ class LosslessClient(HorizontalClient):
     @takes(lossless_messages.CountCells, when=RowClientState.ready)
     def _on_CountCells(self, message: lossless_messages.CountCells) -> Message:
         if not self._drawing:
-            raise RemoteProtocolError("CountCells is not due before rows are drawn")
+            raise RemoteProtocolError("Unexpected CountCells; expected after DrawRows")
         if message.level not in (self._level, self._level + 1):  # the same again: other nodes, features or clients
-            raise RemoteProtocolError(f"level {message.level} is not due after level {self._level}")
+            raise RemoteProtocolError(f"Unexpected level {message.level} after level {self._level}")
         asked = self._check_cells(message)
         self._sums.check(message.order)
         numbers = self._added("count", self._drawing, self._level, message, once_more=(tuple(self._past),))
