@@ -214,31 +214,31 @@ class Federation(AnyFederation):
 
         return LocalHost(self._members)
 
-    def part(self, party: str, **fields: Any) -> Part:
-        """What an order tells one party alone: its table, and the given fields of `woodlot.jobs.orders.Part`."""
+    @property
+    def tables(self) -> dict[str, str]:
+        """The name of each party's table, as orders have it."""
         from woodlot.federation.local_host import TABLE
-        from woodlot.jobs.orders import Part
 
-        return Part(table=TABLE, **fields)
+        return dict.fromkeys(self.parties, TABLE)
 
     def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """The fields that every order has: who takes part, with each party's part sealed to it."""
+        """Seal each party's part to it."""
         return self.host.order_fields(parts)
 
     def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
-        """Run an order of any kind, with the work of its parties as their services would do it.
+        """Run an order of any kind; the parties do their work, and ask their policies, as their services would.
 
-        Parameters
-        ----------
-        order : Order
-            What is to be done; see docs/how-to/add-a-kind.md.
-        on_facts : callable, optional
-            Told of all news of the job.
-
-        Returns
-        -------
-        JobFacts
-            How it has ended.
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import woodlot as wl
+        >>> from woodlot.jobs.orders import AlignOrder
+        >>> bank = pd.DataFrame({"id": range(40), "income": [20, 60, 30, 70] * 10})
+        >>> shop = pd.DataFrame({"id": range(39, 4, -1), "visits": [5, 2, 4, 1, 3] * 7})
+        >>> fed = wl.Federation.local({"bank": bank, "shop": shop}, id="id")
+        >>> order = AlignOrder(**fed.order_fields({party: fed.part(party) for party in fed.parties}))
+        >>> fed.run(order).common
+        {'bank': 35, 'shop': 35}
         """
         return self.host.run(order, Ledger(self.observer), on_facts)
 
