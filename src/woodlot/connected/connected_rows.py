@@ -66,9 +66,7 @@ class ConnectedRowFederation(ConnectedFederation):
     # --- orders ---
 
     def _parts(self, parties: Sequence[str], label: str | None) -> dict[str, Any]:
-        from woodlot.jobs.orders import Part
-
-        return self.client.order_fields({p: Part(table=self._tables[p], label=label) for p in parties})
+        return self.order_fields({p: self.part(p, label=label) for p in parties})
 
     def train_rows_order(
         self, plan: HorizontalPlan, label: str, settings: Mapping[str, Any], name: str = ""

@@ -238,31 +238,12 @@ class ConnectedFederation(AnyFederation):
 
     # --- orders ---
 
-    def part(self, party: str, **fields: Any) -> Part:
-        """What an order tells one party alone: its table, and the given fields of `woodlot.jobs.orders.Part`."""
-        from woodlot.jobs.orders import Part
-
-        return Part(table=self._tables[party], **fields)
-
     def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """The fields that every order has: who takes part, with each party's part sealed to it."""
+        """Seal each party's part to the certificate that the coordinator has passed on."""
         return self.client.order_fields(parts)
 
     def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
-        """Sign an order of any kind, send it, and wait until it is done.
-
-        Parameters
-        ----------
-        order : Order
-            What is to be done.
-        on_facts : callable, optional
-            Told of all news of the job.
-
-        Returns
-        -------
-        JobFacts
-            How it has ended.
-        """
+        """Sign an order of any kind, send it, and wait until it is done."""
         return self.client.finish(self.client.submit(order).job, on_facts)
 
     def _common(
@@ -284,7 +265,7 @@ class ConnectedFederation(AnyFederation):
             for party, table in (self._tables if tables is None else tables).items()
         } | {member: Part() for member in members}
         alignment = None if self._alignment is None else self._alignment.job
-        return self.client.order_fields(parts) | self._fields | {"alignment": alignment}
+        return self.order_fields(parts) | self._fields | {"alignment": alignment}
 
     def align_order(self) -> AlignOrder:
         """An order to find the common rows and keep them."""
@@ -393,14 +374,14 @@ class ConnectedFederation(AnyFederation):
             To be closed, or used in a ``with`` statement.
         """
         from woodlot.connected.scores import Scoring, vote_of
-        from woodlot.jobs.orders import Part, ScoreOrder
+        from woodlot.jobs.orders import ScoreOrder
         from woodlot.jobs.scores.score_seal import IdSeal, new_key
 
         facts = self.client.find_model(model)
         keys = {party: new_key() for party in self.parties if party in facts.parties}
         if not keys:
             raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
-        fields = self.client.order_fields({p: Part(table=self._tables[p], key=key) for p, key in keys.items()})
+        fields = self.order_fields({p: self.part(p, key=key) for p, key in keys.items()})
         order = ScoreOrder(**fields, model=facts.model, vote=vote or vote_of(facts))
         self.client.await_phase(self.client.submit(order).job, "scoring")
         return Scoring(self.client, order.job, facts, {p: IdSeal(key, order.job, p) for p, key in keys.items()})

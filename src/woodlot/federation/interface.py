@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from woodlot.federation.local_revocable import Encryption, RevocableGrown
     from woodlot.federation.local_rows import RowFederation
     from woodlot.identity.receipts import Receipt
+    from woodlot.jobs.job_messages import JobFacts
+    from woodlot.jobs.orders import Order, Part
     from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
     from woodlot.protocols.revocable.revocable_plan import RevocablePlan
     from woodlot.protocols.rows.methods import HorizontalPlan
@@ -73,6 +75,47 @@ class AnyFederation(ABC):
     @abstractmethod
     def source(self) -> object:
         """What two federations with the same tables have in common, by names; None where tables have no names."""
+
+    # --- orders of any kind ---
+
+    @property
+    @abstractmethod
+    def tables(self) -> dict[str, str]:
+        """The name of each party's table, as orders have it."""
+
+    def part(self, party: str, **fields: Any) -> Part:
+        """What an order tells one party alone: its table, and the given fields of `woodlot.jobs.orders.Part`."""
+        from woodlot.jobs.orders import Part
+
+        if party not in self.tables:
+            raise DataError(f"{party!r} is not a party of this federation; its parties are {list(self.parties)}")
+        return Part(table=self.tables[party], **fields)
+
+    @abstractmethod
+    def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """The fields that every order has: who takes part, with each party's part sealed to it."""
+
+    @abstractmethod
+    def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
+        """Sign an order of any kind, have it run, and wait until it is done.
+
+        Parameters
+        ----------
+        order : Order
+            What is to be done; see docs/how-to/add-a-kind.md.
+        on_facts : callable, optional
+            Told of all news of the job.
+
+        Returns
+        -------
+        JobFacts
+            How it has ended.
+
+        Raises
+        ------
+        JobFailed
+            If it ends without a result.
+        """
 
     # --- labels ---
 

@@ -20,22 +20,19 @@ from woodlot.federation.grown import Answer, GrownForest, Labels, Route
 from woodlot.federation.interface import AnyFederation, OnProgress, ScoreHere, Shuffled
 from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, forget_values, splitting_parties
+from woodlot.protocols.core.forest_parts import active_parties, forget_values, splitting_parties
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.leavers import Level, check_leaver
 from woodlot.protocols.core.message import Message, Progress
 from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical.blind_party import BlindParty
 from woodlot.protocols.vertical.blind_proof import LabelVoucher
+from woodlot.protocols.vertical.completion import CompletedForest, grow_forest, predict_forest, regrow_forest
 from woodlot.protocols.vertical.forest_messages import Wire
-from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
-from woodlot.protocols.vertical.regrow import Regrown, regrow
+from woodlot.protocols.vertical.regrow import Regrown
 from woodlot.protocols.vertical.regrowing import RegrowingParty
-from woodlot.protocols.vertical.reveal import reveal_splits
-from woodlot.protocols.vertical.sealed import Sealer, predict_sealed
-from woodlot.protocols.vertical.train import train
+from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
@@ -217,31 +214,31 @@ class Federation(AnyFederation):
 
         return LocalHost(self._members)
 
-    def part(self, party: str, **fields: Any) -> Part:
-        """What an order tells one party alone: its table, and the given fields of `woodlot.jobs.orders.Part`."""
+    @property
+    def tables(self) -> dict[str, str]:
+        """The name of each party's table, as orders have it."""
         from woodlot.federation.local_host import TABLE
-        from woodlot.jobs.orders import Part
 
-        return Part(table=TABLE, **fields)
+        return dict.fromkeys(self.parties, TABLE)
 
     def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """The fields that every order has: who takes part, with each party's part sealed to it."""
+        """Seal each party's part to it."""
         return self.host.order_fields(parts)
 
     def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
-        """Run an order of any kind, with the work of its parties as their services would do it.
+        """Run an order of any kind; the parties do their work, and ask their policies, as their services would.
 
-        Parameters
-        ----------
-        order : Order
-            What is to be done; see docs/how-to/add-a-kind.md.
-        on_facts : callable, optional
-            Told of all news of the job.
-
-        Returns
-        -------
-        JobFacts
-            How it has ended.
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import woodlot as wl
+        >>> from woodlot.jobs.orders import AlignOrder
+        >>> bank = pd.DataFrame({"id": range(40), "income": [20, 60, 30, 70] * 10})
+        >>> shop = pd.DataFrame({"id": range(39, 4, -1), "visits": [5, 2, 4, 1, 3] * 7})
+        >>> fed = wl.Federation.local({"bank": bank, "shop": shop}, id="id")
+        >>> order = AlignOrder(**fed.order_fields({party: fed.part(party) for party in fed.parties}))
+        >>> fed.run(order).common
+        {'bank': 35, 'shop': 35}
         """
         return self.host.run(order, Ledger(self.observer), on_facts)
 
@@ -345,11 +342,9 @@ class Federation(AnyFederation):
                 own["others"] = frozenset(told) - {name}
         handlers = {name: kind(name, **own) for name, own in told.items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            forest: CoordinatorForest = run(
-                train(plan, self.parties, holder, n_jobs), driver, ledger=ledger, on_progress=on_progress
-            )
-            grown = self._collect(plan, forest, holder, handlers, driver, ledger, n_jobs)
-        return grown, ledger.account()
+            protocol = grow_forest(plan, self.parties, holder, n_jobs, reveal=self._key_by_party)
+            completed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+        return self._collect(plan, completed, holder, handlers), ledger.account()
 
     def revoke(
         self,
@@ -391,10 +386,11 @@ class Federation(AnyFederation):
         if absent:
             raise DataError(f"{absent} are not here; regrowing needs the tables of all parties that stay")
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            protocol = regrow(plan, forest.coordinator, leaver, level, holder, n_jobs, patched)
-            regrown: Regrown = run(protocol, driver, ledger=ledger, on_progress=on_progress)
-            grown = self._collect(plan, regrown.forest, holder, handlers, driver, ledger, n_jobs)
-        return grown, regrown, ledger.account()
+            protocol = regrow_forest(
+                plan, forest.coordinator, leaver, level, holder, n_jobs, patched, reveal=self._key_by_party
+            )
+            regrown, completed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+        return self._collect(plan, completed, holder, handlers), regrown, ledger.account()
 
     def _for_training(self, labels: Labels, n_jobs: int) -> dict[str, dict[str, Any]]:
         """What each party is made of."""
@@ -414,22 +410,11 @@ class Federation(AnyFederation):
         }
 
     def _collect(
-        self,
-        plan: ForestPlan,
-        forest: CoordinatorForest,
-        holder: str,
-        handlers: Mapping[str, VerticalParty],
-        driver: InProcessDriver,
-        ledger: Ledger,
-        n_jobs: int,
+        self, plan: ForestPlan, completed: CompletedForest, holder: str, handlers: Mapping[str, VerticalParty]
     ) -> GrownForest:
-        """Score a forest out of bag, share it where all agree, and gather its parts."""
-        oob = run(score_out_of_bag(forest, holder, plan.out_of_bag, n_jobs), driver, ledger=ledger)
-        unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
-        shared: dict[str, PartyForest] = {}
-        if self._key_by_party and not unwilling:
-            shared = run(reveal_splits(forest), driver, ledger=ledger)
-        active = {p for p, h in handlers.items() if p == holder or len(h.feature_keys)}
+        """Gather the parts of a forest."""
+        forest, oob, unwilling, shared = completed
+        active = active_parties(forest, holder)
         parts = {name: forget_values(handler.grown_forest()) for name, handler in handlers.items() if name in active}
         if not self._key_by_party:  # dealt from one table: everything is in one hand from the start
             shared = parts
@@ -466,12 +451,11 @@ class Federation(AnyFederation):
         """Predict with the parties that have both rows and a part of the forest; used by the estimators."""
         self.check_prediction(forest)
         grown, present = forest.coordinator, self.present(forest)
-        if method == "classical":
-            protocol = predict_node_by_node(grown, present, self.n_rows, vote)
-        elif method == "sealed":
-            protocol = predict_sealed(grown, present, self.n_rows, vote, shuffled)
-        else:
-            protocol = predict_in_one_round(grown, present, self.n_rows, wire, vote, n_jobs, shuffled)
+        if method == "encrypted-splits":
+            raise DataError("this forest has no encrypted splits; they are for revocable forests")
+        protocol = predict_forest(
+            grown, present, self.n_rows, how=method, wire=wire, vote=vote, n_jobs=n_jobs, shuffled=shuffled
+        )
         ledger = Ledger(self.observer)
         common = secrets.token_bytes(KEY_BYTES)
         handlers = {

@@ -25,17 +25,13 @@ from woodlot.jobs.orders import (
     TrainOrder,
 )
 from woodlot.jobs.revocable.key_jobs import check_test, load_epoch
-from woodlot.protocols.core.forest_parts import splitting_parties
+from woodlot.protocols.core.forest_parts import active_parties, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.row_test import predict_own_rows
+from woodlot.protocols.vertical.completion import grow_forest, predict_forest
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
-from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
-from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
-from woodlot.protocols.vertical.reveal import reveal_splits
-from woodlot.protocols.vertical.sealed import predict_sealed
-from woodlot.protocols.vertical.train import train
 
 Rounds: TypeAlias = Generator[Round, dict[str, Message], object]
 
@@ -54,11 +50,8 @@ def train_job(
 ) -> Generator[Round, dict[str, Message], Trained]:
     """Align, grow, score out of bag, share where all agree, and have every party keep its part."""
     aligned = yield from open_rows(order, opening)
-    forest = yield from train(order.plan, order.parties, order.holder, host.n_jobs)
-    oob = yield from score_out_of_bag(forest, order.holder, order.plan.out_of_bag, host.n_jobs)
-    unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
-    shared = {} if unwilling else (yield from reveal_splits(forest))
-    active = [p for i, p in enumerate(forest.parties) if p == order.holder or (forest.feature_party == i).any()]
+    forest, oob, unwilling, shared = yield from grow_forest(order.plan, order.parties, order.holder, host.n_jobs)
+    active = active_parties(forest, order.holder)
     fingerprint = forest_id_of(forest)
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=fingerprint)))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
@@ -80,14 +73,11 @@ def predict_job(
         epoch = load_epoch(host.store, order.model)
         encrypted = CoordinatorRevocable(forest, epoch.splits)
         outputs, uncertain = yield from predict_own_rows(encrypted, epoch.keys, present, n, order.vote)
-    elif order.how == "classical":
-        outputs, uncertain = yield from predict_node_by_node(forest, present, n, order.vote)
-    elif order.how == "sealed":
-        outputs, uncertain = yield from predict_sealed(forest, present, n, order.vote, order.shuffled)
     else:
-        outputs, uncertain = yield from predict_in_one_round(
-            forest, present, n, order.wire, order.vote, host.n_jobs, order.shuffled
-        )
+        outputs, uncertain = yield from predict_forest(
+            forest, present, n, how=order.how, wire=order.wire, vote=order.vote, n_jobs=host.n_jobs,
+            shuffled=order.shuffled,
+        )  # fmt: skip
     score = yield from deliver(order, outputs, forest.classes)
     return Predicted(aligned, outputs, uncertain, score)
 

@@ -45,17 +45,17 @@ from woodlot.jobs.orders import (
 )
 from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch
 from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, train_rows_job
-from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
+from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.construct import Constructed
 from woodlot.protocols.revocable.revocable_model import Rebuilding
 from woodlot.protocols.rows.whole_forest import HOLDER
+from woodlot.protocols.vertical.completion import regrow_forest
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
-from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
-from woodlot.protocols.vertical.regrow import Regrown, regrow
-from woodlot.protocols.vertical.reveal import reveal_splits
+from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
+from woodlot.protocols.vertical.regrow import Regrown
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
@@ -162,19 +162,13 @@ def revoke_job(
     training, facts = training_of(store, order.model, TrainOrder), store.model_facts(order.model)
     former = store.forest(order.model).coordinator
     yield Round("open", dict.fromkeys(order.parties, opening))
-    number = {p: i for i, p in enumerate(former.parties)}
-    active = [
-        p for p in former.parties
-        if p != order.leaver and (p == facts.holder or (former.feature_party == number[p]).any())
-    ]  # fmt: skip
+    active = [party for party in active_parties(former, facts.holder) if party != order.leaver]
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))
     patched = is_patched(store, order.model)
-    regrown = yield from regrow(training.plan, former, order.leaver, order.level, facts.holder, host.n_jobs, patched)
-    forest = regrown.forest
-    oob = yield from score_out_of_bag(forest, facts.holder, training.plan.out_of_bag, host.n_jobs)
-    unwilling = tuple(p for p in splitting_parties(forest) if p not in forest.sharing)
-    shared = {} if unwilling else (yield from reveal_splits(forest))
+    regrown, (forest, oob, unwilling, shared) = yield from regrow_forest(
+        training.plan, former, order.leaver, order.level, facts.holder, host.n_jobs, patched
+    )
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest))))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
     yield Round("drop", dict.fromkeys(active, msg.DropModel(model=order.model, leaver=order.leaver)))

@@ -21,7 +21,7 @@ from woodlot.jobs.columns.revoke_jobs import KeyChange, Revoked, check_leaving, 
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch, load_epoch, told_keys
-from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
+from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
@@ -91,7 +91,7 @@ def _labels(holder: str, classes: bool, n_rows: int) -> Generator[Round, dict[st
 
 def _have_kept(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, str]]:
     """Have every party keep its part, and its rows; returns the fingerprints of the parts."""
-    active = [p for i, p in enumerate(forest.parties) if (forest.feature_party == i).any()]
+    active = active_parties(forest)
     keep: dict[str, Message] = dict.fromkeys(forest.parties, msg.KeepAlignment())
     keep |= dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest)))
     replies = yield Round("keep", keep)
@@ -158,8 +158,7 @@ def revoke_job(
     former, rebuilding = store.forest(order.model).coordinator, store.rebuilding(order.model)
     before = None if order.helper is None else load_epoch(store, order.model)
     yield Round("open", dict.fromkeys(order.parties, opening))
-    number = {p: i for i, p in enumerate(former.parties)}
-    active = [p for p in order.row_parties if (former.feature_party == number[p]).any()]
+    active = [party for party in order.row_parties if party in active_parties(former)]
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))
     target = yield from _labels(facts.holder, bool(facts.classes), former.n_rows)

@@ -99,6 +99,11 @@ def splitting_parties(forest: CoordinatorForest) -> tuple[str, ...]:
     return tuple(forest.parties[i] for i in owners)
 
 
+def active_parties(forest: CoordinatorForest, holder: str | None = None) -> list[str]:
+    """The parties that have features, and the label holder: those that keep a part of the forest."""
+    return [p for i, p in enumerate(forest.parties) if p == holder or (forest.feature_party == i).any()]
+
+
 def codings_of(categories: Sequence[Sequence[str] | None]) -> tuple[Coding, ...]:
     """What prediction must know of each column: its categories; of numbers the thresholds are enough."""
     return tuple(
