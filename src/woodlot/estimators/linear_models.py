@@ -19,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import UncertainPredictionWarning
-from woodlot.estimators.class_labels import class_array, name_class_weights
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import ColumnsModel
-from woodlot.estimators.input_tables import check_table_again
+from woodlot.estimators.input_tables import check_table_again, class_array, name_class_weights
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
 from woodlot.federation import AnyFederation, Labels, as_federation
