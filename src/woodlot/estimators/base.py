@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -63,7 +64,7 @@ class FederatedForest(ColumnsModel):
             forest, account = federation.fit(
                 plan,
                 labels,
-                settings=settings_of(self),
+                settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )

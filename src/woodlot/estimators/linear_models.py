@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -55,7 +56,7 @@ class FederatedLinear(ColumnsModel):
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
         with progress_bar(self.verbose, "descending") as show:
-            fitted, account = federation.fit_linear(plan, labels, settings=settings_of(self), on_progress=show)
+            fitted, account = federation.fit_linear(plan, labels, settings=partial(settings_of, self), on_progress=show)
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_fitted(fitted)

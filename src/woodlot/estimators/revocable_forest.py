@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -126,7 +127,7 @@ class RevocableForest(FederatedForest):
                 plan,
                 labels,
                 self._encryption(),
-                settings=settings_of(self),
+                settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -124,7 +125,7 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
                 plan,
                 targets,
                 label=label,
-                settings=settings_of(self),
+                settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )

@@ -40,6 +40,8 @@ Shuffled = tuple[int, int] | None
 """A feature whose values are shuffled among the rows, and the seed; for permutation importance."""
 OnProgress = Callable[[Progress], None] | None
 """Told how far the work is."""
+Settings = Callable[[], Mapping[str, Any]]
+"""Gives the kind of the estimator and its parameters, as a model that is kept elsewhere needs them."""
 ScoreHere = Callable[[Any, Any], float]
 """Predicts the rows of the federation and scores the answers, given the labels and the weights of the rows."""
 
@@ -103,7 +105,7 @@ class AnyFederation(ABC):
         plan: ForestPlan,
         labels: Labels,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
@@ -115,8 +117,8 @@ class AnyFederation(ABC):
             What to grow.
         labels : Labels
             The labels, which only their holder sees.
-        settings : mapping, optional
-            The estimator's, to be kept with a model that is kept elsewhere.
+        settings : callable
+            Gives the estimator's settings, to be kept with a model that is kept elsewhere.
         n_jobs : int
             Threads in this process.
         on_progress : callable, optional
@@ -217,7 +219,7 @@ class AnyFederation(ABC):
         labels: Labels,
         encryption: Encryption | None,
         *,
-        settings: Mapping[str, Any],
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
@@ -250,7 +252,7 @@ class AnyFederation(ABC):
 
     @abstractmethod
     def fit_linear(
-        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
+        self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None
     ) -> tuple[FittedLinear, Account]:
         """Fit a linear model; parameters as for ``fit``."""
 
@@ -278,7 +280,7 @@ class AnyFederation(ABC):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
