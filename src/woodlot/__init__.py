@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
     from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.loading import load
+    from woodlot.estimators.origin import TrainingRowsWarning
     from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.row_forests import (
         CollaborativeForestClassifier,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         LocalForestsClassifier,
         LocalForestsRegressor,
     )
-    from woodlot.estimators.seen_rows import TrainingRowsWarning
     from woodlot.federation import Federation
     from woodlot.plots import plot_cost, plot_importance, plot_oob_curve, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -51,7 +51,7 @@ _HOMES = {
     "LocalForestsRegressor": "woodlot.estimators.row_forests",
     "RevocableForestClassifier": "woodlot.estimators.revocable_forest",
     "RevocableForestRegressor": "woodlot.estimators.revocable_forest",
-    "TrainingRowsWarning": "woodlot.estimators.seen_rows",
+    "TrainingRowsWarning": "woodlot.estimators.origin",
     "UncertainPredictionWarning": "woodlot.estimators.federated_forest",
     "connect": "woodlot.connected",
     "load": "woodlot.estimators.loading",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from sklearn.base import is_classifier
 
 import woodlot as wl
 from woodlot.estimators.parameters import MOST_TREES, TABLE
-from woodlot.exceptions import DataError
+from woodlot.exceptions import DataError, ModelFileError
 from woodlot.protocols.core.forest_plan import n_draws
 
 ESTIMATORS: list[Any] = [
@@ -159,6 +161,20 @@ def test_numbers_of_numpy_are_numbers() -> None:
         np.int64(2), max_features=np.float32(0.5), max_depth=np.int8(3), bootstrap=np.True_, random_state=np.uint8(1)
     )
     assert model.fit(X, np.arange(24) % 2).forest_.coordinator.structure.n_trees == 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        wl.FederatedForestClassifier(2, min_impurity_decrease=Fraction(0)),
+        wl.HorizontalForestClassifier(2, max_features=Fraction(1, 2)),
+        wl.FederatedLogisticRegression(tol=Fraction(1, 10)),
+    ],
+)
+def test_what_cannot_be_saved_can_be_fitted_in_one_process(model: Any, tmp_path: Path) -> None:
+    model.fit(X, np.arange(24) % 2)
+    with pytest.raises(ModelFileError, match="holds a Fraction, which cannot be saved"):
+        model.save(tmp_path / "model")
 
 
 def test_draws_that_cannot_be_counted_are_refused() -> None:

@@ -44,7 +44,7 @@ import secure_sums
 
 import woodlot as wl
 from woodlot.crypto import paillier
-from woodlot.estimators import estimator_checks
+from woodlot.estimators import parameters
 from woodlot.federation.local_revocable import Encryption
 from woodlot.protocols.revocable.row_test import RowTester, walk_own_rows
 from woodlot.protocols.vertical.answers import match_columns
@@ -72,7 +72,7 @@ def setting(name: str) -> Callable[[Setting], Setting]:
 def short_keys() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
+        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
         yield
 
 

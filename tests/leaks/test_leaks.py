@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from woodlot import leaks
 from woodlot.cli import app
 from woodlot.crypto import paillier
-from woodlot.estimators import estimator_checks
+from woodlot.estimators import parameters
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.horizontal_forest import HorizontalForestClassifier
 from woodlot.exceptions import DataError, LocalProtocolError
@@ -53,7 +53,7 @@ def quick() -> Iterator[None]:
         patch.setattr(value_attacks, "ATTACK_TREES", 15)
         patch.setattr(revocable_attacks, "MOST_ENTRIES", 100_000)
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
+        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
         yield
 
 

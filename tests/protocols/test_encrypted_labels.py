@@ -24,7 +24,7 @@ from woodlot.crypto import _libraries, paillier
 from woodlot.crypto.envelope import unseal
 from woodlot.crypto.packing import layout, pack, unpack
 from woodlot.crypto.streams import SecretStream
-from woodlot.estimators import estimator_checks
+from woodlot.estimators import parameters
 from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
 from woodlot.federation import local
 from woodlot.protocols.core.message import Message, registered
@@ -47,7 +47,7 @@ BITS = 512
 def short_keys() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
+        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
         yield
 
 

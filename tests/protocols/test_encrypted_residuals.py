@@ -21,7 +21,7 @@ from woodlot.crypto.paillier import PrivateKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.crypto.weighted import weighted_sums
 from woodlot.data.tables import read_table
-from woodlot.estimators import estimator_checks
+from woodlot.estimators import parameters
 from woodlot.exceptions import CiphertextError, DataError, LocalProtocolError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
@@ -44,7 +44,7 @@ PLAN = LinearPlan(
 def short_keys() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
+        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
         yield
 
 

@@ -30,7 +30,7 @@ from revocable_world import ready_master
 
 import woodlot as wl
 from woodlot.crypto import paillier
-from woodlot.estimators import estimator_checks
+from woodlot.estimators import parameters
 from woodlot.federation.local_revocable import Encryption
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
@@ -89,7 +89,7 @@ def short_keys() -> Iterator[None]:
     """Keys are short here, so that no test waits for primes; what is done with them is the same."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(estimator_checks, "KEY_BITS", (BITS, *estimator_checks.KEY_BITS))
+        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
         yield
 
 

@@ -193,9 +193,9 @@ def plan_for(estimator: Forest, origin: str) -> ForestPlan:
     import numpy as np
     from sklearn.utils import check_random_state
 
-    from woodlot.estimators.class_labels import name_class_weights
+    from woodlot.estimators.base import plan_of
+    from woodlot.estimators.input_tables import name_class_weights
     from woodlot.estimators.parameters import check_parameters
-    from woodlot.estimators.planning import plan_of
 
     params = estimator.get_params(deep=False)
     weights = params.get("class_weight")

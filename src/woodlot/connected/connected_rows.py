@@ -10,7 +10,7 @@ from woodlot.connected.connected_models import model_of, whole_grown_forest
 from woodlot.connected.federation import ConnectedFederation
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, GrownForest, Labels
-from woodlot.federation.interface import OnProgress, needs_columns
+from woodlot.federation.interface import OnProgress, Settings, needs_columns
 from woodlot.privacy.accounting import check_epsilon
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.target import Target
@@ -122,12 +122,12 @@ class ConnectedRowFederation(ConnectedFederation):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a whole forest grown."""
-        order = self.train_rows_order(plan, _named(label), settings or {})
+        order = self.train_rows_order(plan, _named(label), settings())
         return whole_grown_forest(self._have_grown(order, on_progress))
 
     def take_out_client(

@@ -15,7 +15,7 @@ from woodlot.data.markup import html_of
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, AnyFederation, GrownForest, Labels, Route
-from woodlot.federation.interface import OnProgress, ScoreHere, Shuffled
+from woodlot.federation.interface import OnProgress, ScoreHere, Settings, Shuffled
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.core.leavers import check_leaver, check_leavers
@@ -405,12 +405,12 @@ class ConnectedFederation(AnyFederation):
         plan: ForestPlan,
         labels: Labels,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a forest grown."""
-        return grown_forest(self._have_grown(self.train_order(plan, labels, settings or {}), on_progress))
+        return grown_forest(self._have_grown(self.train_order(plan, labels, settings()), on_progress))
 
     def fit_revocable(
         self,
@@ -418,13 +418,13 @@ class ConnectedFederation(AnyFederation):
         labels: Labels,
         encryption: Encryption | None,
         *,
-        settings: Mapping[str, Any],
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a revocable forest grown and encrypted."""
         keys = None if encryption is None else (encryption.bits, encryption.setting)
-        order = self.train_revocable_order(plan, labels, settings, keys)
+        order = self.train_revocable_order(plan, labels, settings(), keys)
         return grown_forest(self._have_grown(order, on_progress))
 
     def predict_encrypted(
@@ -546,10 +546,10 @@ class ConnectedFederation(AnyFederation):
         return PredictLinearOrder(**self._common(labels), model=model, score_at=score_at, **options)
 
     def fit_linear(
-        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
+        self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None
     ) -> tuple[FittedLinear, Account]:
         """Have a linear model fitted."""
-        return fitted_linear(self._have_grown(self.train_linear_order(plan, labels, settings), on_progress))
+        return fitted_linear(self._have_grown(self.train_linear_order(plan, labels, settings()), on_progress))
 
     def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
         """Have rows predicted; probabilities of classes come back, which become scores again."""

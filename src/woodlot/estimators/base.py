@@ -1,4 +1,4 @@
-"""What the classifier and the regressor share: they validate, and delegate to a federation."""
+"""What the federated forests share: they validate, make a plan, and delegate to a federation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,13 +15,11 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.data.tables import read_table
-from woodlot.estimators.class_labels import ClassWeights
 from woodlot.estimators.complete import CompleteForest
-from woodlot.estimators.estimator_checks import require
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import ColumnsModel
-from woodlot.estimators.input_tables import check_table_again
-from woodlot.estimators.planning import plan_of
+from woodlot.estimators.input_tables import ClassWeights, check_table_again
+from woodlot.estimators.parameters import require
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
@@ -28,7 +27,7 @@ from woodlot.federation import Answer, AnyFederation, Federation, GrownForest, L
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.protocols.core.forest_parts import splitting_parties
-from woodlot.protocols.core.forest_plan import Task
+from woodlot.protocols.core.forest_plan import BLIND_BINS, DEFAULT_MEMORY, ForestPlan, Task
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
@@ -65,7 +64,7 @@ class FederatedForest(ColumnsModel):
             forest, account = federation.fit(
                 plan,
                 labels,
-                settings=settings_of(self),
+                settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )
@@ -434,3 +433,44 @@ class FederatedForest(ColumnsModel):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+# --- from checked parameters to the plan ---
+
+
+def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, task: Task) -> ForestPlan:
+    """What is to be grown; numbers of any library become Python's own."""
+    p = params
+    features = p["max_features"]
+    return ForestPlan(
+        task=task,
+        n_estimators=int(p["n_estimators"]),
+        entropy=p["criterion"] in ("entropy", "log_loss"),
+        max_depth=None if p["max_depth"] is None else int(p["max_depth"]),
+        min_samples_split=_number(p["min_samples_split"]),
+        min_samples_leaf=_number(p["min_samples_leaf"]),
+        min_weight_fraction_leaf=float(p["min_weight_fraction_leaf"]),
+        max_features=features if features is None or isinstance(features, str) else _number(features),
+        max_leaf_nodes=None if p["max_leaf_nodes"] is None else int(p["max_leaf_nodes"]),
+        min_impurity_decrease=float(p["min_impurity_decrease"]),
+        bootstrap=bool(p["bootstrap"]),
+        max_samples=None if p["max_samples"] is None else _number(p["max_samples"]),
+        class_weight=class_weights,
+        feature_sampling=p["feature_sampling"],
+        max_bins=_bins(p["max_bins"], p["labels"]),
+        out_of_bag=p.get("voting", "soft") if p["oob_score"] else None,
+        seed=seed,
+        memory_limit=int(p["memory_limit"] or DEFAULT_MEMORY),
+        labels=p["labels"],
+        key_bits=int(p["key_bits"]),
+    )
+
+
+def _bins(max_bins: Any, labels: str) -> int | None:
+    if max_bins is None:
+        return BLIND_BINS if labels == "encrypted" else None
+    return int(max_bins)
+
+
+def _number(value: Any) -> int | float:
+    return int(value) if isinstance(value, int | np.integer) else float(value)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
-from woodlot.estimators.class_labels import class_array
-from woodlot.estimators.estimator_checks import is_real
+from woodlot.estimators.input_tables import class_array
+from woodlot.estimators.parameters import is_real
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,

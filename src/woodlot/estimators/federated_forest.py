@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import FederatedForest, Method, UncertainPredictionWarning
-from woodlot.estimators.class_labels import ClassWeights, class_array, name_class_weights
-from woodlot.estimators.estimator_checks import is_real, require
+from woodlot.estimators.input_tables import ClassWeights, class_array, name_class_weights
+from woodlot.estimators.parameters import is_real, require
 from woodlot.federation import GrownForest
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.forest_messages import Wire

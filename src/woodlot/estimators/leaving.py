@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.estimators.class_labels import class_array
-from woodlot.estimators.estimator_checks import require
+from woodlot.estimators.input_tables import class_array
+from woodlot.estimators.parameters import require
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import become, signer_of
 from woodlot.exceptions import DataError

@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,10 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import UncertainPredictionWarning
-from woodlot.estimators.class_labels import class_array, name_class_weights
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import ColumnsModel
-from woodlot.estimators.input_tables import check_table_again
+from woodlot.estimators.input_tables import check_table_again, class_array, name_class_weights
 from woodlot.estimators.parameters import check_parameters
 from woodlot.estimators.progress import progress_bar
 from woodlot.federation import AnyFederation, Labels, as_federation
@@ -56,7 +56,7 @@ class FederatedLinear(ColumnsModel):
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
         with progress_bar(self.verbose, "descending") as show:
-            fitted, account = federation.fit_linear(plan, labels, settings=settings_of(self), on_progress=show)
+            fitted, account = federation.fit_linear(plan, labels, settings=partial(settings_of, self), on_progress=show)
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_fitted(fitted)

@@ -13,9 +13,9 @@ import numpy as np
 
 from woodlot.data.decoding import converted
 from woodlot.estimators.base import FederatedForest
-from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.estimator_settings import from_json, settings_of
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
+from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.linear_models import FederatedLinear, FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor

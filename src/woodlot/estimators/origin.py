@@ -1,8 +1,10 @@
-"""Where a model's columns and labels came from, and how it becomes the fitted one: at once or not at all."""
+"""Where a model's columns, labels and rows came from, and how it becomes the fitted one: at once or not at all."""
 
 from __future__ import annotations
 
 import copy
+import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
+from woodlot.federation import AnyFederation, as_federation
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Model = TypeVar("Model")
@@ -79,3 +82,50 @@ def _forget_fit(model: object) -> None:
     """Remove what a fit has left: all that scikit-learn takes for a fitted attribute."""
     for name in [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]:
         delattr(model, name)
+
+
+# --- rows ---
+
+
+class TrainingRowsWarning(UserWarning):
+    """A score was computed on rows that the model was fitted on."""
+
+
+class SeenRows:
+    """The rows of a training, as far as this process can tell; copies in files and pickles know of none.
+
+    Parameters
+    ----------
+    federation : AnyFederation, optional
+        What the model was fitted on. It is not kept alive: tables may be large.
+    """
+
+    def __init__(self, federation: AnyFederation | None = None) -> None:
+        self._federation = (lambda: None) if federation is None else weakref.ref(federation)
+        self._ids: NDArray[Any] | None = None if federation is None else federation.ids
+        self._source = None if federation is None else federation.source
+
+    def __reduce__(self) -> tuple[type[SeenRows], tuple[()]]:
+        return SeenRows, ()
+
+    def count(self, X: object) -> str:
+        """How many rows of a federation were in the training, in words; empty if none that is known."""
+        federation = as_federation(X)
+        if federation is None:
+            return ""
+        if federation is self._federation() or (self._source is not None and self._source == federation.source):
+            return "all rows"
+        if self._ids is None or federation.ids is None or self._ids.dtype.kind != federation.ids.dtype.kind:
+            return ""
+        seen = int(np.isin(federation.ids, self._ids).sum())
+        return f"{seen:,} of {len(federation.ids):,} rows" if seen else ""
+
+    def warn(self, X: object, remedy: str) -> None:
+        """Warn the caller of a public method's helper if it scores rows of the training."""
+        seen = self.count(X)
+        if seen:
+            warnings.warn(
+                f"{seen} were in the training, so this score says little about new rows; {remedy}",
+                TrainingRowsWarning,
+                stacklevel=4,
+            )

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
 
 from woodlot.crypto.paillier import DEFAULT_BITS, SMALLEST_BITS
-from woodlot.estimators import estimator_checks
-from woodlot.estimators.estimator_checks import is_int, is_real
 from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.revocable.participant import MAX_ZETA
@@ -22,6 +21,8 @@ from woodlot.protocols.rows.lossless import MOST_BINS
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.sampling import WEIGHT_BITS
 
+KEY_BITS = (SMALLEST_BITS, DEFAULT_BITS, 4096)
+"""Lengths of a key that labels and residuals are encrypted under."""
 LONGEST_KEY = 16_384
 """Bits of the longest key of a revocable forest; longer ones take hours to make."""
 MOST_TREES = 1_000_000
@@ -55,6 +56,25 @@ class Rule:
     def words(self) -> str:
         """Everything that is allowed, as it stands in an error."""
         return " or ".join(filter(None, [", ".join(self.kinds[:-1]), self.kinds[-1]]))
+
+
+# --- single values ---
+
+
+def require(condition: bool, name: str, value: object, allowed: str) -> None:
+    """Raise scikit-learn's kind of error unless the condition holds."""
+    if not condition:
+        raise ValueError(f"The {name!r} parameter must be {allowed}. Got {value!r} instead.")
+
+
+def is_int(value: object) -> bool:
+    """A whole number that is not a boolean."""
+    return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
+
+
+def is_real(value: object) -> bool:
+    """A real number that is not a boolean."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 # --- kinds of values ---
@@ -164,8 +184,8 @@ _FEDERATED: dict[str, Rule] = _COLUMNS | {
     "feature_sampling": one_of("node", "tree"),
     "labels": one_of("shared", "encrypted"),
     "key_bits": Rule(
-        (f"one of {list(estimator_checks.KEY_BITS)}",),
-        lambda value: is_int(value) and value in estimator_checks.KEY_BITS,
+        (f"one of {list(KEY_BITS)}",),
+        lambda value: is_int(value) and value in KEY_BITS,
     ),
     "max_bins": NONE | whole(MIN_BINS, MAX_COARSE),
     "memory_limit": NONE | whole(1, 2**62),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,11 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS, Setting
 from woodlot.data.tables import Table
-from woodlot.estimators.base import FederatedForest
+from woodlot.estimators.base import FederatedForest, plan_of
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.parameters import check_parameters
-from woodlot.estimators.planning import plan_of
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
 from woodlot.exceptions import DataError
@@ -127,7 +127,7 @@ class RevocableForest(FederatedForest):
                 plan,
                 labels,
                 self._encryption(),
-                settings=settings_of(self),
+                settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )

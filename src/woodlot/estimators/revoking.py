@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from woodlot.data.labels import check_weights
 from woodlot.data.tables import read_table
-from woodlot.estimators.estimator_checks import require
 from woodlot.estimators.input_tables import check_table_again
+from woodlot.estimators.parameters import require
 from woodlot.estimators.progress import progress_bar
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, Federation, GrownForest, Labels, as_federation

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.estimator_settings import from_json
 from woodlot.estimators.federated_extra_trees import (
     FederatedExtraTreesClassifier,
@@ -15,6 +14,7 @@ from woodlot.estimators.federated_extra_trees import (
     declared_of,
 )
 from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
+from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,

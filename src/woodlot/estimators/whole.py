@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,14 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
-from woodlot.estimators.class_labels import class_array
 from woodlot.estimators.complete import CompleteForest
-from woodlot.estimators.estimator_checks import is_int
 from woodlot.estimators.estimator_settings import settings_of
-from woodlot.estimators.input_tables import check_table, check_table_again
+from woodlot.estimators.input_tables import check_table, check_table_again, class_array
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, fitting
-from woodlot.estimators.parameters import check_parameters
+from woodlot.estimators.parameters import check_parameters, is_int
 from woodlot.estimators.progress import progress_bar
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import AnyFederation, GrownForest, as_federation, party_name
@@ -126,7 +125,7 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
                 plan,
                 targets,
                 label=label,
-                settings=settings_of(self),
+                settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )

@@ -42,6 +42,8 @@ Shuffled = tuple[int, int] | None
 """A feature whose values are shuffled among the rows, and the seed; for permutation importance."""
 OnProgress = Callable[[Progress], None] | None
 """Told how far the work is."""
+Settings = Callable[[], Mapping[str, Any]]
+"""Gives the kind of the estimator and its parameters, as a model that is kept elsewhere needs them."""
 ScoreHere = Callable[[Any, Any], float]
 """Predicts the rows of the federation and scores the answers, given the labels and the weights of the rows."""
 
@@ -146,7 +148,7 @@ class AnyFederation(ABC):
         plan: ForestPlan,
         labels: Labels,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
@@ -158,8 +160,8 @@ class AnyFederation(ABC):
             What to grow.
         labels : Labels
             The labels, which only their holder sees.
-        settings : mapping, optional
-            The estimator's, to be kept with a model that is kept elsewhere.
+        settings : callable
+            Gives the estimator's settings, to be kept with a model that is kept elsewhere.
         n_jobs : int
             Threads in this process.
         on_progress : callable, optional
@@ -260,7 +262,7 @@ class AnyFederation(ABC):
         labels: Labels,
         encryption: Encryption | None,
         *,
-        settings: Mapping[str, Any],
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
@@ -293,7 +295,7 @@ class AnyFederation(ABC):
 
     @abstractmethod
     def fit_linear(
-        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
+        self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None
     ) -> tuple[FittedLinear, Account]:
         """Fit a linear model; parameters as for ``fit``."""
 
@@ -321,7 +323,7 @@ class AnyFederation(ABC):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:

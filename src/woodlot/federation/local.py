@@ -17,7 +17,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
-from woodlot.federation.interface import AnyFederation, OnProgress, ScoreHere, Shuffled
+from woodlot.federation.interface import AnyFederation, OnProgress, ScoreHere, Settings, Shuffled
 from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.core.forest_parts import active_parties, forget_values, splitting_parties
@@ -308,7 +308,7 @@ class Federation(AnyFederation):
         plan: ForestPlan,
         labels: Labels,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> tuple[GrownForest, Account]:
@@ -320,8 +320,8 @@ class Federation(AnyFederation):
             What to grow.
         labels : Labels
             The labels, which only their holder sees.
-        settings : mapping, optional
-            The estimator's; not needed here.
+        settings : callable
+            Not needed here.
         n_jobs : int
             Threads.
         on_progress : callable, optional
@@ -515,7 +515,7 @@ class Federation(AnyFederation):
         labels: Labels,
         encryption: Encryption | None,
         *,
-        settings: Mapping[str, Any],
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
@@ -555,7 +555,7 @@ class Federation(AnyFederation):
         return request_rows(self, forest)
 
     def fit_linear(
-        self, plan: LinearPlan, labels: Labels, *, settings: Mapping[str, Any], on_progress: OnProgress = None
+        self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None
     ) -> tuple[FittedLinear, Account]:
         """Fit a linear model."""
         from woodlot.federation.local_linear import fit_here

@@ -15,7 +15,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import GrownForest, Labels
-from woodlot.federation.interface import AnyFederation, OnProgress, needs_columns
+from woodlot.federation.interface import AnyFederation, OnProgress, Settings, needs_columns
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
 from woodlot.privacy.client_budget import ClientBudget, LocalBudget
@@ -151,7 +151,7 @@ class RowFederation(Federation):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
