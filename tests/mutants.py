@@ -372,7 +372,7 @@ POLICY = [
 JOURNAL = [
     Mutant(
         "journal: links without the one before",
-        "runtime/journal_records.py",
+        "runtime/journal_file.py",
         "hashlib.sha256(previous + msgspec.msgpack.encode((job, *fields)))",
         "hashlib.sha256(msgspec.msgpack.encode((job, *fields)))",
         ("tests/runtime/test_journal.py", "-k", "chain_is_what or swapped"),

@@ -189,7 +189,7 @@ def _read(journal: Journal, job: str) -> _Audit:
 
 def _digests(journal: Journal, job: str) -> list[dict[str, Any]]:
     """Every message by itself: two sides compare them to see that they have recorded the same."""
-    from woodlot.runtime.journal_records import END
+    from woodlot.runtime.journal_file import END
 
     return [
         {

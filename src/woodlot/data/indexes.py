@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from woodlot.data.arrow import is_pandas_frame
+from woodlot.data.column_readers import is_pandas_frame
 from woodlot.exceptions import DataError
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.arrays import array_columns
-from woodlot.data.arrow import arrow_columns, is_pandas_frame, pandas_columns
+from woodlot.data.column_readers import array_columns, arrow_columns, is_pandas_frame, pandas_columns
 from woodlot.data.columns import CategoryColumn, Column, NumericColumn, category_column, check_names
 from woodlot.data.values import require_column
 from woodlot.data.wording import quoted

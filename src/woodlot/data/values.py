@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.arrays import is_missing
-from woodlot.data.arrow import is_pandas_frame
+from woodlot.data.column_readers import is_missing, is_pandas_frame
 from woodlot.exceptions import DataError
 
 

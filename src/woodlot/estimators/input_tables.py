@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from woodlot.data.arrow import is_pandas_frame
+from woodlot.data.column_readers import is_pandas_frame
 from woodlot.data.tables import Table, read_table
 from woodlot.exceptions import DataError
 

@@ -26,8 +26,7 @@ from typing import Any, Self, TypeVar
 from woodlot.exceptions import JournalError
 from woodlot.foundation.database import PAGE_BYTES, Database, explained, open_reader
 from woodlot.runtime.audit import Disclosures
-from woodlot.runtime.journal_file import JOURNAL_SCHEMA, FileLock
-from woodlot.runtime.journal_records import COLUMNS, END, START, Entry, Record, disclosure, link
+from woodlot.runtime.journal_file import COLUMNS, END, JOURNAL_SCHEMA, START, Entry, FileLock, Record, disclosure, link
 
 __all__ = ["Entry", "JobJournal", "Journal", "Record"]
 
