@@ -168,10 +168,11 @@ def _without(model: WholeForest, training: RowTraining, federation: RowFederatio
     if level == 1 and isinstance(plan, LocalPlan):
         left = drop_trees(former.coordinator, former.parts[HOLDER], federation.parties.index(client), rest.n_rows)
         cost = CostOf(rounds=0, bytes=0, seconds=round(time.perf_counter() - begun, 6), nodes_searched=0)
-    elif level == 1 and isinstance(plan, CollaborativePlan):
-        now_plan = changed._plan(plan.seed)
-        if not isinstance(now_plan, CollaborativePlan):
-            raise TypeError("a collaborative forest has a plan of its own kind")
+    elif (
+        level == 1
+        and isinstance(plan, CollaborativePlan)
+        and isinstance(now_plan := changed._plan(plan.seed), CollaborativePlan)
+    ):
         with progress_bar(model.verbose, "growing trees") as show:
             left, account = federation.grow_without(
                 former, client, now_plan, targets, label=training.label, n_jobs=effective_jobs(model.n_jobs),
