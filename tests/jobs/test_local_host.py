@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,14 @@ from small_jobs import PLAN
 
 import woodlot as wl
 from companies import federation
+from runtime.carriers import MEMORY
 from woodlot.exceptions import DataError, IdentityError, JobFailed, PolicyError
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.orders import (
     AlignOrder,
+    KeysOrder,
     Order,
+    Part,
     PredictLinearOrder,
     PredictOrder,
     PredictRowsOrder,
@@ -33,6 +37,7 @@ from woodlot.jobs.orders import (
     ScoreOrder,
     TrainLinearOrder,
     TrainOrder,
+    TrainRevocableOrder,
     TrainRowsOrder,
 )
 from woodlot.privacy.accounting import total_epsilon
@@ -45,6 +50,14 @@ from woodlot.runtime.journal import Journal
 def companies(**options: Any) -> wl.Federation:
     tables = {party: own["customers"] for party, own in small_tables().items()}
     return wl.Federation.local(tables, id="id", **options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_memory() -> Iterator[None]:
+    """Hosts write small files, and a disk would make each of them wait for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", MEMORY)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +146,35 @@ def test_a_private_forest_is_paid_for(monkeypatch: pytest.MonkeyPatch, tmp_path:
         charges = journal.consult(lambda db: BudgetRecord(db).charges("anna", "table"))
     assert 0.0 < total_epsilon(charge.spend for charge in charges) <= 40.0 * (1 + 1e-9)
     assert {charge.unit for charge in charges} == {"rows"}
+
+
+def test_splits_are_encrypted_by_members_that_join_when_they_are_named(fed: wl.Federation) -> None:
+    helper, key_service = fed.host.helper, fed.host.key_service
+    keys: dict[str, Any] = {"helper": helper, "key_service": key_service, "bits": 512, "setting": "test"}
+
+    def parts(**bank: Any) -> dict[str, Any]:
+        own = {party: fed.part(party, **(bank if party == "bank" else {})) for party in fed.parties}
+        return fed.order_fields(own | {helper: Part(), key_service: Part()})
+
+    plan = wl.RevocableForestClassifier(n_estimators=2, max_depth=2, random_state=0).make_plan()
+    order = TrainRevocableOrder(**parts(label="late"), **keys, holder="bank", plan=plan, settings="{}")
+    fed.run(order)
+    assert fed.host.store.model_facts(order.job).revocable
+    again = fed.run(KeysOrder(**parts(), **keys, model=order.job))  # a new epoch
+    assert again.state == "done"
+    asked = [
+        fed.run(
+            PredictOrder(
+                **fed.order_fields({party: fed.part(party, keys=order.job) for party in fed.parties}),
+                model=order.job,
+                how=how,
+                alignment=order.job,
+            )
+        )
+        for how in ("encrypted-splits", "one-round")
+    ]
+    outputs = [fed.host.store.answers(facts.job)[0] for facts in asked]
+    np.testing.assert_array_equal(*outputs)
 
 
 # --- what the parties and the host refuse ---

@@ -13,6 +13,7 @@ from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as jobs
 from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.member_job import MemberHome, MemberJob
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import KeysOrder, Part, PredictOrder
 from woodlot.jobs.policy import Policy
@@ -22,7 +23,6 @@ from woodlot.protocols.revocable import key_messages as msg
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import Client
 from woodlot.service.encrypted import encrypted_order
-from woodlot.service.member import MemberJob, _Home
 
 ORDERED: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
 PROTOCOLS = ("train", "keys", "predict-encrypted", "predict")
@@ -33,12 +33,12 @@ class KeyBench(Bench):
 
     def __init__(self, root: Path, *, forgets: bool = True) -> None:
         super().__init__(root)
-        self.members: dict[str, _Home] = {}
+        self.members: dict[str, MemberHome] = {}
         for name in ("bank", "shop"):
             self.change_policy(name, weak_keys=True, protocols=PROTOCOLS)
         for name in ("helper", "keys"):
             identity = Identity.load(self.world.member("party", name))
-            self.members[name] = _Home(
+            self.members[name] = MemberHome(
                 role="helper" if name == "helper" else "key service",
                 identity=identity,
                 trust=Trust(identity.authority, self.world.root / name / "identity" / REVOKED),

@@ -19,6 +19,7 @@ from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import key_store
+from woodlot.jobs.member_job import MemberJob
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import KeysOrder, Part, TrainRevocableOrder
 from woodlot.protocols.core.agreement import derive
@@ -39,7 +40,6 @@ from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
 from woodlot.service.encrypted import checked_keys, encrypted_order, key_fields
-from woodlot.service.member import MemberJob
 
 
 def prepare(jobs: dict[str, Any], **changes: Any) -> CoordinatorKeys:

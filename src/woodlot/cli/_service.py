@@ -22,7 +22,7 @@ from woodlot.cli._text import spelled_out
 from woodlot.runtime.faults import Fault, wordless
 
 if TYPE_CHECKING:
-    from woodlot.service.member import MemberRole
+    from woodlot.jobs.member_job import MemberRole
 
 
 _PR_SET_DUMPABLE = 4

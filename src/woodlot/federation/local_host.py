@@ -21,19 +21,20 @@ from woodlot.exceptions import DataError
 from woodlot.federation.members import Member
 from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import REVOKED
-from woodlot.identity.identity import Trust
+from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.throwaway import DAYS, make_identities
 from woodlot.jobs.hosting import JobHost, run_order
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import known
+from woodlot.jobs.member_job import MemberRole
 from woodlot.jobs.order_seal import common_fields, sign_order
 from woodlot.jobs.orders import Order, Part
-from woodlot.jobs.party_host import PartyHost
+from woodlot.jobs.party_host import MemberHost, PartyHost
 from woodlot.jobs.policy import EVERYBODY, Policy, WireForm
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import Carrier
-from woodlot.runtime.drivers.thread_carrier import ThreadCarrier
+from woodlot.runtime.drivers.thread_carrier import Answering, ThreadCarrier
 from woodlot.trees.parallel import effective_jobs
 
 TABLE = "table"
@@ -52,47 +53,88 @@ class LocalHost:
     ----------
     store : JobStore
         What the jobs have kept.
+    helper, key_service : str
+        The members that orders about keys can name besides the parties. They are here as soon as an order does.
 
     """
 
     def __init__(self, members: Mapping[str, Member]) -> None:
+        coordinator, self._user_name, self.helper, self.key_service = (
+            _free_name(name, members) for name in ("coordinator", "owner", "helper", "key-service")
+        )
         n_jobs = effective_jobs(-1)
         with ExitStack() as stack:
-            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="woodlot-")))
-            operator = Authority.create(root / ".authority", "local", days=DAYS + 1)
-            coordinator, user = _free_name("coordinator", members), _free_name("owner", members)
-            roles = {coordinator: "coordinator", user: "user"} | dict.fromkeys(members, "party")
-            identities = make_identities(operator, root, roles)
-            trust = Trust(identities[user].authority, operator.folder / REVOKED)
-            self.store = JobStore(root / coordinator / "state")
+            self._root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="woodlot-")))
+            self._operator = Authority.create(self._root / ".authority", "local", days=DAYS + 1)
+            roles = {coordinator: "coordinator", self._user_name: "user"} | dict.fromkeys(members, "party")
+            self._identities = make_identities(self._operator, self._root, roles)
+            trust = Trust(self._user.authority, self._operator.folder / REVOKED)
+            self.store = JobStore(self._state(coordinator))
             stack.callback(self.store.close)
-            self._answers = {}
+            self._host = JobHost(self._identities[coordinator], trust, self.store, n_jobs)
+            self._answers: dict[str, Answering] = {}
             for name, member in members.items():
                 party = PartyHost(
-                    root / name / "state",
-                    identities[name],
+                    self._state(name),
+                    self._identities[name],
                     trust,
                     {TABLE: _table_of(name, member)},
-                    _policy_of(member),
+                    self._policy_of(member),
                     n_jobs=max(1, n_jobs // len(members)),
                 )
                 stack.callback(party.close)
                 self._answers[name] = party.answer
-            self._user = identities[user]
-            self._certificates = {name: identity.certificate for name, identity in identities.items()}
-            self._host = JobHost(identities[coordinator], trust, self.store, n_jobs)
-            # files are closed and the folder goes with the host, or at the end of the process
-            self.close = weakref.finalize(self, stack.pop_all().close)
+            self._open = stack.pop_all()
+        # files are closed and the folder goes with the host, or at the end of the process
+        self.close = weakref.finalize(self, self._open.close)
+
+    @property
+    def _user(self) -> Identity:
+        return self._identities[self._user_name]
+
+    def _state(self, name: str) -> Path:
+        return self._root / name / "state"
+
+    def _policy_of(self, member: Member | None = None) -> Policy:
+        """What a member lets its owner do: everything, except what the federation was made to withhold."""
+        sealed = member is not None and member.sealed_only
+        return Policy(
+            protocols=tuple(dict.fromkeys(kind.listed for kind in known().values())),
+            train=(EVERYBODY,),
+            predict=(EVERYBODY,),
+            receive=(EVERYBODY,),
+            plain_sums=True,
+            allow_two=True,
+            weak_keys=True,
+            labels="coordinator",
+            share_model=member is not None and member.shares_model,
+            wire_forms=("sealed",) if sealed else get_args(WireForm),
+            helpers=(self.helper,),
+            key_services=(self.key_service,),
+        )
+
+    def _start(self, name: str, role: MemberRole) -> None:
+        """Have a helper or a key service join."""
+        self._identities |= make_identities(self._operator, self._root, {name: "party"})
+        trust, n_jobs = self._host.trust, self._host.n_jobs
+        member = MemberHost(self._state(name), role, self._identities[name], trust, self._policy_of(), n_jobs=n_jobs)
+        self._open.callback(member.close)
+        self._answers[name] = member.answer
 
     def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
         """The fields that every order has: who takes part, with each party's part sealed to it."""
+        roles: dict[str, MemberRole] = {self.helper: "helper", self.key_service: "key service"}
+        for name, role in roles.items():
+            if name in parts and name not in self._answers:
+                self._start(name, role)
         strangers = [party for party in parts if party not in self._answers]
         if strangers:
             raise DataError(
                 f"{', '.join(strangers)} never joined this federation; its parties are {list(self._answers)}"
             )
-        coordinator = self._host.identity.name
-        return common_fields(parts, self._certificates, federation=self._host.trust.federation, coordinator=coordinator)
+        certificates = {name: self._identities[name].certificate for name in parts}
+        federation, coordinator = self._host.trust.federation, self._host.identity.name
+        return common_fields(parts, certificates, federation=federation, coordinator=coordinator)
 
     def run(
         self, order: Order, ledger: Ledger | None = None, on_facts: Callable[[JobFacts], None] | None = None
@@ -111,22 +153,6 @@ def _free_name(name: str, taken: Collection[str]) -> str:
     while name in others:
         name += "_"
     return name
-
-
-def _policy_of(member: Member) -> Policy:
-    """What a member lets its owner do: everything, except what the federation was made to withhold."""
-    return Policy(
-        protocols=tuple(dict.fromkeys(kind.listed for kind in known().values())),
-        train=(EVERYBODY,),
-        predict=(EVERYBODY,),
-        receive=(EVERYBODY,),
-        plain_sums=True,
-        allow_two=True,
-        weak_keys=True,
-        labels="coordinator",
-        share_model=member.shares_model,
-        wire_forms=("sealed",) if member.sealed_only else get_args(WireForm),
-    )
 
 
 def _table_of(name: str, member: Member) -> MemoryTable:
