@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -270,3 +272,32 @@ def test_the_files_go_with_the_federation(monkeypatch: pytest.MonkeyPatch, tmp_p
     gc.collect()
     assert not list(tmp_path.iterdir())
     assert aligned_rows(again) == again.n_rows
+
+
+FORKED = """
+import os
+import sys
+import tempfile
+
+import pandas as pd
+
+import woodlot as wl
+
+tempfile.tempdir = sys.argv[1]
+fed = wl.Federation.local({"bank": pd.DataFrame({"x": [1.0, 2.0]})})
+fed.host
+child = os.fork()
+if child == 0:
+    del fed
+    os._exit(0)
+os.waitpid(child, 0)
+print(len(os.listdir(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_leaves_the_files(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", FORKED, str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]
+    assert not list(tmp_path.iterdir())  # the parent has taken them away at its end

@@ -6,6 +6,8 @@ sealed and checked as between organisations, and state folders in a temporary fo
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Mapping
@@ -64,7 +66,8 @@ class LocalHost:
         )
         n_jobs = effective_jobs(-1)
         with ExitStack() as stack:
-            self._root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="woodlot-")))
+            self._root = Path(tempfile.mkdtemp(prefix="woodlot-"))
+            stack.callback(shutil.rmtree, self._root, ignore_errors=True)
             self._operator = Authority.create(self._root / ".authority", "local", days=DAYS + 1)
             roles = {coordinator: "coordinator", self._user_name: "user"} | dict.fromkeys(members, "party")
             self._identities = make_identities(self._operator, self._root, roles)
@@ -86,7 +89,7 @@ class LocalHost:
                 self._answers[name] = party.answer
             self._open = stack.pop_all()
         # files are closed and the folder goes with the host, or at the end of the process
-        self.close = weakref.finalize(self, self._open.close)
+        self.close = weakref.finalize(self, _close, self._open, os.getpid())
 
     @property
     def _user(self) -> Identity:
@@ -145,6 +148,12 @@ class LocalHost:
 
     def _carrier(self, job: str) -> Carrier:
         return ThreadCarrier(job, self._answers)
+
+
+def _close(opened: ExitStack, pid: int) -> None:
+    """Close what a process has opened; a child that was forked from it has a copy of the host, but not the files."""
+    if os.getpid() == pid:
+        opened.close()
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
