@@ -29,6 +29,7 @@ from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, encr
 from woodlot.protocols.revocable.rotate import encrypt_splits, prepare_rotation
 from woodlot.protocols.revocable.row_test import RowTester, predict_own_rows
 from woodlot.protocols.revocable.tickets import RequestGate
+from woodlot.protocols.vertical.files import forest_id_of
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
@@ -116,14 +117,16 @@ class LocalKeyring:
             for name, own in splits.items()
         }
         self.ledger = Ledger() if ledger is None else ledger
+        self._owners = owners = list[str]()  # of the columns of the present request
         self._driver = InProcessDriver(
             {
                 **self.providers,
-                HELPER: Helper(HELPER, threads=threads, **_member(common, setting)),
+                HELPER: Helper(HELPER, owners=lambda: owners, threads=threads, **_member(common, setting)),
                 KEY_SERVICE: KeyService(KEY_SERVICE, make=make, **_member(common, setting)),
             },
             ledger=self.ledger,
         )
+        self._registered = b""  # the hash of the splits in use
         self._last = 1  # no number of an epoch is used twice, also if it was given up
         self._begun: CoordinatorKeys | None = None  # of an epoch that some members may be in, and others not yet
         self.keys: CoordinatorKeys = self._run(
@@ -147,16 +150,20 @@ class LocalKeyring:
         self.finish()
         if former is not None and former.epoch != self.keys.epoch:
             former, origin = None, None
-        return self._run(encrypt_splits(forest, self.keys, former, origin))
+        splits = self._run(encrypt_splits(forest, self.keys, former, origin, fingerprint=forest_id_of(forest)))
+        self._registered = splits.registered
+        return splits
 
     def request(self, rows: ArrayLike, requester: str) -> EncryptedRequest:
         """At the requester: encrypt rows, columns in the order of the forest's features."""
-        return encrypt_request(rows, self.keys.group, requester=requester, **self._numbers)
+        return encrypt_request(rows, self.keys.group, requester=requester, splits=self._registered, **self._numbers)
 
     def predict(
         self, forest: CoordinatorRevocable, request: EncryptedRequest, vote: Vote = "soft"
     ) -> NDArray[np.float64]:
         """The forest's outputs for an encrypted request; see `predict_encrypted`."""
+        grown = forest.forest
+        self._owners[:] = [grown.parties[number] for number in grown.feature_party.tolist()]
         return self._run(predict_encrypted(forest, self.keys, request, vote=vote, threads=self._threads))
 
     def test(
@@ -190,9 +197,17 @@ class LocalKeyring:
         self.finish()
         self._last += 1
         self._begun, splits = self._run(
-            prepare_rotation(forest, self.keys, leaver=leaver, epoch=self._last, **self._modulus)
+            prepare_rotation(
+                forest,
+                self.keys,
+                fingerprint=forest_id_of(forest),
+                leaver=leaver,
+                epoch=self._last,
+                **self._modulus,
+            )
         )
         self.finish()
+        self._registered = splits.registered
         return splits
 
     def finish(self) -> None:

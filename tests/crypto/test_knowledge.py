@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from small_keys import PRIMES, ROOT, stream
 
-from woodlot.crypto.dtpkc import Group, conceal_with
+from woodlot.crypto.dtpkc import Group, PublicKey, WeakKey, conceal_with
 from woodlot.crypto.knowledge import CHALLENGE_BITS, MAX_PROOF_BYTES, check_known, prove_known
 from woodlot.crypto.master import MasterKey
 from woodlot.exceptions import CiphertextError
@@ -35,6 +35,25 @@ def test_what_is_known_is_proved_for_one_purpose(group: Group, n: int) -> None:
     for purpose, others in ((b"another", elements), (b"request", elements * 2), (b"request", elements[:-1])):
         with pytest.raises(CiphertextError, match="has not proved to know"):
             check_known(group, others, purpose, proof)
+
+
+def test_ciphertexts_under_ones_own_key_are_known(group: Group) -> None:
+    """Their exponents are products with the key, twice as long; and the base is g, whatever h somebody has chosen."""
+    key = WeakKey.draw(group, stream("key"))
+    drawn = [group.draw(stream(f"split {number}")) for number in range(len(NUMBERS))]
+    elements = [key.public.encrypt_with(m, r).c1 for m, r in zip(NUMBERS, drawn, strict=True)]
+    exponents = [key.base_exponent(r) for r in drawn]
+    proof = prove_known(group, elements, NUMBERS, exponents, b"splits", stream("proof"), keyed=True)
+    check_known(group, elements, b"splits", proof, keyed=True)
+    assert len(proof) < MAX_PROOF_BYTES
+    with pytest.raises(CiphertextError, match="has not proved to know"):
+        check_known(group, elements, b"splits", proof)  # too long for values of a request
+    # an h that is somebody else's ciphertext: exponents of it are known, and what is in it is not
+    theirs = concealed(group, [123], "theirs")[0][0]
+    made = [PublicKey(group, theirs).encrypt_with(m, r).c1 for m, r in zip(NUMBERS, drawn, strict=True)]
+    forged = prove_known(group, made, NUMBERS, drawn, b"splits", stream("proof"), keyed=True)
+    with pytest.raises(CiphertextError, match="has not proved to know"):
+        check_known(group, made, b"splits", forged, keyed=True)
 
 
 def test_ciphertexts_of_somebody_else_are_not_known(group: Group) -> None:

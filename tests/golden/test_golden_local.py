@@ -326,6 +326,7 @@ def _(folder: Path) -> Results:
             part,
             match_columns(part.names, part.codings, federation.members[name].table),
             world.providers[name].keys,
+            fingerprint=revocable_world.FOREST,
         )
         for name, part in grown.parts.items()
     }

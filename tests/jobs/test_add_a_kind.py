@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,17 @@ def test_without_the_package_it_is_no_order(package: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("count_rows:CountWork", "which is no Kind"), ("woodlot.jobs.kinds:KINDS", "which is no Kind")],
+    [
+        ("count_rows:CountWork", "which is no Kind"),
+        ("woodlot.jobs.kinds:KINDS", "which is no Kind"),
+        ("count_rows:BORROWED", "entry point 'count' of woodlot.kinds .* that list 'predict'; leave out listed_as"),
+    ],
 )
-def test_an_entry_point_that_names_something_else(package: Path, value: str, words: str) -> None:
+def test_an_entry_point_that_cannot_be_used(
+    package: Path, monkeypatch: pytest.MonkeyPatch, value: str, words: str
+) -> None:
+    module = importlib.import_module("count_rows")
+    monkeypatch.setattr(module, "BORROWED", replace(module.COUNT, listed_as="predict"), raising=False)
     entries = package / "count_rows-1.0.dist-info" / "entry_points.txt"
     before = entries.read_text(encoding="utf-8")
     entries.write_text(f"[woodlot.kinds]\ncount = {value}\n", encoding="utf-8")

@@ -36,6 +36,7 @@ from woodlot.trees.forest import Leaves, Splits, Structure
 HELPER, KEYS = "helper", "keys"
 PARTIES = ("bank", "shop", "tax")
 SECRET = b"a secret that all members share"
+FOREST = "forest"
 TEST: dict[str, Any] = {"bits": 512, "setting": "test"}
 
 
@@ -143,6 +144,7 @@ class World:
     planted: Planted
     gates: Mapping[str, RequestGate] = field(default_factory=dict)
     saved: Mapping[str, EpochKeys] = field(default_factory=dict)
+    fingerprint: str = FOREST
 
     def __post_init__(self) -> None:
         self.parties = self.planted.coordinator.parties
@@ -153,11 +155,12 @@ class World:
                 splits=lambda name=name: self.planted.splits[name],
                 gate=self.gates.get(name),
                 structure=lambda: self.planted.coordinator.structure,
+                fingerprint=lambda: self.fingerprint,
                 **self._member(name),
             )
             for name in self.parties
         }
-        self.helper = Helper(HELPER, **self._member(HELPER))
+        self.helper = Helper(HELPER, owners=self.owners, **self._member(HELPER))
         self.key_service = KeyService(KEYS, make=ready_master, **self._member(KEYS))
         self.members: dict[str, Any] = {**self.providers, HELPER: self.helper, KEYS: self.key_service}
         self.ledger = Ledger()
@@ -179,7 +182,12 @@ class World:
     def begin(self) -> tuple[CoordinatorKeys, CoordinatorRevocable]:
         """The first epoch, and the forest with its splits encrypted."""
         keys = self.run(begin_epoch(self.parties, helper=HELPER, key_service=KEYS, **TEST))
-        return keys, self.encrypted(self.run(encrypt_splits(self.planted.coordinator, keys)))
+        return keys, self.encrypted(self.run(encrypt_splits(self.planted.coordinator, keys, fingerprint=FOREST)))
+
+    def owners(self) -> list[str]:
+        """Whose each column of a request is."""
+        forest = self.planted.coordinator
+        return [forest.parties[number] for number in forest.feature_party.tolist()]
 
     def part(self, party: str) -> PartyForest:
         """A party's part of the forest; its columns are those of the rows that it has every so many of."""
@@ -191,7 +199,9 @@ class World:
     def testers(self, rows: NDArray[np.float64], **options: Any) -> dict[str, RowTester]:
         """Every party with its columns of some rows, to be tested."""
         return {
-            party: RowTester(self.part(party), self.columns(party, rows), self.providers[party].keys, **options)
+            party: RowTester(
+                self.part(party), self.columns(party, rows), self.providers[party].keys, fingerprint=FOREST, **options
+            )
             for party in self.parties
         }
 

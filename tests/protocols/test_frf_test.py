@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from revocable_world import HELPER, KEYS, TEST, World, plant, some_rows, stream
+from revocable_world import FOREST, HELPER, KEYS, TEST, World, plant, some_rows, stream
 
 from woodlot.crypto.encoding import encode
 from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
@@ -235,7 +235,7 @@ def test_who_cannot_take_part(world: Begun) -> None:
     with pytest.raises(DataError, match="every row at every party"):
         made.testers(rows, known=np.arange(4) > 0)
     with pytest.raises(EpochError, match="no keys yet"):
-        RowTester(made.part("bank"), made.columns("bank", rows), None).handle(question)
+        RowTester(made.part("bank"), made.columns("bank", rows), None, fingerprint=FOREST).handle(question)
     with pytest.raises(DataError, match="'shop' is absent"):
         next(predict_own_rows(forest, keys, ("bank", "tax"), 4, "soft"))
 
@@ -247,7 +247,7 @@ def test_splits_of_a_leaver_and_of_an_old_epoch_are_not_used() -> None:
     with pytest.raises(PolicyError, match="'shop', whose key has been revoked"):
         next(predict_own_rows(forest, struck, made.parties, 2, "soft"))
     old = first_question(world, some_rows(1, 2))
-    new, splits = made.run(rotate(forest.forest, keys, **TEST))
+    new, splits = made.run(rotate(forest.forest, keys, fingerprint=FOREST, **TEST))
     with pytest.raises(EpochError, match="epoch 1"):
         next(predict_own_rows(forest, new, made.parties, 2, "soft"))
     with pytest.raises(EpochError, match="epoch 1 has ended"):

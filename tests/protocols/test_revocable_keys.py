@@ -9,7 +9,7 @@ import gmpy2
 import msgspec
 import numpy as np
 import pytest
-from revocable_world import HELPER, KEYS, PARTIES, TEST, World, plant, some_rows, splits_at, stream
+from revocable_world import FOREST, HELPER, KEYS, PARTIES, TEST, World, plant, some_rows, splits_at, stream
 from small_keys import PRIMES, ROOT
 
 from woodlot.crypto import packed
@@ -72,9 +72,15 @@ def test_a_later_job_goes_on_with_kept_keys() -> None:
         for name, kept in world.kept.items()
     }
     later, rows = World(world.planted, saved=saved), some_rows(0, 2)
-    asked = encrypt_request(rows, keys.group, requester="alice")
+    asked = encrypt_request(rows, keys.group, splits=forest.splits.registered, requester="alice")
     found = later.run(walk_encrypted(forest, keys, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
+
+
+def encrypt_at(nodes: Any, total: int = 0, epoch: int = 1) -> msg.EncryptSplits:
+    """All splits of a party anew, at some nodes."""
+    nothing = {"kept": np.zeros((0, 32), np.uint8), "kept_feature": np.zeros(0, np.int32)}
+    return msg.EncryptSplits(epoch=epoch, forest=FOREST, total=total, node=nodes, **nothing)
 
 
 class Wire:
@@ -94,7 +100,7 @@ def test_what_goes_through_the_coordinator_holds_no_secret() -> None:
     world.members = {name: Wire(member, seen) for name, member in world.members.items()}
     keys, forest = world.begin()
     rows = some_rows(0, 2) + 1234.5678
-    asked = encrypt_request(rows, keys.group, requester="alice")
+    asked = encrypt_request(rows, keys.group, splits=forest.splits.registered, requester="alice")
     world.run(predict_encrypted(forest, keys, asked))
     everything = b"".join(seen) + asked.values.tobytes()
     assert keys.public["bank"].h in (bytes_number(kept.public["bank"]) for kept in world.kept[HELPER] if kept.public)
@@ -170,7 +176,7 @@ def test_roles_are_different_members() -> None:
         with pytest.raises(PolicyError, match="different members"):
             world.run(begin_epoch(PARTIES, helper=helper, key_service=service, **TEST))
     with pytest.raises(ConfigError, match="neither an identity nor a shared secret"):
-        Helper(HELPER, job="job", entropy=lambda _: bytes(32))
+        Helper(HELPER, owners=tuple, job="job", entropy=lambda _: bytes(32))
 
 
 def test_messages_out_of_turn_are_refused() -> None:
@@ -179,7 +185,7 @@ def test_messages_out_of_turn_are_refused() -> None:
     early: list[tuple[str, Message]] = [
         ("bank", msg.MeetMembers(introductions={})),
         ("bank", msg.TakeGroup(group=group, tag=b"")),
-        ("bank", msg.EncryptSplits(epoch=1, node=np.zeros(1, np.int32))),
+        ("bank", encrypt_at(np.zeros(1, np.int32))),
         (HELPER, msg.TakeShare(group=group, tag=b"", sealed=b"")),
         (HELPER, msg.KnowKeys(epoch=1, keys={}, tags={})),
         (KEYS, msg.MakeGroup(epoch=1, bits=512, setting="test")),
@@ -194,10 +200,10 @@ def test_messages_out_of_turn_are_refused() -> None:
 
 def test_splits_of_others_are_not_encrypted() -> None:
     world = World(plant(0))
-    keys, forest = world.begin()
+    _, forest = world.begin()
     foreign = np.flatnonzero(forest.forest.owner == 1)[:1].astype(np.int32)
     with pytest.raises(RemoteProtocolError, match="no split"):
-        world.members["bank"].handle(msg.EncryptSplits(epoch=keys.epoch, node=foreign))
+        world.members["bank"].handle(encrypt_at(foreign))
 
 
 # --- a coordinator that has keys of one epoch made twice ---
@@ -282,7 +288,7 @@ def test_a_party_encrypts_under_the_keys_that_it_has_now() -> None:
         world.key_service._make = Primes(which)
         reply = made(world)
         bank.handle(msg.TakeGroup(group=reply.group, tag=reply.tags["bank"]))
-        splits = bank.handle(msg.EncryptSplits(epoch=1, node=nodes)).splits
+        splits = bank.handle(encrypt_at(nodes, int((world.planted.coordinator.structure.right >= 0).sum()))).splits
         keys = bank._staged_keys(1)
         weak = WeakKey(keys.read_group(), bytes_number(keys.secret))
         assert weak.decrypt(weak.group.read_pairs(splits)) == encode(world.planted.threshold[nodes]).tolist()
@@ -294,7 +300,7 @@ def test_a_party_encrypts_under_the_keys_that_it_has_now() -> None:
 def test_a_revoked_key_ends_at_helper_and_key_service() -> None:
     world = World(plant(0))
     keys, forest = world.begin()
-    asked = encrypt_request(some_rows(0, 1), keys.group, requester="shop")
+    asked = encrypt_request(some_rows(0, 1), keys.group, splits=forest.splits.registered, requester="shop")
     left = world.run(revoke_key(keys, "shop"))
     assert left.parties == ("bank", "tax")
     assert "shop" not in world.kept[HELPER][-1].public
@@ -303,7 +309,7 @@ def test_a_revoked_key_ends_at_helper_and_key_service() -> None:
     # a coordinator that goes on as before meets the others' refusal
     with pytest.raises(PolicyError, match=r"'keys'.*'shop' has been revoked"):
         world.run(predict_encrypted(forest, keys, asked))
-    other = encrypt_request(some_rows(0, 4), keys.group, requester="alice")
+    other = encrypt_request(some_rows(0, 4), keys.group, splits=forest.splits.registered, requester="alice")
     with pytest.raises(PolicyError, match=r"'helper'.*'shop' has no key"):
         world.run(predict_encrypted(forest, keys, other))
     world.run(revoke_key(keys, "shop"))  # once more changes nothing
@@ -319,9 +325,11 @@ def rotated(world: World) -> tuple[Any, Any, Any, Any]:
     owner = regrown.coordinator.owner
     owner[owner == 1] = 0  # the bank has all that was the shop's
     node = np.flatnonzero(owner == 0)
+    party = regrown.coordinator.feature_party
+    party[party == 1] = 0
     regrown.splits["bank"] = splits_at(node, regrown.feature[node], regrown.threshold[node])
     world.planted = regrown
-    fresh, splits = world.run(rotate(regrown.coordinator, keys, leaver="shop", **TEST))
+    fresh, splits = world.run(rotate(regrown.coordinator, keys, leaver="shop", fingerprint=FOREST, **TEST))
     return keys, forest, fresh, world.encrypted(splits)
 
 
@@ -335,8 +343,8 @@ def test_a_rotation_that_fails_leaves_the_old_epoch_in_use(name: str, kind: type
     member = world.members[name]
     world.members[name] = Failing(member, kind)
     with pytest.raises(RemoteProtocolError, match="failed: MemoryError"):
-        world.run(rotate(world.planted.coordinator, keys, **TEST))
-    asked = encrypt_request(rows, keys.group, requester="alice")
+        world.run(rotate(world.planted.coordinator, keys, fingerprint=FOREST, **TEST))
+    asked = encrypt_request(rows, keys.group, splits=forest.splits.registered, requester="alice")
     found = world.run(walk_encrypted(forest, keys, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
     assert {kept[-1].epoch for kept in world.kept.values()} == {1}
@@ -344,14 +352,14 @@ def test_a_rotation_that_fails_leaves_the_old_epoch_in_use(name: str, kind: type
     world.members[name] = member
     world.members["tax"] = Failing(world.members["tax"], msg.CommitEpoch)
     with pytest.raises(RemoteProtocolError, match="failed: MemoryError"):
-        world.run(rotate(world.planted.coordinator, keys, **TEST))
+        world.run(rotate(world.planted.coordinator, keys, fingerprint=FOREST, **TEST))
     protocol = prepare_epoch(PARTIES, helper=HELPER, key_service=KEYS, epoch=3, **TEST)
     world.members["tax"] = world.members["tax"].member
     fresh = world.run(protocol)
-    splits = world.run(encrypt_splits(world.planted.coordinator, fresh))
+    splits = world.run(encrypt_splits(world.planted.coordinator, fresh, fingerprint=FOREST))
     for _ in range(2):
         world.run(commit_epoch(fresh))
-    asked = encrypt_request(rows, fresh.group, requester="alice")
+    asked = encrypt_request(rows, fresh.group, splits=splits.registered, requester="alice")
     found = world.run(walk_encrypted(world.encrypted(splits), fresh, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
 
@@ -376,18 +384,18 @@ def test_after_rotation_the_new_epoch_works_and_the_old_one_is_over() -> None:
     assert fresh.group.N != keys.group.N
     assert fresh.parties == ("bank", "tax")
     rows = some_rows(3, 3)
-    asked = encrypt_request(rows, fresh.group, requester="alice")
+    asked = encrypt_request(rows, fresh.group, splits=regrown.splits.registered, requester="alice")
     found = world.run(walk_encrypted(regrown, fresh, asked))
     np.testing.assert_array_equal(found, world.planted.leaves(rows))
 
-    old = encrypt_request(rows, keys.group, requester="alice")
+    old = encrypt_request(rows, keys.group, splits=forest.splits.registered, requester="alice")
     with pytest.raises(EpochError, match="epoch 1"):
         world.run(predict_encrypted(regrown, fresh, old))
     with pytest.raises(LocalProtocolError, match="epoch 1 has ended"):
         world.run(predict_encrypted(forest, keys, old))
     for name in ("bank", "tax"):
         with pytest.raises(EpochError, match="has ended"):
-            world.members[name].handle(msg.EncryptSplits(epoch=1, node=np.zeros(0, np.int32)))
+            world.members[name].handle(encrypt_at(np.zeros(0, np.int32)))
 
 
 def test_after_rotation_nobody_is_left_who_could_evaluate_the_old_forest() -> None:
@@ -452,4 +460,4 @@ def test_a_forest_of_somebody_without_a_key_is_not_encrypted() -> None:
     keys, _ = world.begin()
     left = world.run(revoke_key(keys, "shop"))
     with pytest.raises(PolicyError, match="'shop', who has no key"):
-        world.run(encrypt_splits(world.planted.coordinator, left))
+        world.run(encrypt_splits(world.planted.coordinator, left, fingerprint=FOREST))

@@ -54,12 +54,18 @@ def ask(made: tuple[World, CoordinatorKeys, CoordinatorRevocable], kind: type[Me
     to = HELPER if kind is not msg.DealComparisons else KEYS
     other = World(world.planted)
     other.members = {**world.members, to: Deviating(world.members[to], kind, change)}
-    request = encrypt_request(some_rows(0, 2), keys.group, requester="alice")
+    request = encrypt_request(some_rows(0, 2), keys.group, splits=forest.splits.registered, requester="alice")
     return other.run(walk_encrypted(forest, keys, request))
 
 
 def changed(message: Message, **fields: Any) -> Message:
     return msgspec.structs.replace(message, **fields)
+
+
+def take_request(forest: CoordinatorRevocable, request: EncryptedRequest) -> msg.TakeRequest:
+    """What brings the helper a request, with the splits of the forest."""
+    fields = forest.splits.listed.fields()
+    return msg.TakeRequest(ticket=request.ticket, values=request.values, proof=request.proof, **fields)
 
 
 def bytes_of(keys: CoordinatorKeys, number: int) -> Any:
@@ -82,15 +88,19 @@ def test_the_helper_compares_with_splits_that_their_owners_gave(
         splits[0] = group.write([group.read(splits[:1])[0] * (1 + 5 * group.N) % group.N2])[0]
         return changed(message, splits=splits)
 
-    def renamed(message: msg.OpenDifferences) -> Message:
-        return changed(message, owners=tuple(reversed(message.owners)))
+    for change in (chosen, shifted):
+        with pytest.raises(PolicyError, match=r"'helper'.*no split that a party has registered"):
+            ask(world, msg.OpenDifferences, change)
 
-    def of_another_column(message: msg.OpenDifferences) -> Message:
+    def renamed(message: msg.TakeRequest) -> Message:
+        return changed(message, owner=np.uint16(len(message.owners) - 1) - message.owner)
+
+    def of_another_column(message: msg.TakeRequest) -> Message:
         return changed(message, feature=message.feature + np.int32(1))
 
-    for change in (chosen, shifted, renamed, of_another_column):
-        with pytest.raises(LocalProtocolError, match=r"'helper'.*no split that '\w+' has given"):
-            ask(world, msg.OpenDifferences, change)
+    for swap in (renamed, of_another_column):
+        with pytest.raises(LocalProtocolError, match=r"'helper'.*not the splits that the parties have registered"):
+            ask(world, msg.TakeRequest, swap)
 
 
 def test_the_helper_compares_values_that_the_requester_gave(
@@ -129,7 +139,7 @@ def test_a_row_is_compared_with_a_split_once(world: tuple[World, CoordinatorKeys
         first = told["first"]
         if message.step == 0:
             return message
-        fields = ("splits", "feature", "tags", "column", "owner", "owners")
+        fields = ("splits", "column")
         return changed(message, **{name: getattr(first, name) for name in fields})
 
     with pytest.raises(LocalProtocolError, match="told once in a request"):
@@ -143,16 +153,28 @@ def test_a_column_is_compared_with_its_own(world: tuple[World, CoordinatorKeys, 
     def all_with_one(message: msg.OpenDifferences) -> Message:
         return changed(message, column=message.column * np.uint32(0))
 
-    for change in (beyond, all_with_one):
-        with pytest.raises(LocalProtocolError, match=r"'helper'.*one column of the request"):
-            ask(world, msg.OpenDifferences, change)
+    def own_with_one(message: msg.OpenDifferences) -> Message:
+        return changed(message, column=message.column % np.uint32(3))
+
+    with pytest.raises(LocalProtocolError, match=r"'helper'.*compared with no column of the request"):
+        ask(world, msg.OpenDifferences, beyond)
+    with pytest.raises(PolicyError, match=r"'helper'.*column 0 of the request is not one of '\w+'"):
+        ask(world, msg.OpenDifferences, all_with_one)
+    with pytest.raises(LocalProtocolError, match=r"'helper'.*one column of the request"):
+        ask(world, msg.OpenDifferences, own_with_one)
     # another order of columns is refused by the provider, which the user's order tells which one is which
     made, keys, forest = world
     made.providers["bank"]._columns = lambda: np.array([3, 0], np.int32)
     with pytest.raises(LocalProtocolError, match=r"'bank'.*compared with splits of another column"):
-        made.run(predict_encrypted(forest, keys, encrypt_request(some_rows(0, 2), keys.group, requester="alice")))
+        made.run(
+            predict_encrypted(
+                forest,
+                keys,
+                encrypt_request(some_rows(0, 2), keys.group, splits=forest.splits.registered, requester="alice"),
+            )
+        )
     made.providers["bank"]._columns = lambda: np.array([0, 3], np.int32)
-    asked = encrypt_request(some_rows(0, 2), keys.group, requester="alice")
+    asked = encrypt_request(some_rows(0, 2), keys.group, splits=forest.splits.registered, requester="alice")
     np.testing.assert_array_equal(made.run(walk_encrypted(forest, keys, asked)), made.planted.leaves(some_rows(0, 2)))
 
 
@@ -193,7 +215,11 @@ def test_a_provider_opens_no_more_than_rows_by_its_own_splits() -> None:
         own.node[:1], own.feature, own.threshold, own.missing_left, own.set_start, own.sets
     )
     with pytest.raises(PolicyError, match=r"'bank'.*8 rows have at most 8 with them"):
-        world.run(predict_encrypted(forest, keys, encrypt_request(rows, keys.group, requester="alice")))
+        world.run(
+            predict_encrypted(
+                forest, keys, encrypt_request(rows, keys.group, splits=forest.splits.registered, requester="alice")
+            )
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -215,15 +241,15 @@ def test_a_provider_opens_no_more_than_paths_have(seed: int) -> None:
         assert world.providers[name]._most_of_a_row() == expected < len(own)
 
     # all nodes in the first step, each with the row
-    inner, request = forest.splits.node, encrypt_request(some_rows(0, 1), keys.group, requester="alice")
+    inner = forest.splits.node
+    request = encrypt_request(some_rows(0, 1), keys.group, splits=forest.splits.registered, requester="alice")
     ticket = request.ticket
     dealt = world.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=(len(inner),)))
     assert isinstance(dealt, msg.ComparisonsDealt)
-    world.helper.handle(msg.TakeRequest(ticket=ticket, values=request.values, proof=request.proof))
+    world.helper.handle(take_request(forest, request))
     everywhere = msg.OpenDifferences(
         ticket=ticket, block=0, step=0, splits=forest.splits.data[:, : keys.group.element_bytes],
-        feature=forest.splits.feature, tags=forest.splits.tag, column=forest.forest.feature[inner].astype(np.uint32),
-        owner=forest.forest.owner[inner].astype(np.uint16), owners=forest.forest.parties,
+        column=forest.forest.feature[inner].astype(np.uint32),
         row=np.zeros(len(inner), np.uint32), split=np.arange(len(inner), dtype=np.uint32), masks=dealt.masks,
         proof=dealt.proofs[0].tobytes(),
     )  # fmt: skip
@@ -241,21 +267,22 @@ def test_a_leavers_splits_are_not_opened_after_level_1() -> None:
     """The coordinator kept them, and tries under every name, in requests of every party and user."""
     world = World(plant(0))
     keys, forest = world.begin()
-    before = encrypt_request(some_rows(0, 4), keys.group, requester="alice")
+    before = encrypt_request(some_rows(0, 4), keys.group, splits=forest.splits.registered, requester="alice")
     world.run(walk_encrypted(forest, keys, before))
     world.run(revoke_key(keys, "shop"))
 
-    def under(name: str) -> Change:
-        def change(message: msg.OpenDifferences) -> Message:
-            return changed(message, owners=tuple(name if owner == "shop" else owner for owner in message.owners))
-
-        return change
-
     with pytest.raises(PolicyError, match=r"'helper'.*'shop' has no key in epoch 1: its splits cannot be used"):
-        ask((world, keys, forest), msg.OpenDifferences, under("shop"))
+        ask((world, keys, forest), msg.OpenDifferences, lambda message: message)
+    listed = forest.splits.listed
+    shop = listed.owners.index("shop")
     for name in ("bank", "tax"):
-        with pytest.raises(LocalProtocolError, match=rf"'helper'.*no split that '{name}' has given"):
-            ask((world, keys, forest), msg.OpenDifferences, under(name))
+        owner = np.where(listed.owner == shop, np.uint16(listed.owners.index(name)), listed.owner)
+
+        def under(message: msg.TakeRequest, owner: Any = owner) -> Message:
+            return changed(message, owner=owner)
+
+        with pytest.raises(LocalProtocolError, match=r"'helper'.*not the splits that the parties have registered"):
+            ask((world, keys, forest), msg.TakeRequest, under)
 
 
 def test_a_request_is_of_values_that_its_requester_knows(
@@ -264,8 +291,8 @@ def test_a_request_is_of_values_that_its_requester_knows(
     """Anybody can shift a ciphertext: else 64 rows of any user would tell another's value, or a leaver's split."""
     made, keys, forest = world
     group = keys.group
-    alice = encrypt_request(some_rows(0, 1), group, requester="alice")
-    own = encrypt_request(some_rows(1, 1), group, requester="mallory")
+    alice = encrypt_request(some_rows(0, 1), group, splits=forest.splits.registered, requester="alice")
+    own = encrypt_request(some_rows(1, 1), group, splits=forest.splits.registered, requester="mallory")
     theirs = group.read(alice.values)
     again = [value * conceal(group, 0, stream(number)) % group.N2 for number, value in enumerate(theirs)]
     shifted = [value * (1 + 7 * group.N) % group.N2 for value in again]
@@ -275,21 +302,23 @@ def test_a_request_is_of_values_that_its_requester_knows(
         ticket = msgspec.structs.replace(own.ticket, digest=hashlib.sha256(lines.tobytes()).digest())
         for proof in (alice.proof, own.proof, b""):
             with pytest.raises(CiphertextError, match="has not proved to know"):
-                made.helper.handle(msg.TakeRequest(ticket=ticket, values=lines, proof=proof))
+                made.helper.handle(take_request(forest, EncryptedRequest(ticket, lines, proof)))
     renamed = msgspec.structs.replace(alice.ticket, requester="mallory")
     with pytest.raises(CiphertextError, match="has not proved to know"):  # the same bytes, under another name
-        made.helper.handle(msg.TakeRequest(ticket=renamed, values=alice.values, proof=alice.proof))
-    made.helper.handle(msg.TakeRequest(ticket=alice.ticket, values=alice.values, proof=alice.proof))
-    made.helper.handle(msg.TakeRequest(ticket=own.ticket, values=own.values, proof=own.proof))
+        made.helper.handle(take_request(forest, EncryptedRequest(renamed, alice.values, alice.proof)))
+    made.helper.handle(take_request(forest, alice))
+    made.helper.handle(take_request(forest, own))
 
 
 def test_an_unsigned_request_is_refused_at_the_helper_where_it_has_a_gate() -> None:
     world = World(plant(0))
-    keys, _ = world.begin()
+    keys, forest = world.begin()
     world.helper.gate.requesters = {"alice"}
     for name in ("alice", "mallory"):
-        request: EncryptedRequest = encrypt_request(some_rows(0, 1), keys.group, requester=name)
-        take = msg.TakeRequest(ticket=request.ticket, values=request.values, proof=request.proof)
+        request: EncryptedRequest = encrypt_request(
+            some_rows(0, 1), keys.group, splits=forest.splits.registered, requester=name
+        )
+        take = take_request(forest, request)
         if name == "alice":
             world.helper.handle(take)
         else:

@@ -45,8 +45,10 @@ def world() -> tuple[World, CoordinatorKeys, CoordinatorRevocable]:
     return (made, *made.begin())
 
 
-def request(keys: CoordinatorKeys, rows: Any, requester: str = "alice") -> EncryptedRequest:
-    return encrypt_request(rows, keys.group, requester=requester)
+def request(
+    keys: CoordinatorKeys, forest: CoordinatorRevocable, rows: Any, requester: str = "alice"
+) -> EncryptedRequest:
+    return encrypt_request(rows, keys.group, splits=forest.splits.registered, requester=requester)
 
 
 @settings(max_examples=6, deadline=None)
@@ -55,7 +57,7 @@ def test_agrees_with_the_forest_in_clear(seed: int, n_trees: int, depth: int, n_
     planted = plant(seed, n_trees=n_trees, depth=depth)
     world, rows = World(planted), some_rows(seed, n_rows)
     keys, forest = world.begin()
-    found = world.run(walk_encrypted(forest, keys, request(keys, rows)))
+    found = world.run(walk_encrypted(forest, keys, request(keys, forest, rows)))
     np.testing.assert_array_equal(found, planted.leaves(rows))
 
 
@@ -63,7 +65,7 @@ def test_outputs_and_costs(world: tuple[World, CoordinatorKeys, CoordinatorRevoc
     made, keys, forest = world
     rows = some_rows(1, 5)
     before = made.ledger.cost().rounds
-    outputs = made.run(predict_encrypted(forest, keys, request(keys, rows)))
+    outputs = made.run(predict_encrypted(forest, keys, request(keys, forest, rows)))
     expected = outputs_from_leaves(made.planted.leaves(rows), forest.forest.leaves)
     np.testing.assert_array_equal(outputs, expected)
     # one exchange for randomness and three per level, however many trees there are
@@ -76,7 +78,7 @@ def test_rows_in_blocks(
     made, keys, forest = world
     monkeypatch.setattr(revocable_predict, "BLOCK_COMPARISONS", 8)
     rows = some_rows(2, 5)
-    found = made.run(walk_encrypted(forest, keys, request(keys, rows)))
+    found = made.run(walk_encrypted(forest, keys, request(keys, forest, rows)))
     np.testing.assert_array_equal(found, made.planted.leaves(rows))
 
 
@@ -85,7 +87,7 @@ def test_ties_go_left() -> None:
     rows = np.repeat(np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5])[:, None], 5, axis=1)
     world = World(planted)
     keys, forest = world.begin()
-    found = world.run(walk_encrypted(forest, keys, request(keys, rows)))
+    found = world.run(walk_encrypted(forest, keys, request(keys, forest, rows)))
     np.testing.assert_array_equal(found, planted.leaves(rows))
 
 
@@ -105,7 +107,7 @@ def test_requests_that_are_none(
     world: tuple[World, CoordinatorKeys, CoordinatorRevocable], rows: Any, why: str
 ) -> None:
     with pytest.raises(DataError, match=why):
-        request(world[1], rows)
+        request(world[1], world[2], rows)
 
 
 def changed(request: EncryptedRequest, **fields: Any) -> EncryptedRequest:
@@ -114,10 +116,10 @@ def changed(request: EncryptedRequest, **fields: Any) -> EncryptedRequest:
 
 def test_requests_of_another_shape_epoch_or_content(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, forest = world
-    good = request(keys, some_rows(0, 2))
+    good = request(keys, forest, some_rows(0, 2))
     other = dataclasses.replace(forest, splits=dataclasses.replace(forest.splits, epoch=7))
     wrong: list[tuple[Any, CoordinatorRevocable, EncryptedRequest, str]] = [
-        (DataError, forest, request(keys, some_rows(0, 2, 4)), "4 features"),
+        (DataError, forest, request(keys, forest, some_rows(0, 2, 4)), "4 features"),
         (EpochError, forest, changed(good, epoch=2), "request is of epoch 2"),
         (EpochError, other, good, "forest is of epoch 7"),
         (CiphertextError, forest, changed(good, rows=1), "ticket"),
@@ -134,7 +136,7 @@ def test_splits_that_are_no_ciphertexts(world: tuple[World, CoordinatorKeys, Coo
     made, keys, forest = world
     damaged = dataclasses.replace(forest, splits=dataclasses.replace(forest.splits, data=forest.splits.data * 0))
     with pytest.raises(LocalProtocolError, match=r"'helper'.*no element"):
-        made.run(predict_encrypted(damaged, keys, request(keys, some_rows(0, 1))))
+        made.run(predict_encrypted(damaged, keys, request(keys, forest, some_rows(0, 1))))
 
 
 # --- providers have the last word ---
@@ -147,7 +149,7 @@ def test_a_provider_refuses_a_requester() -> None:
     gate = world.providers["bank"].gate
 
     def ask(requester: str, n_rows: int) -> Any:
-        asked = request(keys, some_rows(0, n_rows), requester)
+        asked = request(keys, forest, some_rows(0, n_rows), requester)
         return world.run(walk_encrypted(forest, keys, asked))
 
     with pytest.raises(PolicyError, match=r"'bank'.*does not answer requests of 'mallory'"):
@@ -162,13 +164,15 @@ def test_a_provider_refuses_a_requester() -> None:
 def test_requests_are_signed_where_there_are_identities(
     world: tuple[World, CoordinatorKeys, CoordinatorRevocable],
 ) -> None:
-    _, keys, _ = world
+    _, keys, forest = world
     alice = OPERATOR.admit("alice")
     gate = RequestGate(signer=OPERATOR.admit("bank"))
-    signed = encrypt_request(some_rows(0, 2), keys.group, requester="alice", signer=alice).ticket
+    signed = encrypt_request(
+        some_rows(0, 2), keys.group, splits=forest.splits.registered, requester="alice", signer=alice
+    ).ticket
     gate.check(signed)
     for wrong in (
-        request(keys, some_rows(0, 2)).ticket,
+        request(keys, forest, some_rows(0, 2)).ticket,
         msgspec.structs.replace(signed, requester="bob"),
         msgspec.structs.replace(signed, rows=1),
         msgspec.structs.replace(signed, digest=bytes(32)),
@@ -207,7 +211,7 @@ def test_a_provider_opens_results_of_comparisons_only(
         other = World(made.planted)
         other.members = {**made.members, "bank": Tampering(made.providers["bank"], wrong)}
         with pytest.raises(LocalProtocolError, match="opens nothing else"):
-            other.run(predict_encrypted(forest, keys, request(keys, some_rows(0, 2))))
+            other.run(predict_encrypted(forest, keys, request(keys, forest, some_rows(0, 2))))
     assert made.providers["bank"].gate.log == log
 
 
@@ -224,7 +228,7 @@ def one_step(made: World, keys: CoordinatorKeys, forest: CoordinatorRevocable) -
 
     world = World(made.planted)
     world.members = {name: Tampering(member, note(name)) for name, member in made.members.items()}
-    world.run(predict_encrypted(forest, keys, request(keys, some_rows(0, 2))))
+    world.run(predict_encrypted(forest, keys, request(keys, forest, some_rows(0, 2))))
     return seen
 
 
@@ -265,6 +269,13 @@ def test_malformed_steps_are_refused_and_change_nothing(
 
     refuses(opening, "no such request")
     refuses(take, "not those that the requester's ticket is for", values=take.values[1:])
+    refuses(take, "one owner, column and hash", feature=take.feature[1:])
+    refuses(take, "one owner, column and hash", hashes=take.hashes[:, 1:])
+    refuses(take, "one of nobody", owner=take.owner + np.uint16(7))
+    refuses(take, "in the order of their hashes", hashes=take.hashes[::-1])
+    refuses(take, "each owner once", owners=take.owners[::-1])
+    refuses(take, "not the splits that the parties have registered", feature=take.feature + np.int32(1))
+    refuses(take, "signed for other splits", ticket=msgspec.structs.replace(take.ticket, splits=bytes(32)))
     helper.handle(take)
     refuses(take, "has been taken")
     refuses(opening, "no such request", ticket=msgspec.structs.replace(take.ticket, request=b"another request!"))
@@ -272,9 +283,7 @@ def test_malformed_steps_are_refused_and_change_nothing(
     refuses(opening, "one row and one split", split=opening.split[1:])
     refuses(opening, "of no row", row=opening.row + np.uint32(9))
     refuses(opening, "no split that was told", split=opening.split + np.uint32(9))
-    refuses(opening, "one owner, column and proof", feature=opening.feature[1:])
-    refuses(opening, "one owner, column and proof", tags=opening.tags[:, 1:])
-    refuses(opening, "of no owner", owner=opening.owner + np.uint16(7))
+    refuses(opening, "not one column for each split", column=opening.column[1:])
     refuses(opening, "has 128 bytes", splits=opening.splits[:, 1:])
     refuses(finish, "no comparisons of this step are open")
     helper.handle(opening)  # nothing has been changed
@@ -286,8 +295,8 @@ def test_malformed_steps_are_refused_and_change_nothing(
 
 
 def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
-    made, keys, _ = world
-    ticket = request(keys, some_rows(0, 1)).ticket
+    made, keys, forest = world
+    ticket = request(keys, forest, some_rows(0, 1)).ticket
     for sizes in ((), (-1,), (1 << 18,)):
         with pytest.raises(RemoteProtocolError):
             made.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=sizes))

@@ -30,9 +30,9 @@ GROWTH: dict[str, Any] = {
 }  # fmt: skip
 
 
-def clients(plan: HorizontalPlan) -> dict[str, HorizontalClient]:
+def clients(plan: HorizontalPlan, names: tuple[str, ...]) -> dict[str, HorizontalClient]:
     made = {}
-    for k, name in enumerate(NAMES):
+    for k, name in enumerate(names):
         values = np.random.default_rng(k).normal(size=(40, 2))
         labels = np.where(values[:, 0] + values[:, 1] > 0, "yes", "no")
         made[name] = client_of(
@@ -56,9 +56,15 @@ def next_round(message: Any, **fields: Any) -> Message:
     return changed(message, order=later, **fields)
 
 
-def check(plan: HorizontalPlan, protocol: Callable[[Any, Any], Any], wrong: Wrong, words: dict[str, int]) -> None:
-    honest, _ = run(protocol(plan, NAMES), clients(plan))
-    found, refusals = run(protocol(plan, NAMES), clients(plan), wrong)
+def check(
+    plan: HorizontalPlan,
+    protocol: Callable[[Any, Any], Any],
+    wrong: Wrong,
+    words: dict[str, int],
+    names: tuple[str, ...] = NAMES,
+) -> None:
+    honest, _ = run(protocol(plan, names), clients(plan, names))
+    found, refusals = run(protocol(plan, names), clients(plan, names), wrong)
     for some, least in words.items():
         assert sum(some in refusal for refusal in refusals) >= least, (some, refusals)
     assert np.array_equal(found[0].leaves.value, honest[0].leaves.value)
@@ -150,3 +156,25 @@ def test_lossless_forests_count_a_feature_of_a_node_once_and_draw_rows_once() ->
         "a feature of a node again": 3,
     }
     check(plan, lossless_forest, wrong, expected)
+
+
+def test_drawings_that_are_refused_leave_the_one_in_use() -> None:
+    """However many: without a client that has left rows may be drawn again, and a sum of another length is refused."""
+
+    def wrong(client: HorizontalClient, message: Message) -> Iterator[Message]:
+        if isinstance(message, lossless_messages.CountCells) and client.name in drawn:
+            order = drawn[client.name].order
+            gone = next(name for name in order.clients if name != client.name)
+            fewer = tuple(name for name in order.clients if name != gone)
+            later = type(order)(round=message.order.round, clients=fewer, length=1, bound=order.bound)
+            for _ in range(3):
+                yield changed(drawn[client.name], order=later)
+            del drawn[client.name]
+        if isinstance(message, lossless_messages.DrawRows):
+            drawn[client.name] = message
+
+    drawn: dict[str, Any] = {}
+    names = (*NAMES, "genf")
+    check(
+        LosslessPlan(**GROWTH, spare_after=60.0), lossless_forest, wrong, {"of another length": 3 * len(names)}, names
+    )

@@ -26,7 +26,7 @@ from .grpc_world import new_job
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocols"))
 
-from revocable_world import HELPER, KEYS, TEST, World, plant, some_rows, stream
+from revocable_world import FOREST, HELPER, KEYS, TEST, World, plant, some_rows, stream
 
 
 @pytest.fixture
@@ -57,8 +57,10 @@ def test_a_prediction_that_is_interrupted_goes_on(network: Network, tmp_path: Pa
 
         def protocol() -> Any:
             keys = yield from begin_epoch(planted.coordinator.parties, helper=HELPER, key_service=KEYS, **TEST)
-            splits = yield from encrypt_splits(planted.coordinator, keys)
-            request = encrypt_request(rows, keys.group, requester="alice", stream=stream("request"))
+            splits = yield from encrypt_splits(planted.coordinator, keys, fingerprint=FOREST)
+            request = encrypt_request(
+                rows, keys.group, splits=splits.registered, requester="alice", stream=stream("request")
+            )
             walk = walk_encrypted(first.encrypted(splits), keys, request)
             replies = None
             for number in itertools.count():

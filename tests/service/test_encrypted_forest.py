@@ -213,7 +213,7 @@ GROUPS: list[Group] = []
 """Of the keys in use."""
 
 ATTACKS: dict[Callable[[Message], Message], tuple[str, str]] = {
-    chosen_split: ("helper", r"no split that '\w+' has given; the helper compares with nothing else"),
+    chosen_split: ("helper", "no split that a party has registered before the request was signed"),
     same_again: ("helper", "a row is compared with a split once in a request"),
     shifted_half: ("helper", "the coordinator's half of the decryption was changed"),
     other_rows: ("helper", "the values are not those that the requester's ticket is for"),

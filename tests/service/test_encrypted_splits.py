@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
-from key_bench import recorded_keys, splits_order
+from key_bench import KeyBench, recorded_keys, splits_order
 from party_bench import Play, Recorded, play, train_order
 
-from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
-from woodlot.jobs.job_messages import UseModel
+from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
+from woodlot.jobs.job_messages import ForgetJob, UseModel
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.orders import PredictOrder
-from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.party_job import PartyJob, housekeeping_job
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.vertical.forest_messages import AskDecisions, AskNodes
@@ -123,3 +125,41 @@ def test_what_the_coordinator_refuses(recorded: Recorded, model: str) -> None:
         with pytest.raises(DataError, match=words):
             check(bench.coordinator, order)
     check(bench.coordinator, splits_order(bench, model, model))
+
+
+def test_keys_of_another_model_are_refused(recorded: Recorded, model: str) -> None:
+    """The order's part names the keys, and that name is the coordinator's word to the user."""
+    bench = recorded.bench
+    assert isinstance(bench, KeyBench)
+    other = play(bench, train_order(bench)).job
+    play(bench, bench.order(model=other))
+    with pytest.raises(EpochError, match="not those under which this party's splits of the forest were encrypted"):
+        play(bench, splits_order(bench, model, other))
+    play(bench, splits_order(bench, other, other))
+
+
+def test_a_wrong_copy_is_remembered_after_a_restart(recorded: Recorded, model: str) -> None:
+    """Else a coordinator could try the next one whenever the party was restarted."""
+    bench = recorded.bench
+    done = play(bench, splits_order(bench, model, model))
+    question = said(done, msg.TestRows)[0]
+    wrong = question.splits.copy()
+    wrong[0, wrong.shape[1] // 2 :] = wrong[
+        0, : wrong.shape[1] // 2
+    ]  # its own ciphertext, which opens as another number
+    with pytest.raises(CiphertextError, match="not the split that this party gave"):
+        replayed(recorded, done, msg.TestRows).handle(msgspec.structs.replace(question, splits=wrong))
+    home = bench.homes["bank"]
+    rebuilt = replayed(recorded, done, msg.TestRows)
+    with pytest.raises(CiphertextError, match="this job is over here"):
+        rebuilt.handle(question)
+    # what it answered before that is answered again when the job is rebuilt, and another job is not concerned
+    bench.homes["bank"] = replace(home, replays=lambda job: True)
+    try:
+        assert isinstance(replayed(recorded, done, msg.TestRows).handle(question), msg.RowsTested)
+    finally:
+        bench.homes["bank"] = home
+    play(bench, splits_order(bench, model, model))
+    end = bench.job("bank", housekeeping_job(done.job))
+    end.handle(ForgetJob(job=done.job))
+    assert not home.store.was_deceived(done.job)

@@ -103,6 +103,7 @@ def told_by(keys: CoordinatorKeys, **changes: Any) -> msg.KeysOfModel:
         "helper": keys.helper,
         "key_service": keys.key_service,
         "keys": "0" * 32,
+        "splits": bytes(32),
         "proof": keys.proof,
     }
     return msg.KeysOfModel(**(fields | changes))

@@ -91,12 +91,13 @@ def test_an_encrypted_request_is_paid_for_when_it_is_answered(bench: Bench) -> N
         epoch=1,
         rows=3,
         columns=2,
+        splits=bytes(32),
         values=b"sealed",
         proof=b"",
     )
     ticket = Ticket(
         requester="alice", request=bytes.fromhex(order.job), epoch=1, rows=3, features=2,
-        digest=hashlib.sha256(order.values).digest(),
+        digest=hashlib.sha256(order.values).digest(), splits=order.splits,
     )  # fmt: skip
     bench.change_policy("bank", predictions_per_day=2)
     gate = _OrderGate(bench.homes["bank"], order, "alice")

@@ -245,8 +245,8 @@ def test_single_rows_and_encrypted_ones_go_to_the_user(bench: Bench) -> None:
     scored = ScoreOrder(**bench.fields(**{p: Part(table="customers", key=bytes(32)) for p in ("bank", "shop")}),
                         model=MODEL)  # fmt: skip
     encrypted = PredictEncryptedOrder(
-        **bench.fields(), model=MODEL, helper="shop", key_service="shop", epoch=1, rows=1, columns=1, values=b"sealed",
-        proof=b"",
+        **bench.fields(), model=MODEL, helper="shop", key_service="shop", epoch=1, rows=1, columns=1, splits=bytes(32),
+        values=b"sealed", proof=b"",
     )  # fmt: skip
     for order in (scored, encrypted):
         assert "does not let 'alice' receive predictions" in refusal(bench, order)

@@ -276,8 +276,12 @@ class PublicKey:
 
     def randomness(self, stream: SecretStream) -> tuple[Any, Any]:
         """h^r and g^r for a new r, from tables: everything in an encryption that takes time."""
-        r = self.group.draw(stream)
-        return self.group.tables.power(self.h, r), self.group.tables.power(self.group.g, r)
+        return self.powers(self.group.draw(stream))
+
+    def powers(self, exponent: int) -> tuple[Any, Any]:
+        """h^r and g^r for an r that was drawn for one encryption."""
+        tables = self.group.tables
+        return tables.power(self.h, exponent), tables.power(self.group.g, exponent)
 
     def encrypt(self, number: int, source: SecretStream | Randomness) -> Ciphertext:
         """HoEnc.
@@ -290,10 +294,16 @@ class PublicKey:
             Gives the exponent r, or what has been computed from it beforehand.
 
         """
+        return self._with(number, *(self.randomness(source) if isinstance(source, SecretStream) else source.take(self)))
+
+    def encrypt_with(self, number: int, exponent: int) -> Ciphertext:
+        """HoEnc with an exponent that was drawn for it: who has to prove to know the number needs it again."""
+        return self._with(number, *self.powers(exponent))
+
+    def _with(self, number: int, blind: Any, c2: Any) -> Ciphertext:
         group = self.group
         if not -group.N < 2 * number < group.N:
             raise LocalProtocolError("the number is too large for this modulus")
-        blind, c2 = self.randomness(source) if isinstance(source, SecretStream) else source.take(self)
         return Ciphertext(group, blind * (1 + int(number) * group.N) % group.N2, c2)
 
 
@@ -333,6 +343,10 @@ class WeakKey:
     def public(self) -> PublicKey:
         """What others encrypt under for this participant."""
         return PublicKey(self.group, secret_power(self.group.g, self._secret, self.group.N2))
+
+    def base_exponent(self, exponent: int) -> int:
+        """The exponent of g in a C1 under this key that was made with an exponent; it is secret."""
+        return int(self._secret * exponent)
 
     def _masks(self, ciphertexts: Sequence[Ciphertext], threads: int) -> list[Any]:
         self.group.check(*ciphertexts)

@@ -4,14 +4,15 @@ Anybody can add a number to a ciphertext and make it look new. Without a proof, 
 value, or about a split, shifted by numbers of his own, and find it by bisection. The proof is Schnorr's, for many
 ciphertexts at once and without interaction (Fiat and Shamir)::
 
-    C_i = g^(r_i) (1 + m_i N)                       the ciphertexts, of `conceal`
+    C_i = g^(r_i) (1 + m_i N)                       the ciphertexts, of `conceal`; or C1 of splits, r_i = sk r
     A   = g^a (1 + b N)                             a, b drawn
     c_i                                             128 bits each: hashes of all C_i, of A and of what they are for
     z   = a + sum of c_i r_i,   w = b + sum of c_i m_i mod N
     it holds if  g^z (1 + w N) = A * product of C_i^(c_i)
 
 Who can answer two challenges for one A knows m_i. The hash is over what the ciphertexts are for, so a proof is good for
-one request of one requester.
+one request of one requester, or for the splits of one party and epoch. The base is g in any case: a party chooses its
+own h, and one made of somebody else's ciphertext would prove nothing.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def prove_known(
     exponents: Sequence[int],
     purpose: bytes,
     stream: SecretStream,
+    *,
+    keyed: bool = False,
 ) -> bytes:
     """Prove that the numbers in ciphertexts are known.
 
@@ -67,14 +70,16 @@ def prove_known(
     elements : sequence
         C1 of each.
     numbers, exponents : sequence of int
-        What is in each, and the exponent that it was made with.
+        What is in each, and the exponent of g that it was made with.
     purpose : bytes
         What they are for: the proof is good for nothing else.
     stream : SecretStream
         For what is drawn.
+    keyed : bool
+        Whether the exponents have a secret key as a factor, so that they are twice as long.
 
     """
-    a = 1 + stream.bits(_exponent_bits(group) - 1)
+    a = 1 + stream.bits(_exponent_bits(group, keyed) - 1)
     b = stream.below(int(group.N))
     commitment = secret_power(group.g, a, group.N2) * (1 + b * group.N) % group.N2
     challenges = _challenges(group, elements, commitment, purpose)
@@ -84,7 +89,7 @@ def prove_known(
     return msgspec.msgpack.encode(proof)
 
 
-def check_known(group: Group, elements: Sequence[Any], purpose: bytes, proof: bytes) -> None:
+def check_known(group: Group, elements: Sequence[Any], purpose: bytes, proof: bytes, *, keyed: bool = False) -> None:
     """Refuse ciphertexts unless their sender knows what is in them; parameters as for `prove_known`.
 
     Raises
@@ -98,7 +103,7 @@ def check_known(group: Group, elements: Sequence[Any], purpose: bytes, proof: by
     except (msgspec.MsgspecError, ValueError):
         raise CiphertextError(_NOT_KNOWN) from None
     commitment, z, w = (int.from_bytes(part, "little") for part in (told.commitment, told.exponent, told.number))
-    longest = _exponent_bits(group) + 1
+    longest = _exponent_bits(group, keyed) + 1
     if not (0 < commitment < group.N2 and z.bit_length() <= longest and w < group.N):
         raise CiphertextError(_NOT_KNOWN)
     challenges = _challenges(group, elements, commitment, purpose)
@@ -107,9 +112,9 @@ def check_known(group: Group, elements: Sequence[Any], purpose: bytes, proof: by
         raise CiphertextError(_NOT_KNOWN)
 
 
-def _exponent_bits(group: Group) -> int:
+def _exponent_bits(group: Group, keyed: bool) -> int:
     """Bits of what hides the sum of all exponents by their challenges."""
-    return int(group.N.bit_length()) + CHALLENGE_BITS + _COUNT_BITS + _HIDING_BITS
+    return (1 + keyed) * int(group.N.bit_length()) + CHALLENGE_BITS + _COUNT_BITS + _HIDING_BITS
 
 
 def _challenges(group: Group, elements: Sequence[Any], commitment: Any, purpose: bytes) -> list[int]:

@@ -418,6 +418,7 @@ def predict_by_encrypted_splits(
             part := forest.parts[name],
             match_columns(part.names, part.codings, member.table),
             secrets.ring.providers[name].keys,
+            fingerprint=secrets.splits.forest,
             known=member.known,
             sealed_only=member.sealed_only,
             threads=n_jobs,

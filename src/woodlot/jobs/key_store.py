@@ -20,6 +20,11 @@ KEYS_FOLDER = "keys"
 _TAG = "woodlot key store 1"
 
 
+def forest_of_model(model: str, fingerprint: str) -> str:
+    """What a party calls a forest whose splits it encrypts: the fingerprint alone would be the coordinator's word."""
+    return f"{model} {fingerprint}"
+
+
 class _StoredKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys, the job in which the epoch began, and the epoch before it."""
 
@@ -89,12 +94,13 @@ class KeyStore:
         Raises
         ------
         EpochError
-            If another epoch has begun, somebody's key was struck out, or the keys were erased.
+            If another epoch has begun, somebody's key was struck out, other splits were registered, or the keys were
+            erased.
 
         """
         stored = self._stored(model)
-        now = None if stored is None else (stored.keys.epoch, stored.keys.revoked)
-        if keys is None or now != (keys.epoch, keys.revoked):
+        now = None if stored is None else (stored.keys.epoch, stored.keys.revoked, stored.keys.registered)
+        if keys is None or now != (keys.epoch, keys.revoked, keys.registered):
             raise EpochError("the keys with which this job was opened are no longer in use here")
 
     def keep(self, model: str, job: str, keys: EpochKeys) -> None:

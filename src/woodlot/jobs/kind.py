@@ -97,7 +97,8 @@ class Kind:
     check : callable
         Refuses an order when it is submitted.
     listed_as : str
-        The kind by whose name a party's policy allows it; by default its own.
+        The kind by whose name a party's policy allows it; by default its own, and always its own where another package
+        has added it.
     deed : str
         Where only the user who has ordered the model may order it: what it does to the model.
     needs_table : bool
@@ -147,6 +148,11 @@ def known() -> Mapping[str, Kind]:
             raise ConfigError(f"the entry point {entry.name!r} of {GROUP} names {entry.value}, which is no Kind")
         if kind.name in kinds:
             raise ConfigError(f"the entry point {entry.name!r} of {GROUP} adds the kind {kind.name!r}, which exists")
+        if kind.listed_as:  # a policy that was written before would allow it without a word
+            raise ConfigError(
+                f"the entry point {entry.name!r} of {GROUP} adds the kind {kind.name!r} under the name of another, for "
+                f"policies that list {kind.listed_as!r}; leave out listed_as, so that parties allow it by its own name"
+            )
         kinds[kind.name] = kind
     return kinds
 

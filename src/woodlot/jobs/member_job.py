@@ -12,13 +12,14 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import JobSigner
 from woodlot.jobs.key_store import KeyStore
-from woodlot.jobs.order_seal import check_age, check_passed_on
+from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
 from woodlot.jobs.orders import (
     KeysOrder,
     MemberOrder,
     PredictEncryptedOrder,
     RevocableOrder,
     RevokeRevocableOrder,
+    TrainRevocableOrder,
 )
 from woodlot.jobs.party_job import housekeeping_job
 from woodlot.jobs.policy import Policy
@@ -28,6 +29,7 @@ from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.revocable_keys import EpochMember as KeyMember
+from woodlot.protocols.revocable.split_list import MAX_SPLITS
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class MemberJob:
         self._order: MemberOrder | RevocableOrder | None = None
         self._user = ""
         self._member: KeyMember | None = None
+        self._owners: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -106,6 +109,8 @@ class MemberJob:
             raise PolicyError(f"this is a {home.role}, and takes part as such only")
         if isinstance(order, KeysOrder | RevocableOrder):
             home.policy.check_keys(order.setting)
+        if isinstance(order, PredictEncryptedOrder) and home.role == "helper":
+            self._owners = open_part(order, home.identity).columns
         self._member = self._make(order)
         self._order, self._user = order, user
         logger.info("job %s: %s, ordered by %s, with %s", self._job, order.kind, user, ", ".join(order.parties))
@@ -125,7 +130,10 @@ class MemberJob:
             "check_present": lambda keys: None if home.replays(job) else home.store.check_present(model, keys),
         }
         if home.role == "helper":
-            return Helper(home.identity.name, threads=home.n_jobs, **member)
+            most = order.plan.most_splits if isinstance(order, TrainRevocableOrder) else MAX_SPLITS
+            return Helper(
+                home.identity.name, owners=lambda: self._owners, most_splits=most, threads=home.n_jobs, **member
+            )
         return KeyService(home.identity.name, **member)
 
     def _forget(self, message: msg.ForgetJob) -> msg.JobForgotten:
@@ -136,8 +144,11 @@ class MemberJob:
 
 
 def _is_ordered(message: Message, order: MemberOrder | RevocableOrder) -> bool:
-    """Whether an order asks for what is done to the keys: who leaves within an epoch, or begins a new one."""
+    """Whether an order asks for what is done to the keys: who leaves within an epoch, or begins a new one.
+
+    When a party leaves within an epoch, the splits of the forest without it are registered, too.
+    """
     within = isinstance(order, RevokeRevocableOrder) and order.level != 2
     if isinstance(message, keys_msg.RevokeKey):
         return within and isinstance(order, RevokeRevocableOrder) and message.party == order.leaver
-    return not within
+    return not within or isinstance(message, keys_msg.RegisterSplits)

@@ -14,6 +14,7 @@ from woodlot.jobs.model_names import check_model_name
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.revocable.split_list import HASH_BYTES
 from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.trees.predict import Vote
@@ -40,8 +41,9 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """What only one party is told: its table, and its columns with labels and weights, where it has them.
 
     In an encrypted prediction there is no table; `columns` names, for each column of the request, the party's own, or
-    is empty where it is another party's. A scoring has the key with which the user seals ids to this party. A
-    prediction by encrypted splits has in `keys` the name under which the party keeps the keys of the model.
+    is empty where it is another party's. To the helper it names the party that each column is of. A scoring has the key
+    with which the user seals ids to this party. A prediction by encrypted splits has in `keys` the name under which the
+    party keeps the keys of the model.
     """
 
     table: str = ""
@@ -518,7 +520,9 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
     epoch : int
         Of the keys.
     rows, columns : int
-        The size of the request.
+        The size of the request. Whose each column is, the helper is told in its part.
+    splits : bytes
+        The hash of the splits that it may be compared with, as the helper has registered them.
     values : bytes
         Its ciphertexts, row after row.
     proof : bytes
@@ -531,6 +535,7 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
     epoch: int
     rows: Annotated[int, msgspec.Meta(ge=1)]
     columns: Annotated[int, msgspec.Meta(ge=1)]
+    splits: Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
     values: Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST_BYTES)]
     proof: Annotated[bytes, msgspec.Meta(max_length=MAX_PROOF_BYTES)]
     vote: Vote = "soft"

@@ -129,6 +129,7 @@ class PartyJob(MessageHandler):
         self.home.end_job(message.job)
         self.home.store.erase_dropped(message.job)
         self.home.store.forget_batches(message.job)
+        self.home.store.forget_deceived(message.job)
         return msg.JobForgotten()
 
     @takes(msg.LeaveNotice)

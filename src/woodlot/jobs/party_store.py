@@ -38,6 +38,7 @@ CHECK_FILE = "secret.check"
 """Tells whether the secret is the one that was made here; it does not tell the secret."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
+_DECEIVED = "deceived"
 _UNKNOWN_MODEL = "it does not know this model; was it trained with another state folder?"
 
 
@@ -53,6 +54,7 @@ class PartyStore:
           models/JOB/         the party's part of each model
           alignments/JOB/     which rows were common, and of which table
           answers/JOB.parquet answers that were delivered here, with the ids
+          deceived/JOB        jobs in which the coordinator's copies of this party's splits were wrong
 
     Parameters
     ----------
@@ -102,6 +104,23 @@ class PartyStore:
     def forget_batches(self, job: str) -> None:
         """No batch of a job will come any more."""
         self._budget.end(job)
+
+    # --- jobs in which the coordinator was wrong ---
+
+    def note_deceived(self, job: str) -> None:
+        """Keep that a job's coordinator has sent wrong copies of this party's splits."""
+        with _on_disk("that the coordinator was wrong"):
+            private_folder(self.folder / _DECEIVED)
+            write_whole(self.folder / _DECEIVED / job, lambda file: file.write(b""))
+
+    def was_deceived(self, job: str) -> bool:
+        """Whether a job's coordinator has sent wrong copies of this party's splits."""
+        return (self.folder / _DECEIVED / job).exists()
+
+    def forget_deceived(self, job: str) -> None:
+        """Forget it: the job has ended, and nothing of it is answered any more."""
+        with _on_disk("the end of a job"):
+            (self.folder / _DECEIVED / job).unlink(missing_ok=True)
 
     # --- models ---
 

@@ -248,9 +248,10 @@ def encrypted_order(
             raise DataError(f"column {name!r} must be written 'party.column', of {', '.join(told.parties)}")
         named.append((party, column))
     parts = {
-        name: Part(columns=tuple(column if party == name else "" for party, column in named))
-        for name in (*told.parties, told.helper, told.key_service)
+        name: Part(columns=tuple(column if party == name else "" for party, column in named)) for name in told.parties
     }
+    # the helper compares a party's splits with that party's columns only
+    parts |= {told.helper: Part(columns=tuple(party for party, _ in named)), told.key_service: Part()}
     fields: dict[str, Any] = client.order_fields(parts)
     values = [np.asarray(column, np.float64) for column in columns.values()]
     if not values or any(column.ndim != 1 or len(column) != len(values[0]) for column in values):
@@ -258,8 +259,9 @@ def encrypted_order(
     rows = np.column_stack(values)
     # forests compare float32: so must the request
     request = encrypt_request(
-        rows.astype(np.float32), group, requester=client.identity.name, request=bytes.fromhex(fields["job"])
-    )
+        rows.astype(np.float32), group, requester=client.identity.name, splits=told.splits,
+        request=bytes.fromhex(fields["job"]),
+    )  # fmt: skip
     return PredictEncryptedOrder(
         **fields,
         model=facts.model,
@@ -268,6 +270,7 @@ def encrypted_order(
         epoch=group.epoch,
         rows=rows.shape[0],
         columns=rows.shape[1],
+        splits=told.splits,
         values=request.values.tobytes(),
         proof=request.proof,
         vote=vote,

@@ -19,7 +19,7 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
-from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
+from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
 from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedTraining, PlanWatch
 from woodlot.jobs.orders import (
     AlignedOrder,
@@ -269,7 +269,7 @@ class ColumnsWork:
         home.policy.check_wire_form(order.form)
         part = home.store.model(message.model, message.forest)
         tested = order.how == "encrypted-splits"
-        tester = self._make_tester(part, rows) if tested else None
+        tester = self._make_tester(part, forest_of_model(message.model, message.forest), rows) if tested else None
         forest = None if tested else self._make_predictor(order, part, rows)
         self._spend(rows)
         self._tester, self._forest, self._watch = tester, forest, OrderedPrediction(order)
@@ -289,7 +289,7 @@ class ColumnsWork:
                 n_jobs=home.n_jobs,
             )
 
-    def _make_tester(self, part: PartyForest, rows: NDArray[np.int64]) -> RowTester:
+    def _make_tester(self, part: PartyForest, fingerprint: str, rows: NDArray[np.int64]) -> RowTester:
         """This party in FRF-Test, with the keys that the order names to it."""
         require_every_row(rows >= 0)
         keys, _ = KeyStore(self.home.store.folder / KEYS_FOLDER).load(self._taken.part.keys, self.job)
@@ -297,7 +297,17 @@ class ColumnsWork:
             raise DataError("it has no keys of this model, or not under the name that the order gives")
         with self._private_table():
             columns = match_columns(part.names, part.codings, self._table(rows, self._taken.loaded.features))
-        return RowTester(part, columns, keys, threads=self.home.n_jobs)
+        store, job = self.home.store, self.job
+        return RowTester(
+            part,
+            columns,
+            keys,
+            fingerprint=fingerprint,
+            threads=self.home.n_jobs,
+            # what was answered before the first wrong copy is answered again when the job is rebuilt
+            deceived=lambda: not self.home.replays(job) and store.was_deceived(job),
+            note_deceived=lambda: store.note_deceived(job),
+        )
 
     def _on_TestRows(self, message: TestRows) -> Message:
         if self._tester is None:

@@ -16,6 +16,7 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import ConfigError, DataError, EpochError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, PredictOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
 from woodlot.protocols.core.message import Message, Round
@@ -39,6 +40,7 @@ from woodlot.protocols.revocable.revocable_keys import (
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, EncryptedSplits
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, predict_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
+from woodlot.protocols.revocable.split_list import HASH_BYTES, SplitList
 from woodlot.protocols.vertical.files import forest_id_of
 
 if TYPE_CHECKING:
@@ -58,6 +60,10 @@ class _StoredEpoch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     splits: bytes
     feature: bytes
     tag: bytes
+    forest: str
+    owners: tuple[str, ...]
+    listed: tuple[bytes, bytes, bytes]
+    registered: bytes
     keyring: str = ""
     proof: GroupProof | None = None
 
@@ -104,12 +110,20 @@ def load_epoch(store: JobStore, model: str) -> Epoch:
         proof=stored.proof,
     )
     node = np.frombuffer(stored.node, np.int32)
+    owner, column, hashes = stored.listed
     splits = EncryptedSplits(
         epoch=group.epoch,
         node=node,
         data=np.frombuffer(stored.splits, np.uint8).reshape(len(node), -1),
         feature=np.frombuffer(stored.feature, np.int32),
         tag=np.frombuffer(stored.tag, np.uint8).reshape(len(node), -1),
+        forest=stored.forest,
+        listed=SplitList(
+            stored.owners,
+            np.frombuffer(owner, np.uint16),
+            np.frombuffer(column, np.int32),
+            np.frombuffer(hashes, np.uint8).reshape(len(node), HASH_BYTES),
+        ),
     )
     return Epoch(keys, splits)
 
@@ -124,6 +138,7 @@ def told_keys(store: JobStore, model: str) -> KeysOfModel:
         helper=stored.helper,
         key_service=stored.key_service,
         keys=stored.keyring or model,
+        splits=stored.registered,
         proof=stored.proof,
     )
 
@@ -179,7 +194,7 @@ def keys_job(
         setting=order.setting,
     )
     yield from _use(forest)
-    splits = yield from encrypt_splits(forest, keys)
+    splits = yield from encrypt_splits(forest, keys, fingerprint=forest_of_model(order.model, forest_id_of(forest)))
     yield from commit_epoch(keys)
     return Epoch(keys, splits)
 
@@ -204,6 +219,10 @@ def keep_epoch(store: JobStore, model: str, keyring: str, epoch: Epoch) -> None:
         splits=splits.data.tobytes(),
         feature=splits.feature.tobytes(),
         tag=splits.tag.tobytes(),
+        forest=splits.forest,
+        owners=splits.listed.owners,
+        listed=(splits.listed.owner.tobytes(), splits.listed.feature.tobytes(), splits.listed.hashes.tobytes()),
+        registered=splits.registered,
         keyring=keyring,
         proof=keys.proof,
     )
@@ -221,6 +240,8 @@ def check_prediction(store: JobStore, order: PredictEncryptedOrder) -> None:
             f"the request is of epoch {order.epoch}, and the model's keys are of epoch {told.group.epoch}: "
             "encrypt it anew"
         )
+    if order.splits != told.splits:
+        raise EpochError("the request is signed for other splits than those of the model; encrypt it anew")
     if (order.helper, order.key_service, order.keyring) != (told.helper, told.key_service, told.keys):
         raise DataError(
             f"helper and key service of this model are {told.helper} and {told.key_service}, its keys {told.keys}"
@@ -261,6 +282,7 @@ def predict_encrypted_job(
         rows=order.rows,
         features=order.columns,
         digest=hashlib.sha256(order.values).digest(),
+        splits=order.splits,
     )
     lines = np.frombuffer(order.values, np.uint8).reshape(order.rows * order.columns, -1)
     outputs = yield from predict_encrypted(

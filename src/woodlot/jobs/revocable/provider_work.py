@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs.home import AskedOrder, PartyHome
-from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
+from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.forest_parts import PartyForest
@@ -28,8 +28,8 @@ def check_ticket(ticket: msg.Ticket, order: MemberOrder | RevocableOrder, user: 
     """Refuse a request that is not the one that a user has ordered: the order is signed, so the ticket need not be."""
     if not isinstance(order, PredictEncryptedOrder):
         raise RemoteProtocolError("the order does not ask for a prediction")
-    ordered = (user, bytes.fromhex(order.job), order.epoch, order.rows, order.columns)
-    told = (ticket.requester, ticket.request, ticket.epoch, ticket.rows, ticket.features)
+    ordered = (user, bytes.fromhex(order.job), order.epoch, order.rows, order.columns, order.splits)
+    told = (ticket.requester, ticket.request, ticket.epoch, ticket.rows, ticket.features, ticket.splits)
     if told != ordered or ticket.digest != hashlib.sha256(order.values).digest():
         raise RemoteProtocolError("the request is not the one that was ordered")
 
@@ -57,7 +57,9 @@ def make_provider(
     splits: Callable[[], Splits],
     gate: RequestGate | None = None,
     columns: Callable[[], NDArray[np.int32]] | None = None,
-    structure: Callable[[], Structure] | None = None,
+    *,
+    structure: Callable[[], Structure],
+    fingerprint: Callable[[], str],
 ) -> Provider:
     """This party as a provider of splits, with the keys that it has of the order's model."""
     name, job, keyring = home.identity.name, order.job, order.keyring
@@ -75,6 +77,7 @@ def make_provider(
         gate=gate,
         columns=columns,
         structure=structure,
+        fingerprint=fingerprint,
         job=job,
         entropy=lambda purpose: store.secret_for(keyring, job, purpose),
         keys=keys,
@@ -96,9 +99,18 @@ class ProviderWork:
         home, order, user = asked.home, asked.order, asked.user
         self._home, self._order, self._part = home, order, asked.part
         self._forest: PartyForest | None = None
+        self._fingerprint = ""
         home.policy.check_members(order.helper, order.key_service)
         gate = _OrderGate(home, order, user)
-        self._provider = make_provider(home, order, self._splits, gate, self._columns, lambda: self._in_use().structure)
+        self._provider = make_provider(
+            home,
+            order,
+            self._splits,
+            gate,
+            self._columns,
+            structure=lambda: self._in_use().structure,
+            fingerprint=lambda: self._fingerprint,
+        )
 
     def _in_use(self) -> PartyForest:
         if self._forest is None:
@@ -127,6 +139,7 @@ class ProviderWork:
 
     def _on_UseForest(self, message: msg.UseForest) -> msg.ForestInUse:
         self._forest = self._home.store.model(self._order.model, message.forest)
+        self._fingerprint = forest_of_model(self._order.model, message.forest)
         return msg.ForestInUse(place=self._columns())
 
 

@@ -19,6 +19,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import Trained, model_facts, open_rows, row_facts
 from woodlot.jobs.columns.revoke_jobs import KeyChange, Revoked, check_leaving, is_patched, training_of
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch, load_epoch, told_keys
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties, splitting_parties
@@ -106,7 +107,7 @@ def _begin_epoch(
         order.row_parties, helper=str(order.helper), key_service=str(order.key_service), epoch=number, bits=order.bits,
         setting=order.setting,
     )  # fmt: skip
-    splits = yield from encrypt_splits(forest, fresh)
+    splits = yield from encrypt_splits(forest, fresh, fingerprint=forest_of_model(order.job, forest_id_of(forest)))
     yield from commit_epoch(fresh)
     return Epoch(fresh, splits)
 
@@ -192,7 +193,13 @@ def _rekey(
     if order.level == 2:
         after = yield from _begin_epoch(order, made.forest, store.claim_epoch(order.keyring, order.job))
     else:
-        splits = yield from encrypt_splits(made.forest, before.keys, before.splits, made.origin)
+        splits = yield from encrypt_splits(
+            made.forest,
+            before.keys,
+            before.splits,
+            made.origin,
+            fingerprint=forest_of_model(order.job, forest_id_of(made.forest)),
+        )
         keys = before.keys
         if order.leaver in keys.parties:
             keys = yield from revoke_key(keys, order.leaver)

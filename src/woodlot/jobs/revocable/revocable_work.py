@@ -13,6 +13,7 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.ordered import OrderedConstruction, PlanWatch
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.provider_work import check_epoch, make_provider
@@ -54,7 +55,7 @@ class RevocableWork(ColumnsWork):
         self._former_plan: RevocablePlan | None = None
         self._part: PartyForest | None = None
         self._provider: Provider | None = None
-        self._kept = False
+        self._kept = ""
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
@@ -157,7 +158,7 @@ class RevocableWork(ColumnsWork):
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
         kept = super()._on_KeepModel(message)
-        self._kept = True
+        self._kept = forest_of_model(self.job, message.forest)
         return kept
 
     def _keys(self, message: Message) -> Message:
@@ -169,13 +170,22 @@ class RevocableWork(ColumnsWork):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
         check_epoch(message, order)
         if self._provider is None:
-            self._provider = make_provider(self.home, order, self._splits)
+            self._provider = make_provider(
+                self.home,
+                order,
+                self._splits,
+                structure=lambda: self._kept_part().structure,
+                fingerprint=lambda: self._kept,
+            )
         return self._provider.handle(message)
 
-    def _splits(self) -> Splits:
+    def _kept_part(self) -> PartyForest:
         if self._part is None or not self._kept:
             raise RemoteProtocolError("splits are encrypted when they are kept")
-        return self._part.splits
+        return self._part
+
+    def _splits(self) -> Splits:
+        return self._kept_part().splits
 
     def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:
         order = self._revocable

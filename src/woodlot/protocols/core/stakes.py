@@ -44,7 +44,7 @@ _NUMBERS = """
     LinearFit LinearSummary
     DescendMasked EncryptedStart OpenDescent StartEncrypted
     CountCells ParticipantSummary
-    DealComparisons ForestInUse OpenAnswers TakeRequest
+    DealComparisons ForestInUse OpenAnswers RegisterSplits TakeRequest
     RowsPredicted AskScore ScoreBatch MaskedVector
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
 """
@@ -63,7 +63,8 @@ _NOTHING = """
     AskKeys CommitEpoch ComparisonsDealt ComparisonsFinished DifferencesBlinded EncryptSplits EpochCommitted
     FinishComparisons GroupMade KeyDrawn KeysKnown
     KeysOfModel KnowKeys MakeGroup MeetMembers MemberIntroduced MembersMet OpenEpoch RevokeAtHelper RevokeAtService
-    RequestTaken RevokedAtHelper RevokedAtService ShareTaken SplitsEncrypted TakeGroup TakeShare UseForest
+    RequestTaken RevokedAtHelper RevokedAtService ShareTaken SplitsEncrypted SplitsRegistered TakeGroup TakeShare
+    UseForest
     CloseScoring OpenScoring ScoringReady AskSealed
     OpenSums StartSums SumsIntroduced SumsStarted
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone

@@ -48,6 +48,10 @@ class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         At the helper: the parties' public keys.
     revoked : tuple of str
         Who has left since the epoch began; at helper and key service.
+    registered : bytes
+        At the helper: the hash of the splits that may be compared; empty before they are told. See `split_list`.
+    forests : tuple of str
+        At a party: the forests whose splits it has encrypted under these keys. At the helper: that of the splits.
 
     """
 
@@ -60,6 +64,8 @@ class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     secret: bytes
     public: dict[str, bytes] = {}
     revoked: tuple[str, ...] = ()
+    registered: bytes = b""
+    forests: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"EpochKeys(epoch={self.epoch}, secret)"

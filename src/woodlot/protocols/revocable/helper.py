@@ -1,13 +1,15 @@
 """The helper (CC): holds the other share of the strong key, and decides what is opened with it.
 
-It compares values of a request, which the requester has signed, with splits that their providers have vouched for, each
-pair once, and makes the differences itself. What it opens is under masks of the key service's, what it answers is
-sealed to the providers. Helper and coordinator must be run by different organisations: together their shares open
-everything.
+It compares values of a request, which the requester has signed, with splits that their providers have vouched for and
+registered before, each pair once and a party's splits with columns of that party only. It makes the differences itself.
+What it opens is under masks of the key service's, what it answers is sealed to the providers. Helper and coordinator
+must be run by different organisations: together their shares open everything.
 
 States of the keys are those of `EpochMember`; TakeShare is this role's message, and KnowKeys must come before
-CommitEpoch. Requests are answered one at a time::
+CommitEpoch. Splits are registered once for a forest and epoch; those of the next forest of the epoch, when a party has
+left, take their place. Requests are answered one at a time::
 
+    RegisterSplits      keys.registered is replaced                              the same again changes nothing
     TakeRequest         _request is replaced, its name enters _taken for good    a request cannot be sent twice
     OpenDifferences     for each (block, step) once: splits and pairs are added, ``open`` has what was blinded
     FinishComparisons   for each step in ``open`` once: it is answered and forgotten
@@ -21,6 +23,7 @@ from what it is used for, so that a repeated job repeats its bytes and no mask s
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,13 +36,12 @@ from woodlot.crypto.dtpkc import Group, StrongShare
 from woodlot.crypto.knowledge import check_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
-from woodlot.exceptions import CiphertextError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     TAG,
-    TAG_BYTES,
     EpochKeys,
     bytes_number,
     check_tag,
@@ -48,14 +50,18 @@ from woodlot.protocols.revocable.epoch_keys import (
 )
 from woodlot.protocols.revocable.key_service import MAX_COMPARISONS, comparison_stream, mask_facts, share_key
 from woodlot.protocols.revocable.revocable_keys import EpochMember, read_key
+from woodlot.protocols.revocable.split_list import (
+    MAX_SPLITS,
+    SplitList,
+    hash_lines,
+    known_purpose,
+    own_facts,
+    read_list,
+    sort_hashes,
+)
 from woodlot.protocols.revocable.tickets import RequestGate, proof_purpose, request_facts
 
 _Place = tuple[int, int]  # block, step
-
-
-def split_facts(keys: EpochKeys, feature: int, c1: bytes) -> tuple[object, ...]:
-    """What a provider's tag of a split is over: the ciphertext, and the number of its column among the provider's."""
-    return keys.epoch, feature, c1
 
 
 class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +107,7 @@ class _Split(NamedTuple):
     owner: str
     feature: int
     column: int
+    hashed: bytes
     inverted: Any
 
 
@@ -110,8 +117,10 @@ class _Request:
 
     ticket: msg.Ticket
     values: list[Any]
+    listed: SplitList  # with what it may be compared
+    owners: Sequence[str]  # of its columns
     splits: list[_Split] = field(default_factory=list)
-    told: set[bytes] = field(default_factory=set)  # their ciphertexts
+    told: set[bytes] = field(default_factory=set)  # hashes of their ciphertexts
     columns: dict[tuple[str, int], int] = field(default_factory=dict)  # the request's column of each provider's
     block: int = 0
     floor: int = -1  # the highest row of earlier blocks
@@ -125,6 +134,11 @@ class Helper(EpochMember):
 
     Parameters
     ----------
+    owners : callable
+        Returns whose each column of the present request is, as the requester has signed it: a party's splits are
+        compared with its own columns only.
+    most_splits : int, optional
+        How many splits a forest may have, as it was ordered.
     gate : RequestGate, optional
         Whose requests are answered; everybody's without.
     threads : int
@@ -135,14 +149,26 @@ class Helper(EpochMember):
     takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
         msg.TakeShare,
         msg.KnowKeys,
+        msg.RegisterSplits,
         msg.RevokeAtHelper,
         msg.TakeRequest,
         msg.OpenDifferences,
         msg.FinishComparisons,
     }
 
-    def __init__(self, name: str, *, gate: RequestGate | None = None, threads: int = 1, **member: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        owners: Callable[[], Sequence[str]],
+        most_splits: int = MAX_SPLITS,
+        gate: RequestGate | None = None,
+        threads: int = 1,
+        **member: Any,
+    ) -> None:
         super().__init__(name, **member)
+        self._owners = owners
+        self._most_splits = most_splits
         self.gate = RequestGate() if gate is None else gate
         self._threads = threads
         self._share: StrongShare | None = None
@@ -186,6 +212,34 @@ class Helper(EpochMember):
         self._stage(msgspec.structs.replace(keys, public=dict(message.keys)))
         return msg.KeysKnown()
 
+    def _on_RegisterSplits(self, message: msg.RegisterSplits) -> msg.SplitsRegistered:
+        staged = self._staged is not None and self._staged.epoch == message.epoch
+        keys = self._staged_keys(message.epoch) if staged else self._present(message.epoch)
+        before, listed = read_list(message), _list_after(message)
+        digest = listed.digest(keys.epoch, message.forest)
+        if digest == keys.registered:
+            return msg.SplitsRegistered()
+        if keys.registered and (
+            message.forest in keys.forests or before.digest(keys.epoch, keys.forests[-1]) != keys.registered
+        ):
+            raise PolicyError(
+                f"the splits of this forest are registered in epoch {keys.epoch}, or it does not come from the one "
+                "before; none can be added or replaced. Order new keys for the model"
+            )
+        if not keys.registered and len(before.owner):
+            raise RemoteProtocolError(f"no splits were registered before in epoch {keys.epoch}")
+        if len(listed.owner) > self._most_splits:
+            raise PolicyError(
+                f"{len(listed.owner)} splits are told, and the forest that was ordered has at most {self._most_splits}"
+            )
+        _check_vouched(keys, message, listed)
+        noted = msgspec.structs.replace(keys, registered=digest, forests=(*keys.forests, message.forest))
+        if staged:
+            self._stage(noted)
+        else:
+            self._replace(noted)
+        return msg.SplitsRegistered()
+
     def _on_RevokeAtHelper(self, message: msg.RevokeAtHelper) -> msg.RevokedAtHelper:
         keys, party = self._present(message.epoch), message.party
         if party not in keys.public and party not in keys.revoked:
@@ -221,14 +275,31 @@ class Helper(EpochMember):
             or hashlib.sha256(lines.tobytes()).digest() != ticket.digest
         ):
             raise CiphertextError("the values are not those that the requester's ticket is for")
+        listed, owners = self._registered(keys, message), tuple(self._owners())
+        if len(owners) != ticket.features:
+            raise RemoteProtocolError(
+                f"the requester has named the owners of {len(owners)} columns, and the request has {ticket.features}"
+            )
         self.gate.check(ticket)
         values = self._strong(keys).group.read(lines)
         # another's values, or splits, could be sent as one's own, shifted by any number
         check_known(self._strong(keys).group, values, proof_purpose(ticket), message.proof)
         self.gate.admit(ticket)
         self._taken.add(ticket.request)
-        self._request = _Request(ticket, values)  # one at a time: that before is over
+        self._request = _Request(ticket, values, listed, owners)  # one at a time: that before is over
         return msg.RequestTaken()
+
+    def _registered(self, keys: EpochKeys, message: msg.TakeRequest) -> SplitList:
+        """The splits that a request may be compared with: the requester has signed these, and they were told before."""
+        if not keys.registered or message.ticket.splits != keys.registered:
+            raise EpochError(
+                "the request is signed for other splits than the parties have registered here; ask for the keys of the "
+                "model again, and encrypt it anew"
+            )
+        listed = read_list(message)
+        if listed.digest(keys.epoch, keys.forests[-1]) != keys.registered:
+            raise RemoteProtocolError("these are not the splits that the parties have registered here")
+        return listed
 
     def _asked(self, ticket: msg.Ticket) -> tuple[EpochKeys, _Request]:
         """The request that a step is of."""
@@ -244,7 +315,7 @@ class Helper(EpochMember):
             raise RemoteProtocolError("this step has been answered; its randomness is good for one use")
         if not 0 < len(message.row) <= MAX_COMPARISONS:
             raise RemoteProtocolError(f"a step has 1 to {MAX_COMPARISONS} comparisons")
-        fresh, columns = _fresh_splits(keys, group, request, message)
+        fresh, columns = _fresh_splits(group, keys, request, message)
         splits = request.splits + fresh
         pairs = self._check_pairs(request, message, len(splits))
         data = message.masks.tobytes()
@@ -263,7 +334,8 @@ class Helper(EpochMember):
             for row, split in zip(message.row.tolist(), compared, strict=True)
         ]
         # the factors follow from all that they are used for: they never serve two packs
-        digest = hashlib.sha256(data + message.row.tobytes() + message.split.tobytes()).digest()
+        told = b"".join(split.hashed for split in compared) + np.array(at, np.uint64).tobytes()
+        digest = hashlib.sha256(data + message.row.tobytes() + message.split.tobytes() + told).digest()
         stream = SecretStream.derived(
             derive(TAG, keys.secret, "factors"), *request_facts(message.ticket), *place, digest
         )
@@ -271,7 +343,7 @@ class Helper(EpochMember):
         blinded = packed.blind(group, values, [split.inverted for split in compared], masks, stream)
 
         request.splits, request.columns = splits, columns
-        request.told |= {line.tobytes() for line in message.splits}
+        request.told |= {split.hashed for split in fresh}
         if message.block != request.block:
             request.block, request.floor = message.block, max(row for row, _ in request.pairs) if request.pairs else -1
             request.pairs = set()
@@ -325,51 +397,105 @@ class Helper(EpochMember):
         return msg.ComparisonsFinished(words=words, answers=answers)
 
 
+def _list_after(message: msg.RegisterSplits) -> SplitList:
+    """The list with those of before that stay, and those that are new."""
+    before, stays = read_list(message), message.stays.astype(bool)
+    count = len(message.splits)
+    if len(stays) != len(before.owner) or {len(message.fresh_owner), len(message.fresh_feature)} != {count}:
+        raise RemoteProtocolError("there is not one owner and column for each split, or not one word on each before")
+    if count and int(message.fresh_owner.max()) >= len(message.names):
+        raise RemoteProtocolError("a split is of no owner that is named")
+    fresh = [message.names[number] for number in message.fresh_owner.tolist()]
+    return SplitList.of(
+        [name for name, stay in zip(before.names(), stays, strict=True) if stay] + fresh,
+        np.concatenate([before.feature[stays], message.fresh_feature]),
+        np.concatenate([before.hashes[stays], hash_lines(message.splits)]),
+    )
+
+
+def _check_vouched(keys: EpochKeys, message: msg.RegisterSplits, listed: SplitList) -> None:
+    """Refuse splits unless each owner vouches for its own, and for their number in all, and knows those that are new.
+
+    Raises
+    ------
+    PolicyError
+        If an owner has left.
+    CiphertextError
+        If an owner does not know what is in one of them: it may be somebody else's, or made of it.
+    RemoteProtocolError
+        If an owner has not vouched for them.
+
+    """
+    group = keys.read_group()
+    elements, hashes = group.read(message.splits), hash_lines(message.splits)
+    fresh = np.array([message.names[number] for number in message.fresh_owner.tolist()], object)
+    for number, owner in enumerate(listed.owners):
+        if owner not in keys.public:
+            raise PolicyError(f"{owner!r} has no key in epoch {keys.epoch}: its splits cannot be used")
+        own = listed.owner == number
+        facts = own_facts(keys.epoch, message.forest, len(own), listed.feature[own], listed.hashes[own])
+        check_tag(
+            keys.key_with(owner, "splits"),
+            message.statements.get(owner, b""),
+            f"{owner!r} has not vouched for these splits as its own, and for {len(own)} in all",
+            *facts,
+        )
+        at = np.flatnonzero(fresh == owner)
+        at = at[sort_hashes(hashes[at])]
+        if len(at):
+            purpose = known_purpose(owner, keys.epoch, message.forest, message.fresh_feature[at])
+            try:
+                check_known(
+                    group, [elements[k] for k in at], purpose, message.proofs.get(owner, b""), keyed=True
+                )  # fmt: skip
+            except CiphertextError as error:
+                raise CiphertextError(f"splits of {owner!r} are not registered: {error}") from None
+
+
 def _fresh_splits(
-    keys: EpochKeys, group: Group, request: _Request, message: msg.OpenDifferences
+    group: Group, keys: EpochKeys, request: _Request, message: msg.OpenDifferences
 ) -> tuple[list[_Split], dict[tuple[str, int], int]]:
     """Splits of which the request had none before, and the request's column of every provider's column; all checked.
 
     Raises
     ------
     PolicyError
-        If the owner of one has left.
+        If the owner of one has left, or it would be compared with another party's column.
     RemoteProtocolError
-        If its owner has not vouched for one, it was told before, or it would be compared with another column.
+        If one was not registered, was told before, or would be compared with another column of its owner.
 
     """
-    count, columns = len(message.splits), dict(request.columns)
-    lengths = {len(message.feature), len(message.column), len(message.owner), len(message.tags)}
-    if lengths != {count} or message.tags.shape[1:] != (TAG_BYTES,):
-        raise RemoteProtocolError("there is not one owner, column and proof for each split")
-    if count and int(message.owner.max()) >= len(message.owners):
-        raise RemoteProtocolError("a split is of no owner that is named")
+    columns, listed = dict(request.columns), request.listed
+    if len(message.column) != len(message.splits):
+        raise RemoteProtocolError("there is not one column for each split")
     found: list[_Split] = []
     told = set(request.told)
-    for line, element, feature, column, number, tag in zip(
-        message.splits,
-        group.read(message.splits),
-        message.feature.tolist(),
-        message.column.tolist(),
-        message.owner.tolist(),
-        message.tags,
-        strict=True,
+    for element, line, column in zip(
+        group.read(message.splits), hash_lines(message.splits), message.column.tolist(), strict=True
     ):
-        owner, c1 = message.owners[number], line.tobytes()
+        hashed = line.tobytes()
+        place = listed.places.get(hashed)
+        if place is None:
+            raise PolicyError(
+                "this is no split that a party has registered before the request was signed; the helper compares with "
+                "nothing else"
+            )
+        owner, feature = listed.owners[int(listed.owner[place])], int(listed.feature[place])
         if owner not in keys.public:
             raise PolicyError(f"{owner!r} has no key in epoch {keys.epoch}: its splits cannot be used")
-        check_tag(
-            keys.key_with(owner, "splits"),
-            tag.tobytes(),
-            f"this is no split that {owner!r} has given; the helper compares with nothing else",
-            *split_facts(keys, feature, c1),
-        )
-        if c1 in told:
+        if hashed in told:
             raise RemoteProtocolError("a split is told once in a request")
-        if column >= request.ticket.features or columns.setdefault((owner, feature), column) != column:
+        if column >= len(request.owners):
+            raise RemoteProtocolError("a split is compared with no column of the request")
+        if request.owners[column] != owner:
+            raise PolicyError(
+                f"column {column} of the request is not one of {owner!r}; the helper compares a party's splits only "
+                "with columns that the requester has named as that party's"
+            )
+        if columns.setdefault((owner, feature), column) != column:
             raise RemoteProtocolError("a column of a party is compared with one column of the request, and no other")
-        told.add(c1)
-        found.append(_Split(owner, feature, column, gmp().invert(element, group.N2)))
+        told.add(hashed)
+        found.append(_Split(owner, feature, column, hashed, gmp().invert(element, group.N2)))
     if len(set(columns.values())) != len(columns):
         raise RemoteProtocolError("two columns of the parties would be compared with one column of the request")
     return found, columns

@@ -281,16 +281,29 @@ class KeysOfModel(Message):
     key_service: str
     keys: str
     """The name under which the members keep them."""
+    splits: bytes
+    """The hash of the splits that the helper has registered: a requester signs it."""
     proof: GroupProof | None = None
     """That the modulus is the key service's; None of keys that were made before there were such proofs."""
 
 
 class EncryptSplits(Message):
-    """Asks a party for its splits at some nodes, encrypted under its key."""
+    """Asks a party for its splits, encrypted under its key, and for its word on how many there are."""
 
-    discloses: ClassVar = Disclosure(*_TO_MEMBER, "which of the party's nodes are in use", "clear")
+    discloses: ClassVar = Disclosure(
+        *_TO_MEMBER, "which of the party's nodes are in use, and hashes of splits that it has encrypted before", "clear"
+    )
     epoch: int
+    forest: str
+    """Fingerprint of the forest."""
+    total: int
+    """How many splits the forest has, of all parties."""
     node: I32
+    """Where splits are to be encrypted, ascending."""
+    kept: U8x2
+    """Of splits that were encrypted before and stay: the hashes of their ciphertexts, ascending."""
+    kept_feature: I32
+    """The number of each one's column among the party's own."""
 
 
 class SplitsEncrypted(Message):
@@ -298,14 +311,58 @@ class SplitsEncrypted(Message):
 
     discloses: ClassVar = Disclosure(
         *_FROM_MEMBER,
-        "nothing without the party: splits under its key, and which of its columns each is of",
+        "nothing without the party: splits under its key, and which of its columns each is of; a proof, for the "
+        "helper, that it knows them",
         "encrypted",
     )
     splits: U8x2
     feature: I32
     """The number of each split's column among the party's own."""
     tags: U8x2
-    """Proof for the helper that a split of this column is the party's."""
+    """By these the party knows its own splits again."""
+    proof: bytes
+    """That it knows what it has encrypted; see `woodlot.crypto.knowledge`. Empty where it has encrypted nothing."""
+    statement: bytes
+    """The party's tag for the helper, over all of its splits, the forest, and how many splits that has."""
+
+
+class RegisterSplits(Message):
+    """Tells the helper the splits of a forest: it compares requests with these and no others.
+
+    The list of splits that were registered before comes first; see `woodlot.protocols.revocable.split_list`.
+    """
+
+    discloses: ClassVar = Disclosure(
+        *_TO_HELPER,
+        "how many splits each party has, and of which of its columns, in an order without meaning; the splits are "
+        "encrypted",
+        "encrypted",
+    )
+    epoch: int
+    forest: str
+    owners: tuple[str, ...]
+    owner: U16
+    feature: I32
+    hashes: U8x2
+    stays: U8
+    """For each of those before: 1 if it stays, else 0."""
+    splits: U8x2
+    """C1 of those that are new, in the order of their hashes."""
+    names: tuple[str, ...]
+    """Who has new ones."""
+    fresh_owner: U16
+    """For each new one, whose it is."""
+    fresh_feature: I32
+    proofs: dict[str, bytes]
+    """Of each owner of new ones: that it knows them."""
+    statements: dict[str, bytes]
+    """Of each owner of any."""
+
+
+class SplitsRegistered(Message):
+    """The helper compares requests with these splits."""
+
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
 
 
 # --- predictions ---
@@ -326,6 +383,8 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         The size of the request.
     digest : bytes
         SHA-256 of its ciphertexts.
+    splits : bytes
+        The hash of the splits that it may be compared with, as the helper has registered them.
     certificate, signature : bytes
         The requester's identity, and its signature over everything else; empty where it has none.
 
@@ -337,6 +396,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     rows: int
     features: int
     digest: bytes
+    splits: bytes
     certificate: bytes = b""
     signature: bytes = b""
 
@@ -371,17 +431,24 @@ class ComparisonsDealt(Message):
 
 
 class TakeRequest(Message):
-    """Brings the helper a request: it compares these values and no others.
+    """Brings the helper a request: it compares these values and no others, with these splits and no others.
 
-    ``proof``: that the requester knows them; see `woodlot.crypto.knowledge`.
+    ``proof``: that the requester knows the values; see `woodlot.crypto.knowledge`. The list of splits is the one that
+    was registered.
     """
 
     discloses: ClassVar = Disclosure(
-        *_TO_HELPER, "who asks for a prediction of how many rows; the values are encrypted", "encrypted"
+        *_TO_HELPER,
+        "who asks for a prediction of how many rows; the values are encrypted. The list of splits, which it knows",
+        "encrypted",
     )
     ticket: Ticket
     values: U8x2
     proof: bytes
+    owners: tuple[str, ...]
+    owner: U16
+    feature: I32
+    hashes: U8x2
 
 
 class RequestTaken(Message):
@@ -404,13 +471,8 @@ class OpenDifferences(Message):
     step: int
     splits: U8x2
     """Those of which the helper has not heard in this request: their C1."""
-    feature: I32
-    """The number of each one's column among its owner's."""
-    tags: U8x2
     column: U32
-    """The column of the request that each is compared with."""
-    owner: U16
-    owners: tuple[str, ...]
+    """The column of the request that each is compared with: one of its owner's."""
     row: U32
     """For each comparison, the row of the request."""
     split: U32
@@ -489,7 +551,7 @@ class TestRows(Message):
     splits: U8x2
     """Their splits, as the coordinator has kept them."""
     tags: U8x2
-    """The party's proofs that it has made these splits."""
+    """By these the party knows its own splits again."""
 
 
 class RowsTested(Message):

@@ -16,20 +16,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.crypto.dtpkc import Ciphertext, WeakKey
+from woodlot.crypto.dtpkc import WeakKey
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding, encode
+from woodlot.crypto.knowledge import prove_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive, secret_bytes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
-from woodlot.protocols.revocable.helper import open_shares, split_facts
+from woodlot.protocols.revocable.helper import open_shares
 from woodlot.protocols.revocable.revocable_keys import PURPOSE, EpochMember
 from woodlot.protocols.revocable.revocable_model import most_on_paths
+from woodlot.protocols.revocable.split_list import (
+    HASH_BYTES,
+    hash_lines,
+    known_purpose,
+    made_facts,
+    made_key,
+    own_facts,
+    sort_hashes,
+)
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits, Structure
 
@@ -48,7 +59,11 @@ class Provider(EpochMember):
         Without, the helper's word that each has one of its own is enough.
     structure : callable, optional
         Returns the structure of the forest in use: then no more comparisons are opened than paths have with the party's
-        splits, and not as many as it has splits for each row.
+        splits, and not as many as it has splits for each row; and the helper is told how many splits there are in all.
+        Without, that number is the coordinator's word.
+    fingerprint : callable, optional
+        Returns the fingerprint of the forest in use: splits are encrypted for no other. Without, it is the
+        coordinator's word.
     encoding, digits
         How splits become integers; see `woodlot.crypto.encoding`. All parties and requesters must have the same.
 
@@ -68,6 +83,7 @@ class Provider(EpochMember):
         gate: RequestGate | None = None,
         columns: Callable[[], NDArray[np.int32]] | None = None,
         structure: Callable[[], Structure] | None = None,
+        fingerprint: Callable[[], str] | None = None,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
         **member: Any,
@@ -77,6 +93,7 @@ class Provider(EpochMember):
         self._splits = splits
         self._columns = columns
         self._structure = structure
+        self._fingerprint = fingerprint
         self._encoding: Encoding = encoding
         self._digits = digits
         self._weak: WeakKey | None = None
@@ -111,28 +128,80 @@ class Provider(EpochMember):
         return self._weak
 
     def _on_EncryptSplits(self, message: msg.EncryptSplits) -> msg.SplitsEncrypted:
-        if self._staged is not None and self._staged.epoch == message.epoch:
-            keys = self._staged
-        else:
-            keys = self._present(message.epoch)
+        staged = self._staged is not None and self._staged.epoch == message.epoch
+        keys = self._staged_keys(message.epoch) if staged else self._present(message.epoch)
         at = self._places(message.node)
-        codes = codes_of(self._splits().threshold[at], self._encoding, self._digits)
+        self._check_forest(message)
+        codes = codes_of(self._splits().threshold[at], self._encoding, self._digits).tolist()
         feature = self._splits().feature[at].astype(np.int32)
         key, secret = self._key(keys), derive(TAG, keys.secret, "splits")
-        found: list[Ciphertext] = []
-        for node, code in zip(message.node.tolist(), codes.tolist(), strict=True):
-            # the exponent follows from what is encrypted, and where: it never serves two numbers
-            stream = SecretStream.derived(secret, self._job, node, code)
-            found.append(key.public.encrypt(code, stream))
-        lines, shared = key.group.write_pairs(found), keys.key_with(keys.helper, "splits")
+        # the exponent follows from what is encrypted, and where: it never serves two numbers
+        drawn = [
+            key.group.draw(SecretStream.derived(secret, self._job, message.forest, node, code))
+            for node, code in zip(message.node.tolist(), codes, strict=True)
+        ]
+        found = [key.public.encrypt_with(code, exponent) for code, exponent in zip(codes, drawn, strict=True)]
+        lines = key.group.write_pairs(found)
         c1 = lines[:, : key.group.element_bytes]
         tags = b"".join(
-            tag_of(shared, *split_facts(keys, number, line.tobytes()))
+            tag_of(made_key(keys), *made_facts(keys, number, line.tobytes()))
             for number, line in zip(feature.tolist(), c1, strict=True)
         )
+        hashes = hash_lines(c1)
+        order = sort_hashes(hashes).tolist()
+        proof = b""
+        if order:
+            purpose = known_purpose(self.name, keys.epoch, message.forest, feature[order])
+            proof = prove_known(
+                key.group,
+                [found[number].c1 for number in order],
+                [codes[number] for number in order],
+                [key.base_exponent(drawn[number]) for number in order],
+                purpose,
+                SecretStream.derived(secret, "known", purpose, hashes[order].tobytes()),
+                keyed=True,
+            )
+        statement = self._statement(keys, message, np.concatenate([message.kept_feature, feature]), hashes)
+        self._note_forest(keys, message.forest, staged)
         return msg.SplitsEncrypted(
-            splits=lines, feature=feature, tags=np.frombuffer(tags, np.uint8).reshape(len(found), TAG_BYTES)
+            splits=lines,
+            feature=feature,
+            tags=np.frombuffer(tags, np.uint8).reshape(len(found), TAG_BYTES),
+            proof=proof,
+            statement=statement,
         )
+
+    def _check_forest(self, message: msg.EncryptSplits) -> None:
+        """Refuse splits of another forest than the one in use, of a part of it, or under another number of splits."""
+        if self._fingerprint is not None and message.forest != self._fingerprint():
+            raise RemoteProtocolError("splits are to be encrypted for another forest than the one in use here")
+        if self._structure is not None and message.total != int((self._structure().right >= 0).sum()):
+            raise RemoteProtocolError(f"the forest in use here has another number of splits than {message.total}")
+        if message.kept.shape != (len(message.kept_feature), HASH_BYTES):
+            raise RemoteProtocolError("there is not one column for each split that stays")
+        own = len(self._splits().node)
+        if len(message.node) + len(message.kept) != own or (np.diff(message.node) <= 0).any():
+            raise RemoteProtocolError(f"all {own} splits of this party are encrypted, or stay, each once")
+
+    def _statement(
+        self, keys: EpochKeys, message: msg.EncryptSplits, feature: NDArray[np.int32], fresh: NDArray[np.uint8]
+    ) -> bytes:
+        """This party's word to the helper: which splits are its own, and how many there are in all."""
+        hashes = np.concatenate([message.kept, fresh])
+        order = sort_hashes(hashes)
+        facts = own_facts(keys.epoch, message.forest, message.total, feature[order], hashes[order])
+        return tag_of(keys.key_with(keys.helper, "splits"), *facts)
+
+    def _note_forest(self, keys: EpochKeys, forest: str, staged: bool) -> None:
+        """Note for which forest these keys are: its rows are tested with no others."""
+        if forest in keys.forests:
+            return
+        noted = msgspec.structs.replace(keys, forests=(*keys.forests, forest))
+        self._weak_of = noted  # the same key
+        if staged:
+            self._stage(noted)
+        else:
+            self._replace(noted)
 
     def _places(self, node: NDArray[np.int32]) -> NDArray[np.int64]:
         """Where nodes stand among the party's own splits."""

@@ -8,11 +8,13 @@ splits in clear (a `PartyForest`), as in the vertical forest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.revocable.split_list import SplitList
 from woodlot.trees.forest import Structure
 
 
@@ -31,7 +33,11 @@ class EncryptedSplits:
     feature : int32 array
         The number of each split's column among its provider's own.
     tag : uint8 array of shape (n_splits, 32)
-        The providers' proofs for the helper, over ciphertext and column: it compares with nothing else.
+        By these a provider knows the splits again that it has made.
+    forest : str
+        Fingerprint of the forest.
+    listed : SplitList
+        The same splits as the helper has registered them: it compares with nothing else.
     """
 
     epoch: int
@@ -39,6 +45,13 @@ class EncryptedSplits:
     data: NDArray[np.uint8]
     feature: NDArray[np.int32]
     tag: NDArray[np.uint8]
+    forest: str
+    listed: SplitList
+
+    @cached_property
+    def registered(self) -> bytes:
+        """The hash of the list, which requesters sign."""
+        return self.listed.digest(self.epoch, self.forest)
 
     def of(self, nodes: NDArray[np.int32]) -> NDArray[np.uint8]:
         """The ciphertexts at some inner nodes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.revocable.split_list import MAX_SPLITS
 from woodlot.trees.sampling import Bootstrap
 
 DEFAULT_RHO = 20
@@ -45,6 +46,13 @@ class RevocablePlan:
     @property
     def max_depth(self) -> int:
         return DEFAULT_DEPTH if self.forest.max_depth is None else self.forest.max_depth
+
+    @property
+    def most_splits(self) -> int:
+        """The most splits that a forest by this plan can have, however many rows there are."""
+        whole = (1 << min(self.max_depth, MAX_SPLITS.bit_length())) - 1
+        leaves = self.forest.max_leaf_nodes
+        return min(MAX_SPLITS, self.n_estimators * (whole if leaves is None else min(whole, leaves - 1)))
 
     def n_candidates(self, n_features: int) -> int:
         """``max_features`` as a number."""

@@ -72,6 +72,7 @@ def encrypt_request(
     group: Group,
     *,
     requester: str,
+    splits: bytes,
     request: bytes | None = None,
     stream: SecretStream | None = None,
     signer: Signer | None = None,
@@ -88,6 +89,8 @@ def encrypt_request(
         Of the present epoch.
     requester : str
         The name under which the parties know who asks.
+    splits : bytes
+        The hash of the splits that the request may be compared with (`EncryptedSplits.registered`).
     request : bytes, optional
         The request's name, 16 bytes that were never used; drawn without.
     stream : SecretStream, optional
@@ -122,6 +125,7 @@ def encrypt_request(
         rows=values.shape[0],
         features=values.shape[1],
         digest=hashlib.sha256(lines.tobytes()).digest(),
+        splits=splits,
         certificate=b"" if signer is None else signer.certificate,
     )
     if signer is not None:
@@ -142,7 +146,7 @@ def check_request(
     Raises
     ------
     EpochError
-        If forest or request are of another epoch than the keys.
+        If forest or request are of another epoch than the keys, or the request is for other splits.
     DataError
         If the request has another number of features.
     PolicyError
@@ -155,6 +159,8 @@ def check_request(
     check_forest(forest, keys)
     if ticket.epoch != keys.epoch:
         raise EpochError(f"the request is of epoch {ticket.epoch}, and the keys are of epoch {keys.epoch}")
+    if ticket.splits != forest.splits.registered:
+        raise EpochError("the request is signed for other splits than those of the forest; encrypt it anew")
     if columns is None and ticket.features != features:
         raise DataError(f"the request has {ticket.features} features, and the forest {features}")
     if columns is not None:
@@ -283,7 +289,12 @@ class _Walk:
             service, helper = self._keys.key_service, self._keys.helper
             ask: dict[str, Message] = {service: msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes)}
             if block == 0:
-                ask[helper] = msg.TakeRequest(ticket=self._ticket, values=self._values, proof=self._proof)
+                ask[helper] = msg.TakeRequest(
+                    ticket=self._ticket,
+                    values=self._values,
+                    proof=self._proof,
+                    **self._forest.splits.listed.fields(),
+                )
             replies = yield Round(PHASE, ask, Progress(0, steps, "randomness"))
             if helper in ask:
                 reply_of(replies[helper], msg.RequestTaken, helper)
@@ -361,15 +372,10 @@ class _Walk:
         forest, splits = self._forest.forest, self._forest.splits
         fresh = np.array([at for at in dict.fromkeys(node.tolist()) if at not in self._told], np.int32)
         self._told.update(zip(fresh.tolist(), range(len(self._told), len(self._told) + len(fresh)), strict=True))
-        owners, owner = np.unique(forest.owner[fresh], return_inverse=True)
         at = np.searchsorted(splits.node, fresh)
         return {
             "splits": splits.data[at, : self._keys.group.element_bytes],
-            "feature": splits.feature[at],
-            "tags": splits.tag[at],
             "column": self._columns[forest.feature[fresh]].astype(np.uint32),
-            "owner": owner.astype(np.uint16),
-            "owners": tuple(forest.parties[number] for number in owners),
         }
 
 

@@ -23,6 +23,7 @@ from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG_BYTES
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, commit_epoch, prepare_epoch
 from woodlot.protocols.revocable.revocable_model import EncryptedSplits
+from woodlot.protocols.revocable.split_list import HASH_BYTES, NO_SPLITS, SplitList, hash_lines, sort_hashes
 
 PHASE = "encrypting splits"
 
@@ -32,8 +33,10 @@ def encrypt_splits(
     keys: CoordinatorKeys,
     former: EncryptedSplits | None = None,
     origin: NDArray[np.int64] | None = None,
+    *,
+    fingerprint: str,
 ) -> Generator[Round, dict[str, Message], EncryptedSplits]:
-    """At the coordinator: have every provider encrypt its splits of a forest under its key.
+    """At the coordinator: have every provider encrypt its splits of a forest, and the helper register them.
 
     Parameters
     ----------
@@ -44,6 +47,8 @@ def encrypt_splits(
     former, origin : optional
         Splits of the forest before a revocation, of the same epoch, and for each node the one that it was there, -1
         for a new one: only the new ones are encrypted.
+    fingerprint : str
+        Of the forest, as its parties know it.
 
     Raises
     ------
@@ -57,40 +62,84 @@ def encrypt_splits(
     """
     inner = np.flatnonzero(forest.structure.right >= 0).astype(np.int32)
     stays = np.zeros(len(inner), bool) if former is None or origin is None else origin[inner] >= 0
-    asked = inner[~stays]
-    owners = np.unique(forest.owner[asked])
-    providers = {forest.parties[owner]: asked[forest.owner[asked] == owner] for owner in owners}
+    names = [forest.parties[owner] for owner in forest.owner[inner].tolist()]
+    providers = tuple(dict.fromkeys(names))
     gone = [name for name in providers if name not in keys.parties]
     if gone:
         raise PolicyError(f"the forest has splits of {named(gone)}, who has no key in epoch {keys.epoch}")
     width = 2 * keys.group.element_bytes
     data = np.zeros((len(inner), width), np.uint8)
     feature, tag = np.zeros(len(inner), np.int32), np.zeros((len(inner), TAG_BYTES), np.uint8)
+    hashes = np.zeros((len(inner), HASH_BYTES), np.uint8)
     if former is not None and origin is not None:
         if former.epoch != keys.epoch:
             raise EpochError(f"the former splits are of epoch {former.epoch}, and the keys are of epoch {keys.epoch}")
         before = np.searchsorted(former.node, origin[inner[stays]])
         data[stays], feature[stays], tag[stays] = former.data[before], former.feature[before], former.tag[before]
-    ask: dict[str, Message] = {name: msg.EncryptSplits(epoch=keys.epoch, node=node) for name, node in providers.items()}
+        hashes[stays] = hash_lines(data[stays, : width // 2])
+    ask: dict[str, Message] = {}
+    mine = {name: np.array([owner == name for owner in names], bool) for name in providers}
+    for name in providers:
+        kept = np.flatnonzero(mine[name] & stays)
+        kept = kept[sort_hashes(hashes[kept])]
+        ask[name] = msg.EncryptSplits(
+            epoch=keys.epoch, forest=fingerprint, total=len(inner), node=inner[mine[name] & ~stays], kept=hashes[kept],
+            kept_feature=feature[kept],
+        )  # fmt: skip
     replies = (yield Round(PHASE, ask)) if ask else {}
-    for name, node in providers.items():
-        reply = reply_of(replies[name], msg.SplitsEncrypted, name)
-        count = len(node)
+    proofs, statements = {}, {}
+    for name in providers:
+        reply, at = reply_of(replies[name], msg.SplitsEncrypted, name), mine[name] & ~stays
+        count = int(at.sum())
         if (reply.splits.shape, reply.tags.shape, len(reply.feature)) != ((count, width), (count, TAG_BYTES), count):
             raise RemoteProtocolError(f"{name} did not send {count} splits of epoch {keys.epoch}, each with its proof")
         try:
             keys.group.read_pairs(reply.splits)
         except CiphertextError as error:
             raise CiphertextError(f"{name}: {error}") from None
-        at = np.searchsorted(inner, node)
         data[at], feature[at], tag[at] = reply.splits, reply.feature, reply.tags
-    return EncryptedSplits(epoch=keys.epoch, node=inner, data=data, feature=feature, tag=tag)
+        statements[name] = reply.statement
+        if count:
+            proofs[name] = reply.proof
+    hashes[~stays] = hash_lines(data[~stays, : width // 2])
+    listed = SplitList.of(names, feature, hashes)
+    splits = EncryptedSplits(
+        epoch=keys.epoch, node=inner, data=data, feature=feature, tag=tag, forest=fingerprint, listed=listed
+    )
+    if not len(inner):  # nothing is ever compared
+        return splits
+    at = np.flatnonzero(~stays)
+    at = at[sort_hashes(hashes[at])]
+    fresh = SplitList.of([names[number] for number in at], feature[at], hashes[at])
+    register = msg.RegisterSplits(
+        epoch=keys.epoch,
+        forest=fingerprint,
+        **(NO_SPLITS if former is None else former.listed).fields(),
+        stays=_staying(former, listed),
+        splits=data[at, : width // 2],
+        names=fresh.owners,
+        fresh_owner=fresh.owner,
+        fresh_feature=fresh.feature,
+        proofs=proofs,
+        statements=statements,
+    )
+    replies = yield Round(PHASE, {keys.helper: register})
+    reply_of(replies[keys.helper], msg.SplitsRegistered, keys.helper)
+    return splits
+
+
+def _staying(former: EncryptedSplits | None, listed: SplitList) -> NDArray[np.uint8]:
+    """Which of the splits before are among those of now."""
+    if former is None:
+        return np.zeros(0, np.uint8)
+    return np.array([line in listed.places for line in former.listed.lines], np.uint8)
 
 
 def rotate(
     forest: CoordinatorForest,
     keys: CoordinatorKeys,
     *,
+    fingerprint: str,
     leaver: str | None = None,
     bits: int = DEFAULT_BITS,
     setting: Setting = "standard",
@@ -99,7 +148,9 @@ def rotate(
 
     Parameters and what is returned as for `prepare_rotation`; then the epoch is committed.
     """
-    fresh, splits = yield from prepare_rotation(forest, keys, leaver=leaver, bits=bits, setting=setting)
+    fresh, splits = yield from prepare_rotation(
+        forest, keys, fingerprint=fingerprint, leaver=leaver, bits=bits, setting=setting
+    )
     yield from commit_epoch(fresh)
     return fresh, splits
 
@@ -108,6 +159,7 @@ def prepare_rotation(
     forest: CoordinatorForest,
     keys: CoordinatorKeys,
     *,
+    fingerprint: str,
     leaver: str | None = None,
     epoch: int | None = None,
     bits: int = DEFAULT_BITS,
@@ -123,6 +175,8 @@ def prepare_rotation(
         As it is after the leaver's nodes have been regrown.
     keys : CoordinatorKeys
         Of the epoch that ends.
+    fingerprint : str
+        Of the forest, as its parties know it.
     leaver : str, optional
         Who is no longer a member.
     epoch : int, optional
@@ -147,4 +201,4 @@ def prepare_rotation(
         bits=bits,
         setting=setting,
     )
-    return fresh, (yield from encrypt_splits(forest, fresh))
+    return fresh, (yield from encrypt_splits(forest, fresh, fingerprint=fingerprint))

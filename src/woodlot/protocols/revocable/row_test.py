@@ -13,25 +13,25 @@ those of the forest that encrypted predictions use.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.crypto.dtpkc import WeakKey, scale
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
-from woodlot.exceptions import CiphertextError, DataError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import named
 from woodlot.protocols.core.forest_parts import PartyForest, splitting_parties
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import EpochKeys, bytes_number, check_tag
-from woodlot.protocols.revocable.helper import split_facts
 from woodlot.protocols.revocable.provider import codes_of
 from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, present_keys
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.revocable_predict import check_forest
+from woodlot.protocols.revocable.split_list import made_facts, made_key
 from woodlot.trees.predict import Vote, outputs_from_leaves
 from woodlot.trees.ranks import Columns
 from woodlot.trees.stepwise import NodeByNode, Paths, answer_questions
@@ -129,8 +129,9 @@ class RowTester:
 
     - it opens no ciphertext but those that it has made itself for a split of the same column, which their tags prove: a
       guess that the coordinator has encrypted is refused, whether it is right or wrong;
-    - once an opened split has not been the one of its node, it answers nothing more in this job. This is the only
-      refusal that changes its state.
+    - keys under which it has encrypted the splits of another forest are refused;
+    - once an opened split has not been the one of its node, it answers nothing more in this job, also after a restart.
+      This is the only refusal that changes its state.
 
     As in the classical prediction, every row goes down every tree once, on the path that the party's own answers allow.
 
@@ -142,6 +143,8 @@ class RowTester:
         The party's columns of the rows, in the order and the codes of the training's.
     keys : EpochKeys or None
         The party's keys of the forest.
+    fingerprint : str
+        Of the forest, as the party knows it.
     known : bool array, optional
         Which rows the party has; all of them if omitted.
     sealed_only : bool
@@ -150,11 +153,15 @@ class RowTester:
         How splits became integers; see `woodlot.crypto.encoding`.
     threads : int
         For the decryptions.
+    deceived, note_deceived : callable, optional
+        Whether the coordinator's copies have been wrong in this job before, and what keeps that for good.
 
     Raises
     ------
     DataError
         If the party lacks rows.
+    EpochError
+        If the keys are of another forest's splits.
 
     """
 
@@ -164,14 +171,19 @@ class RowTester:
         columns: Columns,
         keys: EpochKeys | None,
         *,
+        fingerprint: str,
         known: NDArray[np.bool_] | None = None,
         sealed_only: bool = False,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
         threads: int = 1,
+        deceived: Callable[[], bool] = lambda: False,
+        note_deceived: Callable[[], None] = lambda: None,
     ) -> None:
         if known is not None:
             require_every_row(known)
+        if keys is not None and len(forest.splits.node) and fingerprint not in keys.forests:
+            raise EpochError("these keys are not those under which this party's splits of the forest were encrypted")
         self._forest = forest
         self._columns = columns
         self._keys = keys
@@ -183,6 +195,7 @@ class RowTester:
         self._paths: Paths | None = None
         self._shown = np.zeros(len(forest.splits.node), bool)
         self._deceived = False
+        self._was_deceived, self._note_deceived = deceived, note_deceived
 
     @property
     def keys(self) -> EpochKeys | None:
@@ -200,7 +213,7 @@ class RowTester:
         if self._sealed_only:
             raise PolicyError("this party's policy is to answer under seal only: score with sealed=True")
         keys = present_keys(self._keys, message.epoch)
-        if self._deceived:
+        if self._deceived or self._was_deceived():
             raise CiphertextError("the coordinator's copies of this party's splits were wrong; this job is over here")
         structure, splits = self._forest.structure, self._forest.splits
         if len(message.rows) > len(self._columns[0]) * structure.n_trees:
@@ -224,12 +237,12 @@ class RowTester:
         """Refuse ciphertexts that this party has not made for splits of these columns; nothing is opened for it."""
         if message.splits.shape != (len(fresh), 2 * width) or len(message.tags) != len(fresh):
             raise RemoteProtocolError("there must be one split and one tag for each node that is new")
-        shared = keys.key_with(keys.helper, "splits")
+        own = made_key(keys)
         for feature, line, tag in zip(
             self._forest.splits.feature[fresh].tolist(), message.splits[:, :width], message.tags, strict=True
         ):
-            facts = split_facts(keys, feature, line.tobytes())
-            check_tag(shared, tag.tobytes(), "a split is not one that this party has encrypted", *facts)
+            facts = made_facts(keys, feature, line.tobytes())
+            check_tag(own, tag.tobytes(), "a split is not one that this party has encrypted", *facts)
 
     def _check_equal(self, key: WeakKey, fresh: NDArray[np.int64], message: msg.TestRows) -> None:
         """Open the coordinator's copies, and refuse where one is not the split that stands at its node."""
@@ -243,4 +256,5 @@ class RowTester:
             same = False
         if not same:
             self._deceived = True
+            self._note_deceived()
             raise CiphertextError("what the coordinator has kept is not the split that this party gave for the node")

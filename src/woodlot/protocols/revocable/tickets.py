@@ -18,7 +18,7 @@ REQUEST_PURPOSE = "prediction request"
 
 def request_facts(ticket: msg.Ticket) -> tuple[object, ...]:
     """All that a request is: what is made for one is good for no other, should they ever have the same name."""
-    return ticket.epoch, ticket.request, ticket.requester, ticket.rows, ticket.features, ticket.digest
+    return ticket.epoch, ticket.request, ticket.requester, ticket.rows, ticket.features, ticket.digest, ticket.splits
 
 
 def proof_purpose(ticket: msg.Ticket) -> bytes:

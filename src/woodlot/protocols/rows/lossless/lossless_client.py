@@ -9,10 +9,10 @@ States are those of `HorizontalClient`. Within *ready*::
     DrawRows      once (again only without a client that has left, before the first level): begins the trees
     CountCells    level ``_level`` once more (other nodes, features or clients), or level ``_level + 1``
 
-A drawing has a number (``_tried``), and blocks keep the one before it. DrawRows whose sum is refused leaves an unused
-drawing in the blocks; the trees go on with the drawing that ``_drawing`` names. Apart from that a refused message
-changes nothing. ``_values_asked`` and ``_cells_asked`` count by round of the sums, so that a repeated round is not
-counted twice.
+A drawing has a number (``_tried``), and blocks keep the one in use beside it (``_drawn``). DrawRows whose sum is
+refused leaves an unused drawing in the blocks, and the next one takes its place; the trees go on with the drawing that
+``_drawing`` names. Apart from that a refused message changes nothing. ``_values_asked`` and ``_cells_asked`` count by
+round of the sums, so that a repeated round is not counted twice.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class LosslessClient(HorizontalClient):
         self._blocks = OwnBlock(RowBlock(table, target, n_jobs), table.n_rows) if blocks is None else blocks
         self._drawing = 0
         self._tried = 0
+        self._drawn: tuple[int, lossless_messages.DrawRows, int] | None = None  # the drawing in use
         self._level = -1
         self._past: list[RowSplits] = []
         self._drawn_by = 0  # how many clients
@@ -165,10 +166,11 @@ class LosslessClient(HorizontalClient):
         # A drawing of its own each time: if the sum is refused, the trees before go on as they were.
         self._tried += 1
         seed = derive_seed(message.seed, "rows", secret=self._secret)
-        drawn = self._blocks.set_up("draw", self._tried, message, seed)
+        drawn = self._blocks.set_up("draw", self._tried, message, seed, self._drawn)
         totals = np.sum([np.frombuffer(each, np.int64) for each in drawn], axis=0)
         reply = self._answer(message, totals)
         self._drawing, self._level, self._past = self._tried, -1, []
+        self._drawn = (self._tried, message, seed)
         self._drawn_by = len(message.order.clients)
         return reply
 

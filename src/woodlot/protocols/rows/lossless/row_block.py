@@ -137,11 +137,27 @@ class RowBlock:
 
     # --- drawing ---
 
-    def draw(self, number: int, message: lossless_messages.DrawRows, seed: int) -> bytes:
+    def draw(
+        self,
+        number: int,
+        message: lossless_messages.DrawRows,
+        seed: int,
+        former: tuple[int, lossless_messages.DrawRows, int] | None = None,
+    ) -> bytes:
         """Draw the rows of all trees, as drawing `number` of the client; returns what each tree has drawn (int64).
 
-        The trees before are kept until the first level of these is counted.
+        The drawing in use, `former`, is kept until the first level of this one is counted: this one may be refused. A
+        block that was built anew draws it again.
         """
+        kept: dict[int, tuple[_Drawn, ...]] = {}
+        if former is not None:
+            kept[former[0]] = self._grown.get(former[0]) or (self._draw(*former[1:]),)
+        drawn = self._draw(message, seed)
+        self._ordered.clear()
+        self._grown = kept | {number: (drawn,)}
+        return self._root_totals(drawn, message.n_trees).tobytes()
+
+    def _draw(self, message: lossless_messages.DrawRows, seed: int) -> _Drawn:
         codes, n_codes = self._encode(message)
         targets = None
         if self._task == "targets":
@@ -150,13 +166,10 @@ class RowBlock:
         labels = self._target.values if self._task == "targets" else self._labels
         keys = row_keys(columns, [feature_key(name) for name in self._in_use.names], labels)
         rows, weights, bounds = draw_trees(keys, message.thresholds.copy(), seed, message.n_trees, self._n_jobs)
-        drawn = _Drawn(
+        return _Drawn(
             codes, n_codes, targets, message.with_rows, message.target_bits,
             rows, weights, bounds[:-1].copy(), bounds[1:].copy(),
         )  # fmt: skip
-        self._ordered.clear()
-        self._grown = dict(list(self._grown.items())[-1:]) | {number: (drawn,)}
-        return self._root_totals(drawn, message.n_trees).tobytes()
 
     @property
     def _in_use(self) -> UseSchema:
