@@ -169,7 +169,7 @@ def test_nothing_is_scored_out_of_bag_unless_it_was_ordered(recorded: Recorded) 
     for asked in played.asked["bank"]:
         job.handle(decode(asked))
         for question in questions:
-            refuses(job, question, f"{NOT_ORDERED}|is not due|Unexpected")
+            refuses(job, question, f"{NOT_ORDERED}|Unexpected")
     assert len(questions) == 2
 
 

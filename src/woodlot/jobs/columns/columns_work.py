@@ -35,6 +35,7 @@ from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.align_party import AlignState
 from woodlot.protocols.core.forest_parts import PartyForest, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable.key_messages import TestRows
@@ -56,7 +57,15 @@ from woodlot.trees.sampling import feature_key
 D = TypeVar("D", bound=AlignedOrder)
 
 
-class ColumnsWork:
+OPENING = (forest_messages.OpenTraining, forest_messages.StartForest, StartBlind)
+"""What opens a training; a party's policy is asked first."""
+FOREST = tuple(kind for kind in {**VerticalParty.handlers, **BlindParty.handlers} if kind not in OPENING)
+"""What is for the forest that is grown or used here."""
+ALIGNMENT = tuple(kind for kind in AlignParty.handlers if kind is not align_messages.OpenAlignment)
+"""What is for an alignment that is open."""
+
+
+class ColumnsWork(MessageHandler):
     """What a party does for an order to align, to train or to predict."""
 
     def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
@@ -93,25 +102,18 @@ class ColumnsWork:
         """Of what the job tells something without differential privacy; an alignment knows no labels."""
         return ("rows",) if isinstance(self._order, AlignOrder) else UNITS
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        kind = type(message)
-        handler: Callable[[Any], Message] | None = getattr(self, f"_on_{kind.__name__}", None)
-        if handler is not None:
-            return handler(message)
-        if kind in VerticalParty.handlers or kind in BlindParty.handlers:
-            return self._ask(self._working_forest(message), message)
-        if kind in AlignParty.handlers:
-            return self._alignment().handle(message)
-        raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
-
     # --- aligning ---
 
+    @takes(align_messages.OpenAlignment)
     def _on_OpenAlignment(self, message: align_messages.OpenAlignment) -> Message:
         order = self._order
         ordered = (order.row_parties, order.method, order.join)
         if order.alignment is not None or (message.parties, message.method, message.join) != ordered:
             raise RemoteProtocolError("the order does not ask for this alignment")
+        return self._alignment().handle(message)
+
+    @takes(*ALIGNMENT)
+    def _align_on(self, message: Message) -> Message:
         return self._alignment().handle(message)
 
     def _alignment(self) -> AlignParty:
@@ -138,9 +140,18 @@ class ColumnsWork:
         self.home.policy.check_rows(len(rows))
         return rows
 
+    @takes(msg.KeepAlignment)
     def _on_KeepAlignment(self, message: msg.KeepAlignment) -> msg.AlignmentKept:
         self.home.store.keep_alignment(self.job, self._order.row_parties, self._taken.loaded, self._common_rows())
         return msg.AlignmentKept()
+
+    @takes(*FOREST)
+    def _ask_forest(self, message: Message) -> Message:
+        if self._forest is None:
+            raise RemoteProtocolError(
+                f"Unexpected {type(message).__name__}; expected after a training or a model has been opened"
+            )
+        return self._ask(self._forest, message)
 
     def _ask(self, forest: VerticalParty, message: Message) -> Message:
         """Ask the forest that is grown or used here, unless the user has ordered something else."""
@@ -156,6 +167,7 @@ class ColumnsWork:
 
     # --- training ---
 
+    @takes(forest_messages.OpenTraining)
     def _on_OpenTraining(self, message: forest_messages.OpenTraining) -> Message:
         order = self._due(TrainOrder)
         if self._forest is None:
@@ -228,11 +240,8 @@ class ColumnsWork:
         self._taken.pay_training()  # last of what can refuse here: labels that cannot be used cost nothing
         return target
 
-    def _on_StartForest(self, message: forest_messages.StartForest) -> Message:
-        self.home.policy.check_leaf(message.min_samples_leaf)
-        return self._ask(self._training(), message)
-
-    def _on_StartBlind(self, message: StartBlind) -> Message:
+    @takes(forest_messages.StartForest, StartBlind)
+    def _start_training(self, message: forest_messages.GrowthStart) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
         return self._ask(self._training(), message)
 
@@ -241,10 +250,11 @@ class ColumnsWork:
             raise RemoteProtocolError("no training is open here")
         return self._forest
 
+    @takes(msg.KeepModel)
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
         forest = self._training()
         if forest.state not in forest.grown_in:
-            raise RemoteProtocolError("KeepModel is not due before the forest has grown")
+            raise RemoteProtocolError("Unexpected KeepModel; expected after the forest has grown")
         part = forget_values(forest.grown_forest())
         digest = self.home.store.keep_model(self.job, message.forest, part)
         # a party may leave later: the forest is then regrown on the same rows, by the same plan
@@ -260,6 +270,7 @@ class ColumnsWork:
 
     # --- predicting ---
 
+    @takes(msg.UseModel)
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
         order, home = self._due(PredictOrder), self.home
         self._used.check(message)
@@ -309,9 +320,10 @@ class ColumnsWork:
             note_deceived=lambda: store.note_deceived(job),
         )
 
+    @takes(TestRows)
     def _on_TestRows(self, message: TestRows) -> Message:
         if self._tester is None:
-            raise RemoteProtocolError("TestRows is not due before a model is open to be tested")
+            raise RemoteProtocolError("Unexpected TestRows; expected after a model has been opened to be tested")
         self._watch.check(message)
         if not self.home.replays(self.job):
             KeyStore(self.home.store.folder / KEYS_FOLDER).check_present(self._taken.part.keys, self._tester.keys)
@@ -353,12 +365,7 @@ class ColumnsWork:
         )
         return Sealer(home.identity.name, sums, entropy=entropy, data_digest=digest)
 
-    def _working_forest(self, message: Message) -> VerticalParty:
-        """The forest that is grown or used here."""
-        if self._forest is None:
-            raise RemoteProtocolError(f"{type(message).__name__} is not due before a training or a model is open")
-        return self._forest
-
+    @takes(msg.TakeAnswers)
     def _on_TakeAnswers(self, message: msg.TakeAnswers) -> msg.AnswersTaken:
         order, name, rows = self._order, self.home.identity.name, self._common_rows()
         if not isinstance(order, PredictOrder | PredictLinearOrder):

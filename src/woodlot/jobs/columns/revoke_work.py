@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.columns.columns_work import ALIGNMENT, FOREST, ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.ordered import OrderedRegrowing
 from woodlot.jobs.orders import RevokeOrder
+from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.regrowing import RegrowingParty
 
+_REFUSED: tuple[type[Message], ...] = (
+    align_messages.OpenAlignment,
+    *ALIGNMENT,
+    msg.KeepAlignment,
+    *(kind for kind in FOREST if kind not in RegrowingParty.handlers),
+    StartBlind,
+    TestRows,
+    msg.TakeAnswers,
+)
+"""A revocation works on the rows of the training and predicts nothing; trees are replanted, not planted."""
 
-class RevokeWork(ColumnsWork):
+
+class RevokeWork(ColumnsWork, refuses=_REFUSED):
     """What a party does for an order to revoke; it is made on the table and the rows of the training."""
 
     def __init__(self, taken: TakenOrder[RevokeOrder]) -> None:
@@ -30,14 +42,9 @@ class RevokeWork(ColumnsWork):
         if taken.part.label is not None:  # they are shared, as in a training
             self.home.policy.check_labels("shared")
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        handler: Callable[[Any], Message] | None = getattr(self, f"_on_{type(message).__name__}", None)
-        if handler is not None:
-            return handler(message)
-        if type(message) in RegrowingParty.handlers:
-            return self._ask(self._training(), message)
-        raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+    @takes(forest_messages.ReplantTrees, forest_messages.RegrowLevel)
+    def _ask_forest(self, message: Message) -> Message:
+        return super()._ask_forest(message)
 
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
         order = self._revocation
@@ -81,6 +88,7 @@ class RevokeWork(ColumnsWork):
         self._kept = True
         return kept
 
+    @takes(msg.DropModel)
     def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:
         order = self._revocation
         if not self._kept or (message.model, message.leaver) != (order.model, order.leaver):

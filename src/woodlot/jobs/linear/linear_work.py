@@ -7,18 +7,24 @@ import hmac
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.columns.columns_work import FOREST, OPENING, ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.ordered import OrderedDescent
 from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
 from woodlot.protocols.linear.linear_party import LinearParty, LinearState
-from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.protocols.revocable.key_messages import TestRows
+
+DESCENT = tuple(
+    kind for kind in {**LinearParty.handlers, **EncryptedLinearParty.handlers} if kind is not linear_messages.OpenLinear
+)
+"""What is for the model that is fitted or used here."""
 
 
-class LinearWork(ColumnsWork):
+class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
     """What a party does for an order to fit a linear model, or to predict with one; rows are aligned as ever."""
 
     def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
@@ -29,16 +35,12 @@ class LinearWork(ColumnsWork):
         if isinstance(order, TrainLinearOrder) and order.holder == self.home.identity.name:
             self.home.policy.check_residuals(order.plan.residuals)
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        kind = type(message)
-        if kind in VerticalParty.handlers:
-            raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
-        taken = kind in LinearParty.handlers or kind in EncryptedLinearParty.handlers
-        if not taken or kind is linear_messages.OpenLinear:
-            return super().handle(message)
+    @takes(*DESCENT)
+    def _ask_linear(self, message: Message) -> Message:
         if self._linear is None:
-            raise RemoteProtocolError(f"{kind.__name__} is not due before a training or a model is open")
+            raise RemoteProtocolError(
+                f"Unexpected {type(message).__name__}; expected after a training or a model has been opened"
+            )
         if self._descent is not None:
             self._descent.check(message)
         reply = self._linear.handle(message)
@@ -46,6 +48,7 @@ class LinearWork(ColumnsWork):
             self._descent.note(message)
         return reply
 
+    @takes(linear_messages.OpenLinear)
     def _on_OpenLinear(self, message: linear_messages.OpenLinear) -> Message:
         order = self._due(TrainLinearOrder)
         plan = order.plan
@@ -67,7 +70,7 @@ class LinearWork(ColumnsWork):
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
         self._due(TrainLinearOrder)
         if self._linear is None or self._linear.state != LinearState.fitted:
-            raise RemoteProtocolError("KeepModel is not due before the model is fitted")
+            raise RemoteProtocolError("Unexpected KeepModel; expected after the model has been fitted")
         digest = self.home.store.keep_linear(self.job, message.forest, self._linear.fitted_part())
         secret = self.home.store.secret_for("linear", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())

@@ -11,14 +11,14 @@ from typing import Any
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.columns.columns_work import FOREST, OPENING, ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.ordered import OrderedConstruction, PlanWatch
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.provider_work import check_epoch, make_provider
-from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.forest_parts import PartyForest
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import growth_messages as growing
 from woodlot.protocols.revocable import key_messages as keys
@@ -33,7 +33,16 @@ _EPOCH = (keys.OpenEpoch, keys.MeetMembers, keys.TakeGroup, keys.CommitEpoch)
 """What a new epoch of keys begins with."""
 
 
-class RevocableWork(ColumnsWork):
+_REFUSED: tuple[type[Message], ...] = (
+    *OPENING,
+    *(kind for kind in FOREST if kind is not forest_messages.AskDecisions),
+    keys.TestRows,
+    msg.TakeAnswers,
+)
+"""The forest is constructed, not trained, and is asked only for its own out-of-bag answers."""
+
+
+class RevocableWork(ColumnsWork, refuses=_REFUSED):
     """What a party does for an order to grow a revocable forest, or to have a party leave one."""
 
     def __init__(self, taken: TakenOrder[RevocableOrder]) -> None:
@@ -57,20 +66,9 @@ class RevocableWork(ColumnsWork):
         self._provider: Provider | None = None
         self._kept = ""
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        kind = type(message)
-        if kind is growing.ExpandLeaves:
-            return self._construct(self._construction(), message)
-        if kind is keys.EncryptSplits or kind in _EPOCH:
-            return self._keys(message)
-        own = kind.__module__ in (align_messages.__name__, growing.__name__, msg.__name__)
-        if not own and kind is not forest_messages.AskDecisions:
-            raise RemoteProtocolError(f"{kind.__name__} is not due in this job")
-        return super().handle(message)
-
     # --- growing ---
 
+    @takes(growing.SendLabels)
     def _on_SendLabels(self, message: growing.SendLabels) -> growing.LabelsSent:
         order = self._revocable
         if order.holder != self.home.identity.name:
@@ -93,6 +91,7 @@ class RevocableWork(ColumnsWork):
         self._former_plan = plan
         return msg.ModelReady()
 
+    @takes(growing.OpenConstruction)
     def _on_OpenConstruction(self, message: growing.OpenConstruction) -> Message:
         regrows = isinstance(self._revocable, RevokeRevocableOrder)
         rows = self._common_rows()
@@ -132,11 +131,16 @@ class RevocableWork(ColumnsWork):
             watch.note(message)
         return reply
 
+    @takes(growing.ExpandLeaves)
+    def _on_ExpandLeaves(self, message: growing.ExpandLeaves) -> Message:
+        return self._construct(self._construction(), message)
+
     def _construction(self) -> Participant:
         if self._participant is None:
             raise RemoteProtocolError("no construction is open here")
         return self._participant
 
+    @takes(growing.FinishConstruction)
     def _on_FinishConstruction(self, message: growing.FinishConstruction) -> Message:
         reply = self._construction().handle(message)
         part = self._construction().forest
@@ -161,6 +165,7 @@ class RevocableWork(ColumnsWork):
         self._kept = forest_of_model(self.job, message.forest)
         return kept
 
+    @takes(keys.EncryptSplits, *_EPOCH)
     def _keys(self, message: Message) -> Message:
         order = self._revocable
         begins = isinstance(order, TrainRevocableOrder) or (
@@ -187,6 +192,7 @@ class RevocableWork(ColumnsWork):
     def _splits(self) -> Splits:
         return self._kept_part().splits
 
+    @takes(msg.DropModel)
     def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:
         order = self._revocable
         if not isinstance(order, RevokeRevocableOrder):
