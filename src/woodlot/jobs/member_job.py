@@ -21,9 +21,10 @@ from woodlot.jobs.orders import (
     RevokeRevocableOrder,
     TrainRevocableOrder,
 )
-from woodlot.jobs.party_job import housekeeping_job
+from woodlot.jobs.party_job import OpenedJob, OpeningState, housekeeping_job
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.revocable.provider_work import check_epoch, check_ticket
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable.helper import Helper
@@ -49,7 +50,7 @@ class MemberHome:
     replays: Callable[[str], bool]
 
 
-class MemberJob:
+class MemberJob(OpenedJob):
     """Answers the messages of one job."""
 
     def __init__(self, home: MemberHome, job: str, end_job: Any) -> None:
@@ -71,15 +72,10 @@ class MemberJob:
         order = self._order
         return order is not None and self._home.store.has_begun(order.keyring, self._job)
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        if isinstance(message, msg.OpenJob):
-            return self._open(message)
-        if isinstance(message, msg.ForgetJob):
-            return self._forget(message)
+    def _pass_on(self, message: Message) -> Message:
         order, member = self._order, self._member
         if order is None or member is None:
-            raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
+            raise RemoteProtocolError("this job was not opened")
         ticket = getattr(message, "ticket", None)
         if (ticket is not None) != isinstance(order, PredictEncryptedOrder) or not _is_ordered(message, order):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
@@ -88,10 +84,9 @@ class MemberJob:
         check_epoch(message, order)
         return member.handle(message)
 
-    def _open(self, message: msg.OpenJob) -> msg.JobOpened:
+    @takes(msg.OpenJob, when=OpeningState.new, then=OpeningState.open)
+    def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened:
         home = self._home
-        if self._member is not None:
-            raise RemoteProtocolError("this job has been opened before")
         again = home.replays(self._job)
         try:
             order, user = check_passed_on(message, home.trust, again=again)
@@ -136,9 +131,10 @@ class MemberJob:
             )
         return KeyService(home.identity.name, **member)
 
-    def _forget(self, message: msg.ForgetJob) -> msg.JobForgotten:
-        if self._member is not None or self._job != housekeeping_job(message.job):
-            raise RemoteProtocolError("ForgetJob is not due in this job")
+    @takes(msg.ForgetJob, when=OpeningState.new)
+    def _on_ForgetJob(self, message: msg.ForgetJob) -> msg.JobForgotten:
+        if self._job != housekeeping_job(message.job):
+            raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")
         self._end_job(message.job)
         return msg.JobForgotten()
 

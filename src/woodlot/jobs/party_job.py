@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+from abc import ABC, abstractmethod
 from enum import StrEnum
 
 from woodlot.data.sources import TableSource
@@ -25,25 +26,39 @@ from woodlot.protocols.core.message import Message
 logger = logging.getLogger(__name__)
 
 
-class PartyJobState(StrEnum):
+class OpeningState(StrEnum):
     """Where a job stands."""
 
     new = "new"
     open = "open"
 
 
-class PartyJob(MessageHandler):
-    """Answers the messages of one job; its state follows from the messages it has answered.
+class OpenedJob(MessageHandler, ABC):
+    """A job at a party or a member. What it does not take itself is passed on, once the job is open."""
 
-    What it does not take itself is for the work of its order: messages of the protocols, once the job is open.
-    """
+    state: OpeningState = OpeningState.new
 
-    state: PartyJobState
+    def handle(self, message: Message) -> Message:
+        """Answer one message; one that is not expected in this state is refused and changes nothing."""
+        if type(message) in self.handlers:
+            return super().handle(message)
+        if self.state == OpeningState.new:
+            raise RemoteProtocolError(
+                f"Unexpected {type(message).__name__} in state {self.state}; expected after OpenJob"
+            )
+        return self._pass_on(message)
+
+    @abstractmethod
+    def _pass_on(self, message: Message) -> Message:
+        """Answer a message of the protocols."""
+
+
+class PartyJob(OpenedJob):
+    """Answers the messages of one job; its state follows from the messages it has answered."""
 
     def __init__(self, home: PartyHome, job: str) -> None:
         self.home = home
         self.job = job
-        self.state = PartyJobState.new
         self._work: Work | None = None
 
     @property
@@ -51,17 +66,12 @@ class PartyJob(MessageHandler):
         """Whether nothing has been opened here, as in jobs that only bring news."""
         return self._work is None
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message; one that is not expected in this state is refused and changes nothing."""
-        if type(message) in self.handlers:
-            return super().handle(message)
+    def _pass_on(self, message: Message) -> Message:
         if self._work is None:
-            raise RemoteProtocolError(
-                f"Unexpected {type(message).__name__} in state {self.state}; expected after OpenJob"
-            )
+            raise RemoteProtocolError("this job was not opened")
         return self._work.handle(message)
 
-    @takes(msg.OpenJob, when=PartyJobState.new, then=PartyJobState.open)
+    @takes(msg.OpenJob, when=OpeningState.new, then=OpeningState.open)
     def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened:
         home = self.home
         again = home.replays(self.job)
@@ -122,7 +132,7 @@ class PartyJob(MessageHandler):
                     f"setting {setting} of that table, in the section [tables] of its configuration, does not list it"
                 )
 
-    @takes(msg.ForgetJob, when=PartyJobState.new)
+    @takes(msg.ForgetJob, when=OpeningState.new)
     def _on_ForgetJob(self, message: msg.ForgetJob) -> msg.JobForgotten:
         if self.job != housekeeping_job(message.job):
             raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")

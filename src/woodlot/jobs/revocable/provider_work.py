@@ -16,6 +16,7 @@ from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.forest_parts import PartyForest
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import bit_length
@@ -89,7 +90,7 @@ def make_provider(
     )
 
 
-class ProviderWork:
+class ProviderWork(MessageHandler):
     """What a party does for an order about keys, or to predict encrypted."""
 
     n_aligned = None
@@ -125,10 +126,8 @@ class ProviderWork:
         wanted = {column: place for place, column in enumerate(self._part.columns) if column}
         return np.array([wanted.get(name, -1) for name in self._in_use().names], np.int32)
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        if isinstance(message, msg.UseForest):
-            return self._on_UseForest(message)
+    @takes(*Provider.handlers)
+    def _ask_provider(self, message: Message) -> Message:
         opening = isinstance(
             message, msg.OpenEpoch | msg.MeetMembers | msg.TakeGroup | msg.EncryptSplits | msg.CommitEpoch
         )
@@ -137,6 +136,7 @@ class ProviderWork:
         check_epoch(message, self._order)
         return self._provider.handle(message)
 
+    @takes(msg.UseForest)
     def _on_UseForest(self, message: msg.UseForest) -> msg.ForestInUse:
         self._forest = self._home.store.model(self._order.model, message.forest)
         self._fingerprint = forest_of_model(self._order.model, message.forest)

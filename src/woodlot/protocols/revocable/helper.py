@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ from woodlot.crypto.streams import SecretStream
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     TAG,
@@ -146,16 +146,6 @@ class Helper(EpochMember):
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
-        msg.TakeShare,
-        msg.KnowKeys,
-        msg.RegisterSplits,
-        msg.RevokeAtHelper,
-        msg.TakeRequest,
-        msg.OpenDifferences,
-        msg.FinishComparisons,
-    }
-
     def __init__(
         self,
         name: str,
@@ -177,6 +167,7 @@ class Helper(EpochMember):
 
     # --- keys ---
 
+    @takes(msg.TakeShare)
     def _on_TakeShare(self, message: msg.TakeShare) -> msg.ShareTaken:
         opening, peers, _ = self._agreed(message.group.epoch)
         if opening.helper != self.name:
@@ -194,6 +185,7 @@ class Helper(EpochMember):
         self._share = None
         self._request = None
 
+    @takes(msg.KnowKeys)
     def _on_KnowKeys(self, message: msg.KnowKeys) -> msg.KeysKnown:
         keys = self._staged_keys(message.epoch)
         parties = set(keys.peers) - {keys.key_service}
@@ -212,6 +204,7 @@ class Helper(EpochMember):
         self._stage(msgspec.structs.replace(keys, public=dict(message.keys)))
         return msg.KeysKnown()
 
+    @takes(msg.RegisterSplits)
     def _on_RegisterSplits(self, message: msg.RegisterSplits) -> msg.SplitsRegistered:
         staged = self._staged is not None and self._staged.epoch == message.epoch
         keys = self._staged_keys(message.epoch) if staged else self._present(message.epoch)
@@ -240,6 +233,7 @@ class Helper(EpochMember):
             self._replace(noted)
         return msg.SplitsRegistered()
 
+    @takes(msg.RevokeAtHelper)
     def _on_RevokeAtHelper(self, message: msg.RevokeAtHelper) -> msg.RevokedAtHelper:
         keys, party = self._present(message.epoch), message.party
         if party not in keys.public and party not in keys.revoked:
@@ -262,6 +256,7 @@ class Helper(EpochMember):
             self._share = StrongShare(keys.read_group(), bytes_number(keys.secret))
         return self._share
 
+    @takes(msg.TakeRequest)
     def _on_TakeRequest(self, message: msg.TakeRequest) -> msg.RequestTaken:
         ticket = message.ticket
         keys = self._present(ticket.epoch)
@@ -308,6 +303,7 @@ class Helper(EpochMember):
             raise RemoteProtocolError("no such request is being answered here")
         return keys, request
 
+    @takes(msg.OpenDifferences)
     def _on_OpenDifferences(self, message: msg.OpenDifferences) -> msg.DifferencesBlinded:
         keys, request = self._asked(message.ticket)
         place, group = (message.block, message.step), self._strong(keys).group
@@ -373,6 +369,7 @@ class Helper(EpochMember):
             )
         return pairs
 
+    @takes(msg.FinishComparisons)
     def _on_FinishComparisons(self, message: msg.FinishComparisons) -> msg.ComparisonsFinished:
         ticket = message.ticket
         keys, request = self._asked(ticket)

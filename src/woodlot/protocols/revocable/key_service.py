@@ -15,7 +15,7 @@ changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from woodlot.crypto.master import MasterKey
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive, secret_bytes
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import (
     GROUP_PURPOSE,
@@ -71,12 +71,6 @@ class KeyService(EpochMember):
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
-        msg.MakeGroup,
-        msg.RevokeAtService,
-        msg.DealComparisons,
-    }
-
     def __init__(self, name: str, *, make: Callable[..., MasterKey] = MasterKey.generate, **member: Any) -> None:
         super().__init__(name, **member)
         self._make = make
@@ -84,6 +78,7 @@ class KeyService(EpochMember):
         self._group: Group | None = None  # of the present epoch, with its tables
         self._made: dict[int, tuple[object, ...]] = {}  # what was asked for in each epoch of this job
 
+    @takes(msg.MakeGroup)
     def _on_MakeGroup(self, message: msg.MakeGroup) -> msg.GroupMade:
         opening, peers, transcript = self._agreed(message.epoch)
         if opening.key_service != self.name:
@@ -126,6 +121,7 @@ class KeyService(EpochMember):
         signature = self._signer.sign(GROUP_PURPOSE, data)
         return msg.GroupProof(job=self._job, members=opening.members, signature=signature)
 
+    @takes(msg.RevokeAtService)
     def _on_RevokeAtService(self, message: msg.RevokeAtService) -> msg.RevokedAtService:
         keys = self._present(message.epoch)
         if message.party not in keys.peers or message.party == keys.helper:
@@ -134,6 +130,7 @@ class KeyService(EpochMember):
             self._replace(msgspec.structs.replace(keys, revoked=(*keys.revoked, message.party)))
         return msg.RevokedAtService()
 
+    @takes(msg.DealComparisons)
     def _on_DealComparisons(self, message: msg.DealComparisons) -> msg.ComparisonsDealt:
         ticket, keys = message.ticket, self._present(message.ticket.epoch)
         if ticket.requester in keys.revoked:

@@ -1,6 +1,6 @@
 """A participant's side of the construction: it recommends candidate splits and keeps those that win.
 
-States and messages (``TAKES``)::
+States and messages::
 
     idle, opened, trained  OpenConstruction    -> opened    settings of candidates; a growth that was begun is dropped
     opened, growing        ExpandLeaves        -> growing   one level: what won, how nodes were split, what is open next
@@ -18,7 +18,6 @@ ends of the range in which the cuts lie.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -30,7 +29,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_parts import PartyForest
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.soundness import check_structure
 from woodlot.protocols.revocable import growth_messages as msg
 from woodlot.protocols.revocable.oversight import Opened, Oversight
@@ -59,12 +58,8 @@ class ParticipantState(StrEnum):
     trained = "trained"
 
 
-TAKES: dict[type[Message], frozenset[ParticipantState]] = {
-    msg.OpenConstruction: frozenset({ParticipantState.idle, ParticipantState.opened, ParticipantState.trained}),
-    msg.ExpandLeaves: frozenset({ParticipantState.opened, ParticipantState.growing}),
-    msg.FinishConstruction: frozenset({ParticipantState.opened, ParticipantState.growing}),
-}
-"""In which states a participant takes each message."""
+CONSTRUCTION = (ParticipantState.opened, ParticipantState.growing)
+"""While trees are constructed."""
 
 
 def bin_bits(zeta: int) -> int:
@@ -147,7 +142,7 @@ def read_samples(
 _NOT_SAMPLES = "the samples of a node are rows of the table, ascending, at least one"
 
 
-class Participant:
+class Participant(MessageHandler):
     """One participant and its table, for one construction or revocation.
 
     Parameters
@@ -165,6 +160,8 @@ class Participant:
     secret : bytes
         Keeps these codes from being guessed.
     """
+
+    state: ParticipantState
 
     def __init__(
         self,
@@ -189,14 +186,11 @@ class Participant:
         self.forest: PartyForest | None = None
         self.state = ParticipantState.idle
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message; one that the state does not allow is refused and changes nothing."""
-        states = TAKES.get(type(message))
-        if states is None or self.state not in states:
-            raise RemoteProtocolError(f"{type(message).__name__} is not due while the participant is {self.state}")
-        handler: Callable[[Any], Message] = getattr(self, f"_on_{type(message).__name__}")
-        return handler(message)
-
+    @takes(
+        msg.OpenConstruction,
+        when=(ParticipantState.idle, ParticipantState.opened, ParticipantState.trained),
+        then=ParticipantState.opened,
+    )
     def _on_OpenConstruction(self, message: msg.OpenConstruction) -> msg.ParticipantSummary:
         if message.rho < 0 or not 1 <= message.zeta <= MAX_ZETA:
             raise RemoteProtocolError(f"rho must not be negative, and zeta be from 1 to {MAX_ZETA}")
@@ -212,11 +206,11 @@ class Participant:
         self._rows, self._start, self._end = _NO_ROWS, _NONE, _NONE
         self._pairs = (_NONE, _NONE, np.empty(0), np.empty(0))
         self._won: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
-        self.state = ParticipantState.opened
         return msg.ParticipantSummary(n_rows=self._n_rows, feature_keys=self.feature_keys)
 
     # --- one level ---
 
+    @takes(msg.ExpandLeaves, when=CONSTRUCTION, then=ParticipantState.growing)
     def _on_ExpandLeaves(self, message: msg.ExpandLeaves) -> msg.SplitVectors:
         won = self._check_won(message.won_pair, message.won_cut)
         rows, start, end, opened = self._split(message)
@@ -235,7 +229,6 @@ class Participant:
         self._won += won
         self._rows, self._start, self._end = rows, start, end
         self._pairs = (node, feature, low, high)
-        self.state = ParticipantState.growing
         return msg.SplitVectors(planes=pack_bins(bins, self._zeta))
 
     def _check_won(
@@ -303,6 +296,7 @@ class Participant:
 
     # --- the end ---
 
+    @takes(msg.FinishConstruction, when=CONSTRUCTION, then=ParticipantState.trained)
     def _on_FinishConstruction(self, message: msg.FinishConstruction) -> msg.ConstructionDone:
         won = [*self._won, *self._check_won(message.won_pair, message.won_cut)]
         structure = Structure(message.offset.copy(), message.right.copy())
@@ -334,7 +328,6 @@ class Participant:
             sets=np.empty(0, np.uint8),
         )
         self.forest = PartyForest(structure, splits, self.names, (_NUMBERS,) * len(self.names))
-        self.state = ParticipantState.trained
         return msg.ConstructionDone()
 
 

@@ -14,7 +14,7 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from woodlot.crypto.knowledge import prove_known
 from woodlot.crypto.streams import SecretStream
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive, secret_bytes
-from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.handling import takes
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import TAG, TAG_BYTES, EpochKeys, bytes_number, number_bytes, tag_of
 from woodlot.protocols.revocable.helper import open_shares
@@ -69,12 +69,6 @@ class Provider(EpochMember):
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = EpochMember.takes | {
-        msg.TakeGroup,
-        msg.EncryptSplits,
-        msg.OpenAnswers,
-    }
-
     def __init__(
         self,
         name: str,
@@ -102,6 +96,7 @@ class Provider(EpochMember):
         self._opened: dict[bytes, int] = {}  # how many comparisons of each request
         self._answered: set[tuple[bytes, int, int]] = set()
 
+    @takes(msg.TakeGroup)
     def _on_TakeGroup(self, message: msg.TakeGroup) -> msg.KeyDrawn:
         opening, _, _ = self._agreed(message.group.epoch)
         if self.name in (opening.helper, opening.key_service):
@@ -127,6 +122,7 @@ class Provider(EpochMember):
             self._weak, self._weak_of = WeakKey(keys.read_group(), bytes_number(keys.secret)), keys
         return self._weak
 
+    @takes(msg.EncryptSplits)
     def _on_EncryptSplits(self, message: msg.EncryptSplits) -> msg.SplitsEncrypted:
         staged = self._staged is not None and self._staged.epoch == message.epoch
         keys = self._staged_keys(message.epoch) if staged else self._present(message.epoch)
@@ -211,6 +207,7 @@ class Provider(EpochMember):
             raise RemoteProtocolError("this party has no split at one of the nodes")
         return at
 
+    @takes(msg.OpenAnswers)
     def _on_OpenAnswers(self, message: msg.OpenAnswers) -> msg.AnswersOpened:
         ticket = message.ticket
         keys = self._present(ticket.epoch)

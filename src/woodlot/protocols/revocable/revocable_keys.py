@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Group, PublicKey, Setting, StrongShare, check_bits
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
@@ -37,6 +37,7 @@ from woodlot.protocols.core.agreement import (
     named,
     secret_bytes,
 )
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
@@ -70,7 +71,7 @@ class _Opening:
     met: Met | None = None
 
 
-class EpochMember:
+class EpochMember(MessageHandler):
     """What parties, helper and key service have in common: introductions, and the keys of the present epoch.
 
     Parameters
@@ -101,9 +102,6 @@ class EpochMember:
 
     """
 
-    takes: ClassVar[frozenset[type[Message]]] = frozenset({msg.OpenEpoch, msg.MeetMembers, msg.CommitEpoch})
-    """The messages that such a member answers."""
-
     def __init__(
         self,
         name: str,
@@ -132,18 +130,12 @@ class EpochMember:
         self._opening: _Opening | None = None
         self._staged: EpochKeys | None = None  # of the epoch that is being prepared; the present one goes on meanwhile
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message; one that is not due, or not in order, is refused and changes nothing."""
-        answer: Callable[[Any], Message] | None = getattr(self, f"_on_{type(message).__name__}", None)
-        if type(message) not in self.takes or answer is None:
-            raise RemoteProtocolError(f"this member does not take {type(message).__name__}")
-        return answer(message)
-
     @property
     def epoch(self) -> int:
         """The present epoch, or the last one that is over; 0 before the first."""
         return self._ended if self.keys is None else self.keys.epoch
 
+    @takes(msg.OpenEpoch)
     def _on_OpenEpoch(self, message: msg.OpenEpoch) -> msg.MemberIntroduced:
         if self.name not in message.members:
             raise RemoteProtocolError(f"this member, {self.name!r}, is not among those of the epoch")
@@ -164,6 +156,7 @@ class EpochMember:
         self._opening, self._staged = _Opening(message, agreement, introduction), None
         return msg.MemberIntroduced(introduction=introduction)
 
+    @takes(msg.MeetMembers)
     def _on_MeetMembers(self, message: msg.MeetMembers) -> msg.MembersMet:
         opening = self._opening
         if opening is None or opening.met is not None:
@@ -217,6 +210,7 @@ class EpochMember:
             raise EpochError(f"epoch {epoch} is not being prepared here")
         return self._staged
 
+    @takes(msg.CommitEpoch)
     def _on_CommitEpoch(self, message: msg.CommitEpoch) -> msg.EpochCommitted:
         if self._staged is not None or self.epoch != message.epoch:  # once more changes nothing
             self._check_complete(self._staged_keys(message.epoch))

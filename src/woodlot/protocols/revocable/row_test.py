@@ -23,6 +23,7 @@ from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
 from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import named
 from woodlot.protocols.core.forest_parts import PartyForest, splitting_parties
+from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable import key_messages as msg
@@ -122,7 +123,7 @@ def require_every_row(known: NDArray[np.bool_]) -> None:
         )
 
 
-class RowTester:
+class RowTester(MessageHandler):
     """A party in FRF-Test.
 
     What it opens could serve a dishonest coordinator to check guesses of a split, so
@@ -202,12 +203,7 @@ class RowTester:
         """The keys with which it was made."""
         return self._keys
 
-    def handle(self, message: Message) -> Message:
-        """Answer one message."""
-        if not isinstance(message, msg.TestRows):
-            raise RemoteProtocolError(f"{type(message).__name__} is not due in this job")
-        return self.test(message)
-
+    @takes(msg.TestRows)
     def test(self, message: msg.TestRows) -> msg.RowsTested:
         """Tell which way rows go, after a check of the coordinator's copies of the splits."""
         if self._sealed_only:
