@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-SOURCES = {path.as_posix(): path for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"))}
+SOURCES = {path.as_posix(): path for room in ("src", "tests", "scripts") for path in (ROOT / room).rglob("*.py")}
 
 
 def files_called(name: str) -> list[Path]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
+import typing
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +16,11 @@ from woodlot.protocols.align import AlignParty
 from woodlot.protocols.align.align_messages import SendTokens
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.vertical.forest_messages import Ready, RevealSplits, TreesDone
+from woodlot.protocols.vertical.forest_messages import ApplySplits, Ready, RevealSplits, TreesDone
 from woodlot.protocols.vertical.party import VerticalParty
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "protocol"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs" / "protocol"
 
 
 class Door(StrEnum):
@@ -114,3 +118,32 @@ def test_documents_tell_the_states_as_they_are(document: str, party: type[Messag
             assert when == ", ".join(how.when), kind
             follows, _, unless = then.partition("; ")
             assert follows == (how.then or when) or "as before" in unless, kind
+
+
+@pytest.fixture(scope="module")
+def who_handles() -> dict[str, Any]:
+    """What scripts/who_handles.py has."""
+    return runpy.run_path(str(ROOT / "scripts" / "who_handles.py"))
+
+
+def test_every_message_to_a_role_is_answered_there(who_handles: dict[str, Any]) -> None:
+    """By a handler that is written for it; a class cannot have two of them."""
+    of_role = {"helper": {"Helper"}, "key service": {"KeyService"}}
+    for kind in who_handles["requests"]():
+        classes = list(who_handles["handlers_of"](kind))
+        assert classes, kind
+        names = {each.__name__ for each in classes}
+        assert names == of_role.get(kind.discloses.receiver, names), kind
+        for each in classes:
+            takes_it = typing.get_type_hints(getattr(each, each.handlers[kind].method))["message"]
+            assert issubclass(kind, takes_it), (kind, each)
+
+
+def test_a_reader_is_led_to_the_handler(who_handles: dict[str, Any]) -> None:
+    line = who_handles["described"](ApplySplits, VerticalParty)
+    told, _, where = line.partition("  ")
+    assert told == "ApplySplits: VerticalParty._on_ApplySplits, when growing, then applied"
+    file, _, number = where.rpartition(":")
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1 :]
+    assert "@takes(msg.ApplySplits" in lines[0]
+    assert "def _on_ApplySplits" in lines[1]
