@@ -209,6 +209,13 @@ def swapped_columns(message: Message) -> Message:
     return msgspec.structs.replace(message, column=swap[message.column])
 
 
+def others_columns(message: Message) -> Message:
+    """The bank's columns are compared with splits of the shop: a shop that works for the coordinator would not mind."""
+    if not isinstance(message, msg.OpenDifferences):
+        return message
+    return msgspec.structs.replace(message, column=(message.column + np.uint32(2)) % np.uint32(4))
+
+
 GROUPS: list[Group] = []
 """Of the keys in use."""
 
@@ -217,6 +224,7 @@ ATTACKS: dict[Callable[[Message], Message], tuple[str, str]] = {
     same_again: ("helper", "a row is compared with a split once in a request"),
     shifted_half: ("helper", "the coordinator's half of the decryption was changed"),
     other_rows: ("helper", "the values are not those that the requester's ticket is for"),
+    others_columns: ("helper", r"column \d of the request is not one of '(bank|shop)'"),
     swapped_columns: ("bank", "compared with splits of another column of this party"),
 }
 
