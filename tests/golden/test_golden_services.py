@@ -26,6 +26,7 @@ from world import POLICY, World, running
 import woodlot as wl
 from wire_search import captured
 from woodlot.federation.local_revocable import Encryption
+from woodlot.jobs import every_message  # noqa: F401 - journals of other processes are read here
 from woodlot.protocols.core.message import Role
 from woodlot.runtime.codec import decode
 from woodlot.runtime.journal import Journal
