@@ -97,7 +97,7 @@ def counts(tables: Mapping[str, Mapping[str, pa.Table]]) -> dict[str, int]:
 
 def test_it_is_found_by_its_entry_point(package: Path) -> None:
     kind = kinds.known()["count"]
-    assert (kind.listed, kind.right, kind.answers) == ("count", "predict", False)
+    assert (kind.listed, kind.right, kind.outcome) == ("count", "predict", "")
 
 
 def test_without_the_package_it_is_no_order(package: Path) -> None:
