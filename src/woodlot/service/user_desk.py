@@ -183,7 +183,7 @@ class UserDesk:
     # --- the federation and its models ---
 
     def _on_AskFederation(self, user: Peer, request: msg.AskFederation) -> Message:
-        connected, alarms = self._coordinator.hub.connected(), self._coordinator.store.alarms()
+        connected, alarms = self._coordinator.present(), self._coordinator.store.alarms()
         return msg.FederationFacts(
             parties=tuple(
                 msg.PartyFacts(
