@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import woodlot as wl
+from mpi_launch import launch
+from woodlot.cli.mpi import _check_command
+from woodlot.exceptions import ConfigError
 
 COMMAND = Path(sys.executable).with_name("woodlot")
-PATIENCE = 300.0
 
 JOB = """
 [job]
@@ -49,20 +49,8 @@ columns = ["visits", "basket"]
 
 
 def mpirun(count: int, *arguments: object, script: str = '"$@"') -> subprocess.CompletedProcess[str]:
-    """Run the command at every rank; a hang is a failure."""
-    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-    if found is None:
-        pytest.skip("mpirun is neither beside this Python nor on the PATH")
-    command = [found, "--allow-run-as-root", "--oversubscribe", "-n", str(count), "sh", "-c", script, "sh", COMMAND]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-    return subprocess.run(
-        [*command, "mpi", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=environment,
-        check=False,
-    )
+    """Run the command at every rank."""
+    return launch(count, "sh", "-c", script, "sh", COMMAND, "mpi", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +82,9 @@ def arrays(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_every_rank_writes_its_part_and_the_parts_make_a_model(folder: Path, tmp_path: Path) -> None:
-    done = mpirun(3, folder / "job.toml", "--out", tmp_path / "m", "--secret", folder / "secret", "--json")
+    state = tmp_path / "state"
+    kept = ["--out", tmp_path / "m", "--state", state, "--secret", folder / "secret"]
+    done = mpirun(3, folder / "job.toml", *kept, "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert (facts["state"], facts["rows"]) == ("done", {"bank": 180, "shop": 190})
@@ -120,15 +110,26 @@ def test_every_rank_writes_its_part_and_the_parts_make_a_model(folder: Path, tmp
     assert len(joined) == facts["n_rows"]
     assert (whole.predict(joined) == joined["default"]).mean() > 0.85
 
+    answers = tmp_path / "answers.csv"
+    to = ["--", "predict", "--model", "risk", "--score", "bank.default", "--out", answers, "--json"]
+    predicted = mpirun(3, folder / "job.toml", "--state", state, "--secret", folder / "secret", *to)
+    assert predicted.returncode == 0, predicted.stderr
+    facts = json.loads(predicted.stdout)
+    assert (facts["kind"], facts["state"], facts["n_rows"]) == ("predict", "done", len(joined))
+    assert facts["score"] == (whole.predict(joined) == joined["default"]).mean()
+    assert pyarrow.csv.read_csv(answers).num_rows == len(joined)
+
     again = mpirun(3, folder / "psi.toml", "--out", tmp_path / "n", "--secret", folder / "secret")
     assert again.returncode == 0, again.stderr
     assert "Forest risk has grown." in again.stdout
     assert f"woodlot.load('{tmp_path / 'n'}')" in again.stdout
+    assert f"mpirun -n 3 woodlot mpi {folder / 'psi.toml'} -- predict --model risk --score bank.default" in again.stdout
     assert "\x1b" not in again.stdout
     for part in ("coordinator", "party-bank", "party-shop"):  # however the rows were found: same secret, same forest
         assert arrays(tmp_path / "m" / part) == arrays(tmp_path / "n" / part)
 
 
+@pytest.mark.slow
 def test_what_cannot_begin_ends_at_every_rank_and_is_told_once(folder: Path, tmp_path: Path) -> None:
     few = mpirun(2, folder / "job.toml", "--out", tmp_path / "m", "--json")
     assert few.returncode != 0
@@ -142,21 +143,36 @@ def test_what_cannot_begin_ends_at_every_rank_and_is_told_once(folder: Path, tmp
 @pytest.mark.slow
 def test_a_rank_that_cannot_begin_does_not_leave_the_others_waiting(folder: Path, tmp_path: Path) -> None:
     leave_out = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then exec "$1" mpi absent.toml; else exec "$@"; fi'
-    done = mpirun(3, folder / "job.toml", "--out", tmp_path / "m", script=leave_out)
+    done = mpirun(3, folder / "job.toml", "--out", tmp_path / "m", "--state", tmp_path / "state", script=leave_out)
     assert done.returncode != 0
     assert "woodlot: absent.toml cannot be read: No such file or directory" in done.stderr
     assert "woodlot: a party's rank cannot begin; its own line says why" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_table_that_cannot_be_used_is_told_by_rank_0(folder: Path, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_used_is_told_by_its_rank(folder: Path, tmp_path: Path) -> None:
     job = folder / "wrong.toml"
     job.write_text(JOB.replace("shop.csv", "absent.csv"))
     (tmp_path / "m").mkdir()
-    done = mpirun(3, job, "--out", tmp_path / "m", "--json")
+    done = mpirun(3, job, "--out", tmp_path / "m", "--state", tmp_path / "state", "--json")
     assert done.returncode != 0
     error = json.loads(done.stdout)["error"]
-    assert error["kind"] == "DataError"
-    assert "party 'shop': table 'shop'" in error["message"]
-    assert "is not there; correct the setting path" in error["message"]
+    assert (error["kind"], error["message"]) == (
+        "ConfigError", "a party's rank cannot begin; its own line says why"
+    )  # fmt: skip
+    assert "woodlot: party 'shop': the party does not start" in done.stderr
+    assert "is not there; correct the setting path" in done.stderr
     assert not list((tmp_path / "m").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "out", "as_json", "words"),
+    [
+        (["models"], Path("m"), False, "--out and --json belong to it: write them after --"),
+        (["models"], None, True, "--out and --json belong to it: write them after --"),
+        (["mpi", "job.toml"], None, False, "woodlot mpi cannot run itself"),
+    ],
+)
+def test_options_of_a_command_stand_behind_it(command: list[str], out: Path | None, as_json: bool, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _check_command(command, out, as_json)

@@ -28,7 +28,9 @@ def facts(**changes: object) -> JobFacts:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_is_shown_has_no_control_characters_of_others(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    console = show.stdout(terminal=terminal)
+    token = show.is_terminal.set(terminal)
+    console = show.stdout()
+    show.is_terminal.reset(token)
     console.print(show.table(("name", "user"), [(CLEAR, "mallory"), (TITLE, "mallory")]))
     console.print(show.facts_grid({"error": CLEAR}))
     console.print(show.state(facts(waiting_for=(CLEAR,))))

@@ -133,6 +133,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "sealed values proof splits": ("drawn", _SEALED),
         "kind": ("name", "the name of an order"),
     },
+    "ForgetJob": {"job": ("drawn", "the name of a job")},
     "JobOpened": {"fingerprint": ("secret", "keyed by a secret of the party")},
     "ModelKept": {"digest": ("secret", "keyed by a secret of the party")},
     "DropModel": {"model": ("drawn", "the name of a job")},

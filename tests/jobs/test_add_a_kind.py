@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from kill_stage import Stage, kill_everywhere
 from processes import Processes, small_tables
@@ -24,6 +25,7 @@ from small_jobs import EVERYBODY, PARTIES, user_of
 from world import World
 
 import woodlot as wl
+from mpi_launch import launch
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import ConfigError, JobFailed, PolicyError, RemoteProtocolError
 from woodlot.jobs import kind as kinds
@@ -97,7 +99,7 @@ def counts(tables: Mapping[str, Mapping[str, pa.Table]]) -> dict[str, int]:
 
 def test_it_is_found_by_its_entry_point(package: Path) -> None:
     kind = kinds.known()["count"]
-    assert (kind.listed, kind.right, kind.answers) == ("count", "predict", False)
+    assert (kind.listed, kind.right, kind.outcome) == ("count", "predict", "")
 
 
 def test_without_the_package_it_is_no_order(package: Path) -> None:
@@ -134,6 +136,38 @@ def test_an_entry_point_that_cannot_be_used(
     finally:
         entries.write_text(before, encoding="utf-8")
         forget_kinds()
+
+
+MPI_JOB = """
+[job]
+y = "bank.late"
+task = "classification"
+
+[mpi.bank]
+path = "bank.parquet"
+id = "id"
+columns = "*"
+labels = ["late"]
+
+[mpi.shop]
+path = "shop.parquet"
+id = "id"
+columns = "*"
+"""
+
+
+@pytest.mark.slow
+def test_it_runs_over_mpi(package: Path, tmp_path: Path) -> None:
+    tables = small_tables()
+    for party, own in tables.items():
+        pq.write_table(own["customers"], tmp_path / f"{party}.parquet")
+    (tmp_path / "job.toml").write_text(MPI_JOB)
+    lines = ["import os", f"os.chdir({str(tmp_path)!r})", "from count_rows import CountOrder", f"columns = {COLUMNS!r}"]
+    (tmp_path / "count.py").write_text("\n".join([*lines, blocks("python")[2], "print(told)"]))
+    done = launch(3, sys.executable, tmp_path / "count.py", path=package)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told == [counts(tables)] * 3  # every rank is told
 
 
 def test_it_runs_in_one_process(package: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.runtime import codec
 from woodlot.runtime.drivers import Driver, Handler, answer
 from woodlot.runtime.drivers.carried import CarriedDriver
-from woodlot.runtime.drivers.mpi_carrier import MpiCarrier
+from woodlot.runtime.drivers.mpi_carrier import MpiRanks
 
 from .carriers import JOB
 from .driver_contract import DriverContract, MakeDriver
@@ -50,6 +50,7 @@ def _answer(connection: Connection, handler: Handler) -> None:
 @pytest.fixture
 def make_driver() -> Iterator[MakeDriver]:
     drivers: list[Driver] = []
+    opened: list[MpiRanks] = []
     threads: list[threading.Thread] = []
 
     def make(handlers: Mapping[str, Handler]) -> Driver:
@@ -63,15 +64,17 @@ def make_driver() -> Iterator[MakeDriver]:
                 threads.append(threading.Thread(target=_answer, args=(connection, handler)))
                 threads[-1].start()
         group = MPI.COMM_WORLD.Split(0, 0)
-        carrier = MpiCarrier(JOB, communicator=group)
+        opened.append(MpiRanks(communicator=group))
         group.Free()
-        assert carrier.parties == tuple(handlers)
-        drivers.append(CarriedDriver(carrier, carrier.parties))
+        assert opened[-1].parties == tuple(handlers)
+        drivers.append(CarriedDriver(opened[-1].carrier(JOB), opened[-1].parties))
         return drivers[-1]
 
     yield make
     for driver in drivers:
         driver.close()
+    for ranks in opened:
+        ranks.close()
     for thread in threads:
         thread.join()
 

@@ -19,7 +19,7 @@ from runtime.driver_contract import Party, number_of
 from runtime.samples import Question
 from woodlot.exceptions import LocalProtocolError, RemoteProtocolError
 from woodlot.runtime.drivers.carried import CarriedDriver, Numbered
-from woodlot.runtime.drivers.mpi_carrier import MpiCarrier, _Line, abort_on_error, rank, serve
+from woodlot.runtime.drivers.mpi_carrier import MpiRanks, _Line, abort_on_error, exchange, rank, serve
 from woodlot.runtime.frames import NO_JOB, FrameKind, Label
 from woodlot.runtime.sessions import Sessions
 
@@ -66,18 +66,42 @@ def echo(name: str) -> Sessions:
 
 
 def two_jobs() -> None:
-    """Two carriers one after the other, and a large message that is in flight when the first is closed."""
-    for job in (JOB, JOB[::-1]):
+    """Twice: two jobs over the same ranks, with large messages; and what all ranks tell each other in between."""
+    for again in range(2):
+        told = exchange(bytes([rank()]) * 1_000 * rank())
+        assert told == [bytes([other]) * 1_000 * other for other in range(WORLD.Get_size())]
         if rank() != 0:
             serve(f"party {rank()}", echo(f"party {rank()}").answer)
             continue
-        carrier = MpiCarrier(job)
-        with CarriedDriver(carrier, carrier.parties) as driver:
-            data = np.arange(50_000_000, dtype=np.uint8)
-            replies = driver.ask({party: Question(number=3, data=data) for party in carrier.parties})
-            assert [number_of(reply) for reply in replies.values()] == [3] * 3
+        with MpiRanks() as ranks:
+            for job in (JOB, JOB[::-1]):
+                with CarriedDriver(ranks.carrier(job), ranks.parties) as driver:
+                    data = np.arange(50_000_000 if again else 5, dtype=np.uint8)
+                    replies = driver.ask({party: Question(number=3, data=data) for party in ranks.parties})
+                    assert [number_of(reply) for reply in replies.values()] == [3] * 3
     if rank() == 0:
         print("both jobs ended", flush=True)
+
+
+def left() -> None:
+    """A round that is left before its end: what its ranks still answer is not taken for another round's."""
+    if rank() != 0:
+        serve(f"party {rank()}", lambda job, number, request: request + str(number).encode())
+        return
+    with MpiRanks() as ranks:
+
+        def close(party: str, data: bytes) -> None:
+            carrier.close()
+
+        for number in (1, 2):
+            carrier = ranks.carrier(JOB)
+            with pytest.raises(LocalProtocolError, match="this carrier is closed"):
+                carrier.carry(dict.fromkeys(ranks.parties, Numbered(number, b"left")), close)
+        replies: dict[str, bytes] = {}
+        for number in (2, 3):  # the second is carried again
+            ranks.carrier(JOB).carry(dict.fromkeys(ranks.parties, Numbered(number, b"now")), replies.__setitem__)
+            assert set(replies.values()) == {b"now" + str(number).encode()}
+    print("went on", flush=True)
 
 
 def interrupted() -> None:
@@ -89,11 +113,11 @@ def interrupted() -> None:
     if rank() != 0:
         serve(f"party {rank()}", lambda job, number, request: bytes(40_000_000))
         return
-    carrier = MpiCarrier(JOB)
+    ranks = MpiRanks()
     with pytest.raises(KeyboardInterrupt):
-        carrier.carry(dict.fromkeys(carrier.parties, Numbered(1, bytes(40_000_000))), stop)
-    carrier.close()
-    carrier.close()
+        ranks.carrier(JOB).carry(dict.fromkeys(ranks.parties, Numbered(1, bytes(40_000_000))), stop)
+    ranks.close()
+    ranks.close()
     print("left and closed", flush=True)
 
 
@@ -102,7 +126,7 @@ def same_names() -> None:
         serve("twin", echo("twin").answer)
         return
     with pytest.raises(LocalProtocolError, match="a name of its own, not twin, twin, twin"):
-        MpiCarrier(JOB)
+        MpiRanks()
     print("names refused", flush=True)
 
 
@@ -110,8 +134,11 @@ def wrong_reply() -> None:
     """One rank answers under another number, another sends what is no frame."""
     for wrong in ("number", "noise"):
         if rank() == 0:
-            carrier = MpiCarrier(JOB)
-            with CarriedDriver(carrier, carrier.parties) as driver, pytest.raises(RemoteProtocolError) as caught:
+            with (
+                MpiRanks() as ranks,
+                CarriedDriver(ranks.carrier(JOB), ranks.parties) as driver,
+                pytest.raises(RemoteProtocolError) as caught,
+            ):
                 driver.ask({"party 2": Question()})
             print(caught.value, flush=True)
         elif rank() == 2:
@@ -136,16 +163,15 @@ def party_fails() -> None:
     if rank() != 0:
         serve(f"party {rank()}", fail if rank() == 1 else echo("x").answer)
         return
-    carrier = MpiCarrier(JOB)
-    with CarriedDriver(carrier, carrier.parties) as driver:
-        driver.ask({party: Question() for party in carrier.parties})
+    with MpiRanks() as ranks, CarriedDriver(ranks.carrier(JOB), ranks.parties) as driver:
+        driver.ask({party: Question() for party in ranks.parties})
 
 
 def coordinator_fails() -> None:
     if rank() != 0:
         serve(f"party {rank()}", echo("x").answer)
         return
-    MpiCarrier(JOB)
+    MpiRanks()
     raise ZeroDivisionError("the coordinator's own fault")
 
 

@@ -20,6 +20,7 @@ from world import PROTECTS
 
 from woodlot.data.sources import TableSource
 from woodlot.exceptions import ConfigError
+from woodlot.jobs.kind import known
 from woodlot.jobs.policy import WRITTEN, Policy
 from woodlot.runtime.codec import DEFAULT_LIMIT
 from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, MemberConfig, PartyConfig, PrivacyConfig
@@ -231,7 +232,30 @@ class TestFiles:
         raw = {"job": {"y": "bank.default", "task": "regression"}, "mpi": {"bank": LABELLED, "shop": TABLE}}
         config = JobConfig.parse(raw, folder=HERE, origin="job.toml")
         assert list(config.mpi) == ["bank", "shop"]
-        assert config.mpi["shop"].folder == HERE
+        assert config.mpi["shop"].table.folder == HERE
+
+    def test_a_policy_for_mpi_is_open_where_nothing_is_written(self) -> None:
+        job, shop = {"y": "default", "task": "regression", "layout": "rows"}, {"policy": {"min_rows": 7}}
+        raw = {"job": job, "mpi": {"bank": LABELLED, "shop": LABELLED | shop}}
+        config = JobConfig.parse(raw, folder=HERE, origin="job.toml")
+        assert [config.mpi[party].policy.min_rows for party in ("bank", "shop")] == [1, 7]
+        for kind in known():
+            config.mpi["shop"].policy.check_order(kind, "somebody")
+
+    @pytest.mark.parametrize(
+        ("shop", "words"),
+        [
+            ({"policy": {"min_row": 7}}, r"no setting mpi\.shop\.policy\.min_row; did you mean 'min_rows'"),
+            ({"policy": {"protocols": ["trian"]}}, r"\[mpi\.shop\]: policy\.protocols\[0\]: 'trian' is not one of"),
+            ({"policy": 7}, r"mpi\.shop\.policy must be a section"),
+            ({"labels": []}, r"'default', which mpi\.shop\.labels does not list"),
+        ],
+    )
+    def test_what_a_rank_cannot_be_told(self, shop: dict[str, Any], words: str) -> None:
+        job = {"y": "default", "task": "regression", "layout": "rows"}
+        raw = {"job": job, "mpi": {"bank": LABELLED, "shop": LABELLED | shop}}
+        with pytest.raises(ConfigError, match=words):
+            JobConfig.parse(raw, folder=HERE, origin="job.toml")
 
     def test_importing_it_loads_nothing_heavy(self) -> None:
         script = (

@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ INTERRUPTED = 130
 
 COORDINATOR_ENV = "WOODLOT_COORDINATOR"
 IDENTITY_ENV = "WOODLOT_IDENTITY"
+TABLES_ENV = "WOODLOT_TABLES"
 
 SHORT = 8
 """Digits of a job's or model's id that are shown; any unique beginning is understood."""
@@ -51,7 +53,12 @@ JobFileArgument = Annotated[
 ]
 TablesOption = Annotated[
     list[str] | None,
-    typer.Option("--tables", metavar="[PARTY=]NAME", help="Table of each party, or one name for all; repeat it."),
+    typer.Option(
+        "--tables",
+        envvar=TABLES_ENV,
+        metavar="[PARTY=]NAME",
+        help="Table of each party, or one name for all; repeat it.",
+    ),
 ]
 PartiesOption = Annotated[
     list[str] | None, typer.Option("--party", metavar="NAME", help="Who takes part, if not all; repeat it.")
@@ -159,7 +166,20 @@ class Access:
 
     def command(self, *words: str) -> str:
         """A further command as one types it."""
-        return shlex.join(["woodlot", *words, *self.options])
+        return shlex.join([*_prefix.get(), *words, *self.options])
+
+
+_prefix: ContextVar[tuple[str, ...]] = ContextVar("prefix", default=("woodlot",))
+
+
+@contextmanager
+def command_prefix(*words: str) -> Iterator[None]:
+    """Have further commands be shown as they are typed here, where that is not ``woodlot COMMAND``."""
+    token = _prefix.set(words)
+    try:
+        yield
+    finally:
+        _prefix.reset(token)
 
 
 def _options_again(coordinator: str | None, identity: Path | None, file: JobFile) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -136,15 +137,13 @@ class PlainConsole(Console):
             yield segment
 
 
-def stdout(*, terminal: bool | None = None) -> Console:
-    """Where results go. A pipe is as wide as a table needs rather than 80 columns.
+is_terminal: ContextVar[bool | None] = ContextVar("is_terminal", default=None)
+"""Whether standard output is a terminal: False where a terminal only passes on what is read elsewhere."""
 
-    Parameters
-    ----------
-    terminal : bool, optional
-        Whether it is a terminal; found out, unless told.
 
-    """
+def stdout() -> Console:
+    """Where results go. A pipe is as wide as a table needs rather than 80 columns."""
+    terminal = is_terminal.get()
     console = PlainConsole(highlight=False, force_terminal=terminal)
     if not console.is_terminal and console.width == 80:
         console = PlainConsole(highlight=False, force_terminal=terminal, width=WIDTH_OF_PIPES)

@@ -63,6 +63,7 @@ def listed(
         print_json({"jobs": [plain(facts) for facts in known]})
         return
     from woodlot.cli import _show as show
+    from woodlot.jobs.kind import outcome_of
 
     console = show.stdout()
     if not known:
@@ -76,7 +77,7 @@ def listed(
             show.moment(facts.created, year=False),
             "" if facts.started is None or facts.ended is None else show.duration(facts.ended - facts.started),
             ", ".join(facts.parties),
-            facts.name or (facts.model[:SHORT] if facts.kind.startswith("predict") else ""),
+            facts.name or (facts.model[:SHORT] if outcome_of(facts.kind) in ("answers", "own answers") else ""),
         )
         for facts in known
     ]
@@ -197,21 +198,22 @@ def show(
 
 def _check_out(facts: JobFacts, out: Path | None) -> None:
     """Refuse a file for a job that has nothing to put into it, and one that cannot be written."""
-    from woodlot.jobs.kind import has_answers
+    from woodlot.jobs.kind import outcome_of
 
     if out is None:
         return
-    if facts.kind.startswith("revoke"):
-        check_place(out)
-    elif has_answers(facts.kind):
-        check_out(out)
-    elif facts.kind == "predict-rows":
-        raise answers_stay(facts.model[:SHORT])
-    else:
-        raise ConfigError(
-            f"--out is for the answers of a prediction and the receipt of a revocation; job {facts.job[:SHORT]} is of "
-            f"the kind {facts.kind!r}: leave --out away"
-        )
+    match outcome_of(facts.kind):
+        case "receipt":
+            check_place(out)
+        case "answers":
+            check_out(out)
+        case "own answers":
+            raise answers_stay(facts.model[:SHORT])
+        case _:
+            raise ConfigError(
+                "--out is for the answers of a prediction and the receipt of a revocation; job "
+                f"{facts.job[:SHORT]} is of the kind {facts.kind!r}: leave --out away"
+            )
 
 
 def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out: Path | None) -> None:
@@ -220,17 +222,19 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
     from woodlot.cli.predict import say_predicted, say_rows_predicted
     from woodlot.cli.revoke import say_revoked
     from woodlot.cli.train import say_trained
-    from woodlot.jobs.kind import has_answers
+    from woodlot.jobs.kind import outcome_of
 
-    if facts.kind.startswith("train"):
-        say_trained(client, facts, access, as_json=as_json)
-    elif facts.kind == "align":
-        say_aligned(facts, access, as_json=as_json)
-    elif has_answers(facts.kind):
-        say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
-    elif facts.kind == "predict-rows":
-        say_rows_predicted(client, facts, access, as_json=as_json)
-    elif facts.kind.startswith("revoke"):
-        say_revoked(client, facts, access, out, as_json=as_json)
-    elif finish(facts, access, as_json=as_json):
-        typer.echo(f"Job {facts.job} {facts.standing}." + ("" if facts.told == "null" else f" It tells: {facts.told}"))
+    match outcome_of(facts.kind):
+        case "model":
+            say_trained(client, facts, access, as_json=as_json)
+        case "rows":
+            say_aligned(facts, access, as_json=as_json)
+        case "answers":
+            say_predicted(client, facts, access, as_json=as_json, out=out, answers=out is not None)
+        case "own answers":
+            say_rows_predicted(client, facts, access, as_json=as_json)
+        case "receipt":
+            say_revoked(client, facts, access, out, as_json=as_json)
+        case _ if finish(facts, access, as_json=as_json):
+            told = "" if facts.told == "null" else f" It tells: {facts.told}"
+            typer.echo(f"Job {facts.job} {facts.standing}.{told}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -266,14 +266,21 @@ def _row_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
 
 
 def say_trained(
-    client: Client, facts: JobFacts, access: Access, *, as_json: bool, config: JobConfig | None = None
+    client: Client,
+    facts: JobFacts,
+    access: Access,
+    *,
+    as_json: bool,
+    config: JobConfig | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """The outcome of a training, and what one may do with it."""
+    """The outcome of a training, and what one may do with it; ``more`` is added to the JSON."""
     model = None
     if facts.state == "done":
         with suppress(DataError):  # a party has left it already
             model = client.find_model(facts.model)
-    if not finish(facts, access, as_json=as_json, more={"forest": None if model is None else plain(model)}):
+    told = {"forest": None if model is None else plain(model), **(more or {})}
+    if not finish(facts, access, as_json=as_json, more=told):
         return
     if model is not None:
         _print_forest(facts, model, access, config)
@@ -293,7 +300,7 @@ def _print_forest(facts: JobFacts, model: ModelFacts, access: Access, config: Jo
     label = "COLUMN" if model.layout == "rows" else f"{model.holder}.COLUMN"
     if config is not None:
         label, said = config.job.y, config.job.tables
-        pairs = [said] if isinstance(said, str) else [f"{p}={table}" for p, table in said.items()]
+        pairs = [said] * bool(said) if isinstance(said, str) else [f"{p}={table}" for p, table in said.items()]
         tables = [word for pair in pairs for word in ("--tables", pair)]
     show.next_commands(
         console,

@@ -23,7 +23,7 @@ from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.job_store import ENDED
-from woodlot.jobs.kind import known
+from woodlot.jobs.kind import known, outcome_of
 from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.core.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
@@ -149,17 +149,21 @@ class Pages:
 
     def job(self, job: str) -> HTMLResponse:
         """One job: how far it is, and what it has cost so far."""
-        facts = self._coordinator().job(job)
-        return self._page("job", job=facts, live=facts.state not in (*ENDED, "stopped"), **self._job_details(job))
+        return self._page("job", **self._job_details(job))
 
     def job_live(self, job: str) -> HTMLResponse:
         """The part of a job's page that changes while it runs."""
-        facts = self._coordinator().job(job)
-        return self._page("job_live", job=facts, live=facts.state not in (*ENDED, "stopped"), **self._job_details(job))
+        return self._page("job_live", **self._job_details(job))
 
     def _job_details(self, job: str) -> dict[str, Any]:
-        records = self._coordinator().records(job)
-        return {"records": records[-_RECORDS_SHOWN:][::-1], "n_records": len(records)}
+        facts, records = self._coordinator().job(job), self._coordinator().records(job)
+        return {
+            "job": facts,
+            "live": facts.state not in (*ENDED, "stopped"),
+            "receipt": facts.state == "done" and outcome_of(facts.kind) == "receipt",
+            "records": records[-_RECORDS_SHOWN:][::-1],
+            "n_records": len(records),
+        }
 
     def rounds(self, job: str) -> JSONResponse:
         """Time and bytes of each round, for the charts."""

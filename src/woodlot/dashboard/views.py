@@ -23,6 +23,7 @@ from woodlot.identity.receipts import Receipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.jobs.job_store import Alarm, JobStore
+from woodlot.jobs.kind import outcome_of
 from woodlot.jobs.order_seal import read_order
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.vertical.files import StoredTrees
@@ -199,7 +200,7 @@ class CoordinatorView(StateView):
 
     def scored(self, model: str) -> list[JobFacts]:
         """Predictions of a model by all its parties that a label holder has scored, the youngest first."""
-        jobs = [job for job in self.jobs() if job.kind.startswith("predict") and job.model == model]
+        jobs = [job for job in self.jobs() if outcome_of(job.kind) in ("answers", "own answers") and job.model == model]
         return [job for job in jobs if job.score is not None and not self._changed(job.job)]
 
     def _changed(self, job: str) -> bool:
@@ -254,7 +255,7 @@ class CoordinatorView(StateView):
     def receipts(self) -> dict[str, Receipt]:
         """Receipts of revocations by job, the youngest first; one that cannot be read is left out."""
         found = {}
-        for job in (job for job in self.jobs() if job.kind.startswith("revoke")):
+        for job in (job for job in self.jobs() if outcome_of(job.kind) == "receipt"):
             text = self.store.receipt(job.job)
             if text is not None:
                 with suppress(ReceiptError):

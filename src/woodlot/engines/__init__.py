@@ -1,5 +1,6 @@
-"""Woodlot inside engines that organisations run already: NVFlare carries the rounds, Flower starts the parties.
+"""Woodlot inside what organisations run already: MPI and NVFlare carry the rounds, Flower starts the parties.
 
-Both are given a user's signed order as a file (`woodlot order`), and both leave the model where the run's results are.
-Parties keep their identities, policies and journals, and check the order as they do everywhere.
+NVFlare and Flower are given a user's signed order as a file (`woodlot order`), and leave the model where the run's
+results are; between MPI ranks the user is at rank 0. Parties keep their identities, policies and journals, and check
+the order as they do everywhere.
 """

@@ -18,6 +18,7 @@ from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import ConfigError, JobFailed, PartyAwayError
 from woodlot.identity.identity import Identity
 from woodlot.jobs.job_messages import JobFacts
+from woodlot.jobs.kind import outcome_of
 from woodlot.service.client import ENDED
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.coordinator import Coordinator
@@ -84,7 +85,7 @@ def lead(config: CoordinatorConfig, signed: SignedOrder, start_parties: Callable
             raise PartyAwayError(f"{', '.join(away)} did not come within {JOIN_SECONDS:.0f} s", away)
         job = coordinator.take(signed.order, signed.signature, signed.certificate)
         facts = _follow(coordinator, job)
-        if facts.state == "done" and facts.kind.startswith("train"):
+        if facts.state == "done" and outcome_of(facts.kind) == "model":
             export_model(coordinator, facts.model, folder)
         if facts.state != "stopped":  # else there is no farewell: the job goes on one day
             _wait_for(lambda: job not in dict(coordinator.store.ended_untold()), _FAREWELL_SECONDS)

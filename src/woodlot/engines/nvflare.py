@@ -14,6 +14,7 @@ from typing import Any
 from woodlot.engines.one_job import EngineCoordinator, export_model
 from woodlot.engines.signed_order import SignedOrder
 from woodlot.exceptions import ConfigError, WoodlotError
+from woodlot.jobs.kind import outcome_of
 from woodlot.runtime.drivers.nvflare_carrier import NvflareCarrier, answer_task, missing_extra
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 from woodlot.service.party import Party
@@ -75,7 +76,7 @@ class OrderController(Controller):  # type: ignore[misc]
             facts = coordinator.run(signed)
             if facts.state != "done":
                 self.system_panic(f"Woodlot: job {facts.job} {facts.standing}: {facts.error}", fl_ctx)
-            elif facts.model and facts.kind.startswith("train"):
+            elif facts.model and outcome_of(facts.kind) == "model":
                 export_model(coordinator, facts.model, Path(workspace.get_run_dir(fl_ctx.get_job_id())) / MODEL)
 
     def stop_controller(self, fl_ctx: Any) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from woodlot.connected.connected_estimators import save_part
@@ -39,6 +40,7 @@ class EngineCoordinator(Coordinator):
     ) -> None:
         self._carrier_for = carrier_for
         self._parties = parties
+        self._since = time.time()
         super().__init__(config)
 
     def carrier(
@@ -56,9 +58,9 @@ class EngineCoordinator(Coordinator):
         """Who can be reached."""
         return self._parties
 
-    def present(self) -> Collection[str]:
+    def present(self) -> Mapping[str, float]:
         """Who can be reached: the engine has no others."""
-        return self._parties
+        return dict.fromkeys(self._parties, self._since)
 
     def run(self, signed: SignedOrder) -> JobFacts:
         """Run an order to its end, or as far as it goes: from its journal, if it was begun before.

@@ -18,7 +18,7 @@ from woodlot.exceptions import DataError, JobFailed, PolicyError, WoodlotError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore, StoredJob
-from woodlot.jobs.kind import CoordinatorHost, Kept, Rounds, kind_of
+from woodlot.jobs.kind import CoordinatorHost, Kept, Rounds, kind_of, outcome_of
 from woodlot.jobs.order_seal import check_order, pass_on, read_order
 from woodlot.jobs.orders import Order, ScoreOrder
 from woodlot.jobs.party_job import housekeeping_job
@@ -83,7 +83,7 @@ class JobHost:
     def end_notice(self, stored: StoredJob, party: str) -> msg.ForgetJob | msg.LeaveNotice:
         """What a party is told when a job has ended, in a job of the name `housekeeping_job`."""
         # The orders of others may be gone.
-        if stored.facts.kind.startswith("revoke") and party == getattr(read_order(stored.order), "leaver", None):
+        if outcome_of(stored.facts.kind) == "receipt" and party == getattr(read_order(stored.order), "leaver", None):
             return msg.LeaveNotice(**self._passed_on(stored))
         return msg.ForgetJob(job=stored.facts.job)
 

@@ -23,6 +23,7 @@ from woodlot.data.whole_files import replace_folder, state_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import ERASABLE, Database, Schema
 from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
+from woodlot.jobs.kind import known
 from woodlot.jobs.model_names import meant
 from woodlot.jobs.orders import JOB_ID
 from woodlot.protocols.core.part_files import format_of
@@ -42,9 +43,6 @@ ENDED = ("done", "failed", "cancelled")
 
 ALARM_DAYS = 7
 """For how long it is shown that two processes have used a party's key at once."""
-
-_NEEDS_ORDER = ("train", "predict", "revoke")
-"""How kinds begin whose orders are looked at after they are done: what a model was grown by, what was left out."""
 
 _SIZE = "length(order_data) + length(signature) + length(certificate) + length(facts)"
 
@@ -523,9 +521,8 @@ def _digest(order: bytes) -> bytes:
 
 def _needs_order(facts: JobFacts) -> bool:
     """Whether the order of a job that has ended may still be looked at."""
-    if facts.kind.startswith("revoke"):  # it is the notice to the leaver
-        return True
-    return facts.state == "done" and facts.kind.startswith(_NEEDS_ORDER) and facts.kind != "predict-encrypted"
+    kept = known()[facts.kind].keeps_order if facts.kind in known() else ""
+    return kept == "ended" or (kept == "done" and facts.state == "done")
 
 
 def _facts(job: str, data: bytes) -> JobFacts:

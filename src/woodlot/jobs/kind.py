@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Rounds: TypeAlias = "Generator[Round, dict[str, Message], Any]"
 
+Outcome: TypeAlias = Literal["model", "rows", "answers", "own answers", "receipt", ""]
+
 GROUP = "woodlot.kinds"
 """The entry points by which other packages add kinds."""
 
@@ -105,8 +107,12 @@ class Kind:
         Whether each party's part of the order names a table; else `work` gets an `AskedOrder`.
     private : bool
         Whether a form of it is differentially private: parties that ask for that take no other kind.
-    answers : bool
-        Whether the user can have answers of it.
+    outcome : {"model", "rows", "answers", "own answers", "receipt", ""}
+        What comes of it: a model; the common rows, which parties keep; answers that the user can have; answers that
+        each party keeps for its own rows; the receipt of a revocation. Empty: what `JobFacts.told` says.
+    keeps_order : {"done", "ended", ""}
+        Until when the coordinator keeps the order: after a job that is done, since what was ordered is looked at later;
+        after any that has ended; or until the end, after which a digest takes its place.
     with_members : bool
         Whether helpers and key services take part.
 
@@ -122,7 +128,8 @@ class Kind:
     deed: str = ""
     needs_table: bool = True
     private: bool = False
-    answers: bool = False
+    outcome: Outcome = ""
+    keeps_order: Literal["done", "ended", ""] = ""
     with_members: bool = False
 
     @property
@@ -157,9 +164,9 @@ def known() -> Mapping[str, Kind]:
     return kinds
 
 
-def has_answers(kind: str) -> bool:
-    """Whether a user can have answers of jobs of a kind; of one that is not installed here there are none."""
-    return kind in known() and known()[kind].answers
+def outcome_of(kind: str) -> Outcome:
+    """What comes of jobs of a kind; of one that is not installed here nothing is known."""
+    return known()[kind].outcome if kind in known() else ""
 
 
 @cache

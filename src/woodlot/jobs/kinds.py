@@ -44,6 +44,7 @@ KINDS = (
         protocol=columns.align_job,
         work=ColumnsWork,
         keep=columns.keep_alignment,
+        outcome="rows",
     ),
     Kind(
         order=TrainOrder,
@@ -51,6 +52,8 @@ KINDS = (
         protocol=columns.train_job,
         work=ColumnsWork,
         keep=columns.keep_training,
+        outcome="model",
+        keeps_order="done",
     ),
     Kind(
         order=PredictOrder,
@@ -59,7 +62,8 @@ KINDS = (
         work=ColumnsWork,
         keep=columns.keep_prediction,
         check=columns.check_prediction,
-        answers=True,
+        outcome="answers",
+        keeps_order="done",
     ),
     Kind(
         order=RevokeOrder,
@@ -69,6 +73,8 @@ KINDS = (
         keep=leaving.keep_revocation,
         check=leaving.check_revocation,
         deed=LEAVE,
+        outcome="receipt",
+        keeps_order="ended",  # it is the notice to the leaver
     ),
     Kind(
         order=ScoreOrder,
@@ -84,6 +90,8 @@ KINDS = (
         protocol=linear.train_job,
         work=LinearWork,
         keep=linear.keep_training,
+        outcome="model",
+        keeps_order="done",
     ),
     Kind(
         order=PredictLinearOrder,
@@ -92,7 +100,8 @@ KINDS = (
         work=LinearWork,
         keep=linear.keep_prediction,
         check=linear.check_prediction,
-        answers=True,
+        outcome="answers",
+        keeps_order="done",
     ),
     # --- revocable forests, and encrypted splits ---
     Kind(
@@ -103,6 +112,8 @@ KINDS = (
         keep=revocable.keep_training,
         check=revocable.check_training,
         with_members=True,
+        outcome="model",
+        keeps_order="done",
     ),
     Kind(
         order=RevokeRevocableOrder,
@@ -113,6 +124,8 @@ KINDS = (
         check=revocable.check_revocation,
         deed=LEAVE,
         with_members=True,
+        outcome="receipt",
+        keeps_order="ended",
     ),
     Kind(
         order=KeysOrder,
@@ -133,8 +146,8 @@ KINDS = (
         keep=keys.keep_prediction,
         check=keys.check_prediction,
         needs_table=False,
-        answers=True,
         with_members=True,
+        outcome="answers",
     ),
     # --- different rows of the same columns ---
     Kind(
@@ -144,6 +157,8 @@ KINDS = (
         work=TrainRowsWork,
         keep=rows.keep_training,
         private=True,
+        outcome="model",
+        keeps_order="done",
     ),
     Kind(
         order=RevokeRowsOrder,
@@ -155,6 +170,8 @@ KINDS = (
         listed_as="train-rows",  # to take a party out is to train without it
         deed=LEAVE,
         private=True,
+        outcome="receipt",
+        keeps_order="ended",
     ),
     Kind(
         order=PredictRowsOrder,
@@ -164,6 +181,8 @@ KINDS = (
         keep=rows.keep_prediction,
         check=rows.check_prediction,
         private=True,
+        outcome="own answers",
+        keeps_order="done",
     ),
 )
 """Woodlot's own kinds."""

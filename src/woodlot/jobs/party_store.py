@@ -34,6 +34,7 @@ AnyPlan = TypeVar("AnyPlan", ForestPlan, RevocablePlan)
 P = TypeVar("P")
 
 SECRET_BYTES = 32
+SECRET_FILE = "secret"  # noqa: S105 - a name
 CHECK_FILE = "secret.check"
 """Tells whether the secret is the one that was made here; it does not tell the secret."""
 DROPPED = "dropped"
@@ -74,7 +75,7 @@ class PartyStore:
         self.party = party
         try:
             private_folder(folder)
-            self._secret = _read_or_make_secret(folder / "secret")
+            self._secret = _read_or_make_secret(folder / SECRET_FILE)
         except OSError as error:
             raise JournalError(
                 f"the state folder {folder} cannot be used: {error}; let this user write there"

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
 from woodlot.data.sources import ROLES, TableSource, read_private
 from woodlot.exceptions import ConfigError
 from woodlot.identity.list_source import ListSource
+from woodlot.jobs.kind import known
 from woodlot.jobs.model_names import check_model_name
-from woodlot.jobs.policy import Policy, refuse_unknown, refuse_unwritten
+from woodlot.jobs.policy import EVERYBODY, Policy, refuse_unknown, refuse_unwritten
 from woodlot.jobs.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
     DEFAULT_PORT,
@@ -325,6 +326,23 @@ class AlignSettings(Section, frozen=True, kw_only=True):
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
 
 
+class RankConfig(NamedTuple):
+    """A section ``[mpi.PARTY]``.
+
+    Attributes
+    ----------
+    table : TableSource
+        The party's table.
+    policy : Policy
+        What may be done with it, from ``[mpi.PARTY.policy]``: all ranks are of one owner, so what is not written is
+        open.
+
+    """
+
+    table: TableSource
+    policy: Policy
+
+
 class JobConfig(_ConfigFile, frozen=True, kw_only=True):
     """``job.toml``, for ``woodlot train`` and ``woodlot mpi``.
 
@@ -340,8 +358,8 @@ class JobConfig(_ConfigFile, frozen=True, kw_only=True):
         How the common rows are found.
     forest : dict
         Parameters of the estimator by name, unchecked.
-    mpi : dict of str to TableSource
-        For MPI, the table of each party.
+    mpi : dict of str to RankConfig
+        For MPI, the table and the policy of each party.
 
     """
 
@@ -350,24 +368,22 @@ class JobConfig(_ConfigFile, frozen=True, kw_only=True):
     identity: Path = Path("identity")
     align: AlignSettings = AlignSettings()
     forest: dict[str, Any] = msgspec.field(default_factory=dict)
-    mpi: dict[str, TableSource] = msgspec.field(default_factory=dict)
+    mpi: dict[str, RankConfig] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
         """Check settings; either a coordinator or tables for MPI must be there. See the base class."""
+        raw, policies = _without_policies(raw, origin)
         raw, tables = _without_tables(cls, raw, "mpi", folder, origin)
         config = super().parse(raw, folder=folder, origin=origin)
         if tables:
-            if config.job.layout == "rows":
-                raise ConfigError(f"{origin}: layout = 'rows' is not for MPI; take it out, or send the job to services")
-            if (holder := _party_of("y", config.job.y)) not in tables:
-                raise ConfigError(f"{origin}: job.y is at {holder!r}, but there is no section [mpi.{holder}]; add it")
-            _check_named(config.job, tables[holder], origin)
+            _check_named(config.job, tables, origin)
         elif config.coordinator is None:
             refuse_missing(origin, "coordinator")
         elif not config.job.tables:
             refuse_missing(origin, "job.tables")
-        return msgspec.structs.replace(config, mpi=tables)
+        ranks = {party: RankConfig(table, policies[party]) for party, table in tables.items()}
+        return msgspec.structs.replace(config, mpi=ranks)
 
 
 _COMMANDS: dict[type[_ConfigFile], str] = {
@@ -415,15 +431,42 @@ def _without_tables(
     return {key: value for key, value in raw.items() if key != section}, tables
 
 
-def _check_named(job: JobSettings, table: TableSource, origin: str) -> None:
-    """Refuse a job for MPI whose label or weight its table does not name as such."""
-    for setting, role, named in [("y", "labels", table.may_label), ("sample_weight", "weights", table.may_weigh)]:
-        holder, _, column = (getattr(job, setting) or "").partition(".")
-        if column and not named(column):
+def _without_policies(raw: Mapping[str, Any], origin: str) -> tuple[dict[str, Any], dict[str, Policy]]:
+    """Other settings, and the policy of each section ``[mpi.PARTY]``."""
+    sections = raw.get("mpi", {})
+    if not isinstance(sections, Mapping) or not all(isinstance(fields, Mapping) for fields in sections.values()):
+        return dict(raw), {}  # what is wrong with it is said where the tables are read
+    policies = {}
+    for party, fields in sections.items():
+        said = fields.get("policy", {})
+        if not isinstance(said, Mapping):
+            raise ConfigError(f"{origin}: mpi.{party}.policy must be a section: [mpi.{party}.policy]")
+        everything = tuple(dict.fromkeys(kind.listed for kind in known().values()))
+        usual = {"protocols": everything} | dict.fromkeys(("train", "predict", "receive"), (EVERYBODY,))
+        policies[party] = convert(Policy, usual | dict(said), origin, prefix=f"mpi.{party}.policy.")
+        refuse_unknown(policies[party], f"{origin}: [mpi.{party}]")
+    tables = {party: {k: v for k, v in fields.items() if k != "policy"} for party, fields in sections.items()}
+    return {**raw, "mpi": tables}, policies
+
+
+def _check_named(job: JobSettings, tables: Mapping[str, TableSource], origin: str) -> None:
+    """Refuse a job for MPI whose label or weight its tables do not name as such."""
+    for setting, role in (("y", "labels"), ("sample_weight", "weights")):
+        said = getattr(job, setting)
+        if said is None:
+            continue
+        holder, _, column = ("", "", said) if job.layout == "rows" else said.partition(".")
+        if holder and holder not in tables:
             raise ConfigError(
-                f"{origin}: job.{setting} is the column {column!r}, which mpi.{holder}.{role} does not list; add "
-                f"{role} = [{msgspec.json.encode(column).decode()}] to the section [mpi.{holder}]"
+                f"{origin}: job.{setting} is at {holder!r}, but there is no section [mpi.{holder}]; add it"
             )
+        for party in [holder] if holder else tables:
+            table = tables[party]
+            if not (table.may_label if role == "labels" else table.may_weigh)(column):
+                raise ConfigError(
+                    f"{origin}: job.{setting} is the column {column!r}, which mpi.{party}.{role} does not list; add "
+                    f"{role} = [{msgspec.json.encode(column).decode()}] to the section [mpi.{party}]"
+                )
 
 
 def _party_of(setting: str, column: str) -> str:

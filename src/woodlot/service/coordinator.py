@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -65,6 +65,9 @@ class Coordinator:
 
     """
 
+    n_jobs = -1
+    """Threads, as in scikit-learn."""
+
     def __init__(self, config: CoordinatorConfig) -> None:
         self.config = config
         identity = Identity.load(config.identity)
@@ -82,7 +85,7 @@ class Coordinator:
             stack.callback(self.journal.close)
             finish_writing(config.state)
             stack.pop_all()
-        self.host = JobHost(identity, self.trust, self.store, effective_jobs(-1))
+        self.host = JobHost(identity, self.trust, self.store, effective_jobs(self.n_jobs))
         self._allowance = Allowance(self.store)
         self.live: dict[str, LiveJob] = {}
         self.scorings = Scorings()
@@ -180,8 +183,8 @@ class Coordinator:
         """Parties that were ever there."""
         return self.store.parties()
 
-    def present(self) -> Collection[str]:
-        """Parties that are there now."""
+    def present(self) -> Mapping[str, float]:
+        """Parties that are there now, and since when."""
         return self.hub.connected()
 
     # --- jobs ---
@@ -385,7 +388,7 @@ class Coordinator:
                     logger.exception("housekeeping is put off")
 
     def _note_presence(self) -> None:
-        self.store.note_presence(self.hub.connected())
+        self.store.note_presence(self.present())
 
     def _record_ends(self) -> None:
         """Record the ends of jobs that could not be recorded when they came."""
@@ -397,7 +400,7 @@ class Coordinator:
 
     def _end_jobs(self) -> None:
         """Drop the messages of jobs that have ended, and tell the parties that are there; this waits for none."""
-        news: dict[str, list[str]] = {party: [] for party in self.hub.connected()}
+        news: dict[str, list[str]] = {party: [] for party in self.present()}
         for job, untold in self.store.ended_untold():
             self._drop_bodies(job)
             for party in untold:

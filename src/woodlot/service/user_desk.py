@@ -16,7 +16,7 @@ import msgspec
 from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import ENDED, UNFINISHED, StoredJob
-from woodlot.jobs.kind import has_answers
+from woodlot.jobs.kind import outcome_of
 from woodlot.jobs.revocable.key_jobs import told_keys
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import MAX_REASON, Message
@@ -142,7 +142,7 @@ class UserDesk:
 
     def _on_AskPredictions(self, user: Peer, request: msg.AskPredictions) -> Message:
         stored = self._own(user, request.job)
-        if stored.facts.state != "done" or not has_answers(stored.facts.kind):
+        if stored.facts.state != "done" or outcome_of(stored.facts.kind) != "answers":
             raise DataError(f"job {request.job} {stored.facts.standing}: it has no answers")
         facts = self._coordinator.store.model_facts(stored.facts.model)
         outputs, uncertain, account = self._coordinator.store.answers(request.job)
@@ -183,7 +183,7 @@ class UserDesk:
     # --- the federation and its models ---
 
     def _on_AskFederation(self, user: Peer, request: msg.AskFederation) -> Message:
-        connected, alarms = self._coordinator.hub.connected(), self._coordinator.store.alarms()
+        connected, alarms = self._coordinator.present(), self._coordinator.store.alarms()
         return msg.FederationFacts(
             parties=tuple(
                 msg.PartyFacts(

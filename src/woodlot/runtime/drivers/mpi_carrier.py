@@ -4,8 +4,7 @@ All ranks are started together, trust each other's network, and end together::
 
     with abort_on_error():
         if rank() == 0:
-            carrier = MpiCarrier(job)
-            with CarriedDriver(carrier, carrier.parties) as driver:
+            with MpiRanks() as ranks, CarriedDriver(ranks.carrier(job), ranks.parties) as driver:
                 ...
         else:
             serve("bank", sessions.answer)
@@ -16,13 +15,16 @@ resumed by starting them again.
 
 from __future__ import annotations
 
+import array
 import itertools
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from woodlot.exceptions import ConfigError, LocalProtocolError, RemoteProtocolError
 from woodlot.runtime.codec import DEFAULT_LIMIT
@@ -40,6 +42,7 @@ _IN_FLIGHT = 2  # pieces to one rank that are on their way: enough to keep it bu
 _TAG_FRAME, _TAG_STOP = 1, 2
 _EAGER_TURNS = 200  # looks at an empty line before the first rest: most answers come within microseconds
 _REST_SECONDS = 0.0005
+_EXCHANGE_REST_SECONDS = 0.01
 
 
 def _mpi() -> Any:
@@ -65,6 +68,28 @@ def rank(communicator: Any = None) -> int:
     return int((communicator or _mpi().COMM_WORLD).Get_rank())
 
 
+def n_ranks() -> int:
+    """How many ranks ``mpirun`` has started."""
+    return int(_mpi().COMM_WORLD.Get_size())
+
+
+def check_threads() -> None:
+    """Refuse an MPI library whose calls must all come from one thread: jobs have threads of their own.
+
+    Raises
+    ------
+    ConfigError
+        The message says what is needed.
+
+    """
+    mpi = _mpi()
+    if mpi.Query_thread() < mpi.THREAD_SERIALIZED:
+        raise ConfigError(
+            "this MPI library takes calls from the main thread only; use one with MPI_THREAD_SERIALIZED or more, such "
+            "as Open MPI"
+        )
+
+
 @contextmanager
 def abort_on_error(communicator: Any = None) -> Iterator[None]:
     """End all ranks when an error leaves this block, since the others would wait for this one for ever."""
@@ -79,13 +104,30 @@ def abort_on_error(communicator: Any = None) -> Iterator[None]:
         raise
 
 
-class MpiCarrier:
-    """Carries the requests of one job from rank 0 to the others, all of which must call `serve`.
+def exchange(data: bytes, communicator: Any = None) -> list[bytes]:
+    """Tell all ranks something, and return what each of them tells, in the order of ranks.
+
+    Every rank must call it. A rank that waits here rests: MPI's own waiting takes a core.
+    """
+    mpi = _mpi()
+    world = communicator or mpi.COMM_WORLD
+    own, sizes = array.array("q", [len(data)]), array.array("q", bytes(8 * world.Get_size()))
+    _rest_until(world.Iallgather([own, mpi.INT64_T], [sizes, mpi.INT64_T]))
+    told, starts = bytearray(sum(sizes)), [0, *itertools.accumulate(sizes)]
+    _rest_until(world.Iallgatherv([data, mpi.BYTE], [told, (list(sizes), starts[:-1]), mpi.BYTE]))
+    return [bytes(told[start:end]) for start, end in itertools.pairwise(starts)]
+
+
+def _rest_until(request: Any) -> None:
+    while not request.Test():
+        time.sleep(_EXCHANGE_REST_SECONDS)
+
+
+class MpiRanks:
+    """Rank 0's lines to the other ranks, all of which must call `serve`. Jobs side by side share them.
 
     Parameters
     ----------
-    job : str
-        The job: 32 hexadecimal digits.
     communicator : mpi4py.MPI.Comm, optional
         The ranks that take part; all that ``mpirun`` has started, unless told otherwise.
     limit : int
@@ -105,17 +147,18 @@ class MpiCarrier:
 
     parties: tuple[str, ...]
 
-    def __init__(self, job: str, *, communicator: Any = None, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, *, communicator: Any = None, limit: int = DEFAULT_LIMIT) -> None:
         world = communicator or _mpi().COMM_WORLD
         if world.Get_rank() != 0:
             raise LocalProtocolError("only rank 0 coordinates; the other ranks call serve()")
-        self._job = job
         self._line = _Line(world, limit)
         self._closed = False
         self._turn = threading.Lock()
         self._expected: dict[int, Label] = dict.fromkeys(self._line.others, Label(FrameKind.greeting, NO_JOB, 0))
+        # Of rounds that were left before their end: a rank answers all requests, and in their order.
+        self._given_up: dict[int, deque[Label]] = {other: deque() for other in self._line.others}
         try:
-            names = {source: parcel.data.decode(errors="replace") for source, parcel in self._receive()}
+            names = {source: parcel.data.decode(errors="replace") for source, parcel in self._receive(lambda: False)}
             self.parties = tuple(names[source] for source in self._line.others)
             check_names(self.parties)
             if len(set(self.parties)) < len(self.parties):
@@ -123,6 +166,76 @@ class MpiCarrier:
         except BaseException:
             self.close()
             raise
+
+    def carrier(self, job: str) -> MpiCarrier:
+        """What carries the requests of one job: 32 hexadecimal digits."""
+        return MpiCarrier(self, job)
+
+    def carry(
+        self,
+        job: str,
+        requests: Mapping[str, Numbered],
+        on_reply: Callable[[str, bytes], None],
+        is_closed: Callable[[], bool],
+    ) -> Travel:
+        """Carry one round of a job, unless another job's is being carried: then after it. See `Carrier`."""
+        replies = []
+        with self._turn:
+            since = time.perf_counter()
+            try:
+                for party, request in requests.items():
+                    receiver = 1 + self.parties.index(party)
+                    self._expected[receiver] = Label(FrameKind.reply, job, request.number)
+                    self._line.send(receiver, Label(FrameKind.request, job, request.number), request.data)
+                for source, parcel in self._receive(is_closed):
+                    party = self.parties[source - 1]
+                    n_sent = len(requests[party].data)  # nothing is compressed here
+                    replies.append(Reply(time.perf_counter() - since, parcel.worked, n_sent + parcel.n_wire))
+                    on_reply(party, parcel.data)
+            finally:
+                for receiver, label in self._expected.items():
+                    self._given_up[receiver].append(label)
+                self._expected.clear()
+        return travel_of(replies)
+
+    def _receive(self, is_closed: Callable[[], bool]) -> Iterator[tuple[int, Parcel]]:
+        """What is expected, as it arrives."""
+        while self._expected:
+            if self._closed or is_closed():
+                raise LocalProtocolError("this carrier is closed")
+            source, parcel = self._line.turn()
+            if parcel is None:
+                continue
+            given_up = self._given_up[source]
+            if given_up and parcel.label == given_up[0]:
+                given_up.popleft()
+                continue
+            if parcel.label != self._expected.pop(source, None):
+                raise RemoteProtocolError(f"rank {source} has sent what was not expected: {parcel.label}")
+            yield source, parcel
+
+    def close(self) -> None:
+        """Stop the parties; return when each has ended what it is at work on. Closing twice does nothing."""
+        self._closed = True
+        with self._turn:
+            self._line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class MpiCarrier:
+    """Carries the requests of one job over `MpiRanks`, which go on with others when it is closed."""
+
+    def __init__(self, ranks: MpiRanks, job: str) -> None:
+        self._ranks = ranks
+        self._job = job
+        self._closed = False
 
     def carry(
         self,
@@ -132,37 +245,11 @@ class MpiCarrier:
         wait_seconds: float | None = None,
     ) -> Travel:
         """Send all requests at once and hand on the replies as they arrive; see `Carrier`. No rank can be away."""
-        replies = []
-        with self._turn:
-            since = time.perf_counter()
-            for party, request in requests.items():
-                receiver = 1 + self.parties.index(party)
-                self._expected[receiver] = Label(FrameKind.reply, self._job, request.number)
-                self._line.send(receiver, Label(FrameKind.request, self._job, request.number), request.data)
-            for source, parcel in self._receive():
-                party = self.parties[source - 1]
-                n_sent = len(requests[party].data)  # nothing is compressed here
-                replies.append(Reply(time.perf_counter() - since, parcel.worked, n_sent + parcel.n_wire))
-                on_reply(party, parcel.data)
-        return travel_of(replies)
-
-    def _receive(self) -> Iterator[tuple[int, Parcel]]:
-        """What is expected, as it arrives."""
-        while self._expected:
-            if self._closed:
-                raise LocalProtocolError("this carrier is closed")
-            source, parcel = self._line.turn()
-            if parcel is None:
-                continue
-            if parcel.label != self._expected.pop(source, None):
-                raise RemoteProtocolError(f"rank {source} has sent what was not expected: {parcel.label}")
-            yield source, parcel
+        return self._ranks.carry(self._job, requests, on_reply, lambda: self._closed)
 
     def close(self) -> None:
-        """Stop the parties; return when each has ended what it is at work on."""
+        """Carry no more; see `Carrier`."""
         self._closed = True
-        with self._turn:
-            self._line.close()
 
 
 def serve(
