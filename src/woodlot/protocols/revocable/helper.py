@@ -252,9 +252,7 @@ class Helper(EpochMember):
     # --- predictions ---
 
     def _strong(self, keys: EpochKeys) -> StrongShare:
-        if self._share is None:
-            self._share = StrongShare(keys.read_group(), bytes_number(keys.secret))
-        return self._share
+        return self._share or StrongShare(keys.read_group(), bytes_number(keys.secret))
 
     @takes(msg.TakeRequest)
     def _on_TakeRequest(self, message: msg.TakeRequest) -> msg.RequestTaken:
@@ -264,9 +262,9 @@ class Helper(EpochMember):
             raise PolicyError(f"the key of {ticket.requester!r} has been revoked")
         if ticket.request in self._taken:
             raise RemoteProtocolError("this request has been taken; a row is compared with a split once")
-        lines = message.values
+        lines, share = message.values, self._strong(keys)
         if (
-            lines.shape != (ticket.rows * ticket.features, self._strong(keys).group.element_bytes)
+            lines.shape != (ticket.rows * ticket.features, share.group.element_bytes)
             or hashlib.sha256(lines.tobytes()).digest() != ticket.digest
         ):
             raise CiphertextError("the values are not those that the requester's ticket is for")
@@ -276,11 +274,12 @@ class Helper(EpochMember):
                 f"the requester has named the owners of {len(owners)} columns, and the request has {ticket.features}"
             )
         self.gate.check(ticket)
-        values = self._strong(keys).group.read(lines)
+        values = share.group.read(lines)
         # another's values, or splits, could be sent as one's own, shifted by any number
-        check_known(self._strong(keys).group, values, proof_purpose(ticket), message.proof)
+        check_known(share.group, values, proof_purpose(ticket), message.proof)
         self.gate.admit(ticket)
         self._taken.add(ticket.request)
+        self._share = share  # kept for the steps of the request; a refused one leaves nothing behind
         self._request = _Request(ticket, values, listed, owners)  # one at a time: that before is over
         return msg.RequestTaken()
 

@@ -58,7 +58,6 @@ class Oversight:
         inner = np.flatnonzero(self._trees.right >= 0)
         self._parent[inner + 1] = self._parent[self._trees.right[inner]] = inner
         self._sampling = plan.sampling(self._n_rows)
-        self._drawn: dict[int, NDArray[np.bool_]] = {}
         self._begun: set[int] = set()
         self._open = Opened(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -135,17 +134,18 @@ class Oversight:
             raise RemoteProtocolError("ExpandLeaves begins at a node that there is not, or for the second time")
         if self._former is None and len(begun) and len(self._open.key):
             raise RemoteProtocolError("ExpandLeaves begins a tree after the others have grown")
+        draws: dict[int, NDArray[np.bool_]] = {}  # of this message only: a refused one leaves nothing behind
         for node, own in zip(begun.tolist(), np.split(rows, np.cumsum(sizes)[:-1]), strict=False):
-            if not self._can_be_at(node, own):
+            if not self._can_be_at(node, own, draws):
                 raise RemoteProtocolError("ExpandLeaves carries rows of a node that its tree does not bring there")
         return begun
 
-    def _can_be_at(self, node: int, rows: NDArray[np.uint32]) -> bool:
+    def _can_be_at(self, node: int, rows: NDArray[np.uint32], draws: dict[int, NDArray[np.bool_]]) -> bool:
         """Whether a tree draws these rows, all of them at its root, and own splits above lead them to the node."""
         tree = int(np.searchsorted(self._trees.offset, node, side="right")) - 1
-        if tree not in self._drawn:
-            self._drawn[tree] = self._sampling.counts(tree, self._n_rows) > 0
-        drawn = self._drawn[tree]
+        if tree not in draws:
+            draws[tree] = self._sampling.counts(tree, self._n_rows) > 0
+        drawn = draws[tree]
         at_root = node == self._trees.offset[tree]
         if not drawn[rows].all() or (at_root and len(rows) != int(drawn.sum())):
             return False
