@@ -212,3 +212,10 @@ def test_two_seals_of_the_same_part_have_nothing_in_common(federation: Federatio
     first, second = (orders(federation)[0].sealed["bank"] for _ in range(2))
     assert len(first) == len(second)
     assert sum(a == b for a, b in zip(first, second, strict=True)) < len(first) / 4
+
+
+def test_a_hidden_plan_is_refused_before_anybody_grows_it_in_the_open(federation: Federation) -> None:
+    plan = replace(PLAN, protection="hidden", max_bins=32)
+    order = TrainOrder(**fields(federation), holder="bank", plan=plan, settings="{}")
+    with pytest.raises(RemoteProtocolError, match="use protection='open' between organisations"):
+        read_order(msgspec.json.encode(order))

@@ -32,6 +32,7 @@ import woodlot as wl
 from woodlot.crypto import paillier
 from woodlot.estimators import parameters
 from woodlot.federation.local_revocable import Encryption
+from woodlot.jobs import every_message  # noqa: F401 - all of them are thrown
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.inprocess import InProcessDriver
@@ -138,6 +139,12 @@ def _regrown() -> None:
     wl.FederatedForestClassifier(parties={**DEALING, "club": []}, **SMALL).fit(X, y).revoke("shop")
 
 
+def _hidden(kind: Any, **params: Any) -> None:
+    X, y = frame()
+    X, y = pd.concat([X] * 3, ignore_index=True), np.tile(y == "yes", 3)  # leaves have at least 20 rows
+    kind(parties={**DEALING, "club": []}, protection="hidden", max_bins=4, **SMALL, **params).fit(X, y)
+
+
 def _revocable() -> None:
     X, y = frame()
     model = wl.RevocableForestClassifier(parties=DEALING, encryption=Encryption(BITS, "test", ready_master), **SMALL)
@@ -164,6 +171,8 @@ WORLDS: dict[str, Callable[[], None]] = {
     "vertical, encrypted labels": lambda: _vertical(labels="encrypted", key_bits=BITS, max_bins=8),
     "vertical, sealed": _sealed,
     "vertical, regrown": _regrown,
+    "hidden": lambda: _hidden(wl.FederatedForestClassifier),
+    "hidden, regression": lambda: _hidden(wl.FederatedForestRegressor, bootstrap=False, feature_sampling="tree"),
     "revocable": _revocable,
     "rows, extra trees": lambda: _rows(wl.FederatedExtraTreesClassifier),
     "rows, collaborative": lambda: _rows(wl.CollaborativeForestClassifier),

@@ -278,6 +278,10 @@ class ConnectedFederation(AnyFederation):
         from woodlot.jobs.orders import TrainOrder
 
         self._require_inner()
+        if plan.protection == "hidden":
+            raise DataError(
+                "protection='hidden' works in one process so far; use protection='open' on a connected federation"
+            )
         return TrainOrder(
             **self._common(labels), holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name
         )

@@ -27,7 +27,7 @@ from woodlot.federation import Answer, AnyFederation, Federation, GrownForest, L
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.protocols.core.forest_parts import splitting_parties
-from woodlot.protocols.core.forest_plan import BLIND_BINS, DEFAULT_MEMORY, ForestPlan, Task
+from woodlot.protocols.core.forest_plan import BLIND_BINS, DEFAULT_MEMORY, HIDDEN_BINS, ForestPlan, Task
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
@@ -457,19 +457,22 @@ def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, t
         max_samples=None if p["max_samples"] is None else _number(p["max_samples"]),
         class_weight=class_weights,
         feature_sampling=p["feature_sampling"],
-        max_bins=_bins(p["max_bins"], p["labels"]),
+        max_bins=_bins(p["max_bins"], p["labels"], p["protection"]),
         out_of_bag=p.get("voting", "soft") if p["oob_score"] else None,
         seed=seed,
         memory_limit=int(p["memory_limit"] or DEFAULT_MEMORY),
         labels=p["labels"],
         key_bits=int(p["key_bits"]),
+        protection=p["protection"],
     )
 
 
-def _bins(max_bins: Any, labels: str) -> int | None:
-    if max_bins is None:
-        return BLIND_BINS if labels == "encrypted" else None
-    return int(max_bins)
+def _bins(max_bins: Any, labels: str, protection: str) -> int | None:
+    if max_bins is not None:
+        return int(max_bins)
+    if protection == "hidden":
+        return HIDDEN_BINS
+    return BLIND_BINS if labels == "encrypted" else None
 
 
 def _number(value: Any) -> int | float:

@@ -60,11 +60,17 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         coordinator, the class of every training row (docs/results/leaks.md; ``woodlot leak-test`` measures it on your
         table). The forest is the same as with "shared" and the same bins. It takes much longer, needs ``pip install
         'woodlot[crypto]'``, and supports neither ``class_weight`` nor columns of categories at other parties.
+    protection : {"open", "hidden"}, default="open"
+        What parties learn while trees grow. "open": which rows go left and right at every node, and the labels under a
+        code. "hidden": nobody learns which row goes where. The label holder and another party hold every column in two
+        secret shares; a dealer gives them random numbers; it rests on no two of these three working together. Counts
+        of rows by bin stay visible (docs/decisions/0022-hidden-training.md). Leaves then have at least 20 rows, and
+        ``max_bins`` is 32 by default; with these limits the forest is that of "open". In one process only so far.
     key_bits : int, default=3072
         With encrypted labels, the length of the key: 2048, 3072 or 4096.
     max_bins : int or None, default=None
-        None keeps every distinct value (exact), with encrypted labels it is 32; a number bins each numeric column by
-        quantiles.
+        None keeps every distinct value (exact), with encrypted labels or hidden training it is 32; a number bins each
+        numeric column by quantiles.
     voting : {"soft", "majority"}, default="soft"
         Mean of the trees' probabilities, or one vote per tree.
     memory_limit : int or None, default=None
@@ -147,6 +153,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         max_samples: int | float | None = None,
         feature_sampling: str = "node",
         labels: str = "shared",
+        protection: str = "open",
         key_bits: int = DEFAULT_BITS,
         max_bins: int | None = None,
         voting: str = "soft",
@@ -171,6 +178,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         self.max_samples = max_samples
         self.feature_sampling = feature_sampling
         self.labels = labels
+        self.protection = protection
         self.key_bits = key_bits
         self.max_bins = max_bins
         self.voting = voting
@@ -354,6 +362,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         max_samples: int | float | None = None,
         feature_sampling: str = "node",
         labels: str = "shared",
+        protection: str = "open",
         key_bits: int = DEFAULT_BITS,
         max_bins: int | None = None,
         memory_limit: int | None = None,
@@ -376,6 +385,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         self.max_samples = max_samples
         self.feature_sampling = feature_sampling
         self.labels = labels
+        self.protection = protection
         self.key_bits = key_bits
         self.max_bins = max_bins
         self.memory_limit = memory_limit

@@ -67,6 +67,11 @@ def forecast(estimator: Any, shape: DataShape, network: Network | None = None) -
             "a forecast is made for FederatedForest estimators without max_leaf_nodes, RevocableForest and "
             "HorizontalForest; for others fit a part of the rows and read cost_"
         )
+    if getattr(estimator, "protection", "open") == "hidden":
+        raise DataError(
+            "no forecast is made for protection='hidden'; fit a part of the rows and read cost_, or use "
+            "protection='open'"
+        )
     if protected or estimator.labels == "encrypted":
         return forecast_protected(estimator, shape, network)
     n_trees = int(estimator.n_estimators)

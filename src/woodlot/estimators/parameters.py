@@ -183,6 +183,7 @@ _FEDERATED: dict[str, Rule] = _COLUMNS | {
     "min_impurity_decrease": NOT_NEGATIVE,
     "feature_sampling": one_of("node", "tree"),
     "labels": one_of("shared", "encrypted"),
+    "protection": one_of("open", "hidden"),
     "key_bits": Rule(
         (f"one of {list(KEY_BITS)}",),
         lambda value: is_int(value) and value in KEY_BITS,

@@ -55,6 +55,7 @@ _OTHERS: dict[str, Any] = {
     "feature_sampling": "node",
     "labels": ForestPlan.labels,
     "key_bits": ForestPlan.key_bits,
+    "protection": ForestPlan.protection,
     "max_bins": None,
     "memory_limit": None,
 }

@@ -332,8 +332,12 @@ class Federation(AnyFederation):
         GrownForest, Account
             The forest in its parts, and who saw what while it grew.
         """
-        ledger, holder = Ledger(self.observer), labels.holder
         told = self._for_training(labels, n_jobs)
+        if plan.protection == "hidden":
+            from woodlot.federation.local_hidden import grow_hidden
+
+            return grow_hidden(self, plan, labels, told, on_progress)
+        ledger, holder = Ledger(self.observer), labels.holder
         kind = BlindParty if plan.labels == "encrypted" else VerticalParty
         if kind is BlindParty:  # parties in one process have a secret in common in place of identities
             common = secrets.token_bytes(KEY_BYTES)
@@ -373,6 +377,11 @@ class Federation(AnyFederation):
         plan, labels, n_jobs, on_progress
             As for ``fit``.
         """
+        if plan.protection == "hidden":
+            raise DataError(
+                "a hidden forest is not grown again in part, since that tells which row goes where; fit it anew on a "
+                "federation without the party that leaves"
+            )
         ledger, holder = Ledger(self.observer), labels.holder
         check_leaver(forest.coordinator.parties, holder, leaver)
         handlers = {

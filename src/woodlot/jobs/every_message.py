@@ -7,6 +7,7 @@ from types import ModuleType
 from woodlot.jobs import job_messages, row_job_messages
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core import message
+from woodlot.protocols.hidden import hidden_messages
 from woodlot.protocols.linear import linear_messages, residual_messages
 from woodlot.protocols.revocable import growth_messages, key_messages
 from woodlot.protocols.rows import extra_messages, row_messages
@@ -23,6 +24,7 @@ MODULES: tuple[ModuleType, ...] = (
     blind_messages,
     sealed_messages,
     score_messages,
+    hidden_messages,
     growth_messages,
     key_messages,
     linear_messages,

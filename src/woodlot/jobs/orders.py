@@ -177,6 +177,14 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
     settings: str
     name: str = ""
 
+    def check(self) -> None:
+        """As every order; parties would grow a hidden forest in the open."""
+        super().check()
+        if self.plan.protection != "open":
+            raise RemoteProtocolError(
+                "protection='hidden' works in one process so far; use protection='open' between organisations"
+            )
+
 
 class AnsweredOrder(AlignedOrder, frozen=True, kw_only=True):
     """What orders to predict say of where the answers go.

@@ -110,6 +110,19 @@ class EncodedTable:
         """Number of rows n."""
         return int(self.coarse.shape[1])
 
+    def thresholds(
+        self, feature: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Midpoints between neighbouring codes, by their values; NaN for categories.
+
+        A ``high`` of -1 says that nothing but missing values is on the right: every value goes left.
+        """
+        first = self.first_value[feature]
+        below = self.highest[first + np.maximum(low, 0)].astype(np.float64)
+        above = self.lowest[first + np.maximum(high, 0)].astype(np.float64)
+        threshold = np.where(high >= 0, below / 2 + above / 2, np.inf)
+        return np.where(self.categorical[feature] == 1, np.nan, threshold)
+
 
 def encode(table: Table, *, max_bins: int | None, n_jobs: int, spool: Spool | None = None) -> EncodedTable:
     """Encode every column of a table.

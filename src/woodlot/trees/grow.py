@@ -241,7 +241,7 @@ class Grower:
             Won(
                 number=self.skeleton.frontier[nodes],
                 feature=self._feature[nodes],
-                threshold=self._thresholds(feature, low, high),
+                threshold=self.table.thresholds(feature, low, high),
                 missing_left=self._missing_left[nodes].astype(bool),
                 set_length=set_length,
                 sets=np.concatenate(sets),
@@ -271,17 +271,6 @@ class Grower:
         goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)
         rows.partition(self.rows, self.weights, start, end, flags, *self._spare(), self._middle[node : node + 1])
         return np.packbits(goes_left, bitorder="little")
-
-    def _thresholds(
-        self, feature: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Midpoints between the neighbouring values that are present in the nodes; NaN for categories."""
-        first = self.table.first_value[feature]
-        below = self.table.highest[first + np.maximum(low, 0)].astype(np.float64)
-        above = self.table.lowest[first + np.maximum(high, 0)].astype(np.float64)
-        # nothing but missing values on the right: every value goes left
-        threshold = np.where(high >= 0, below / 2 + above / 2, np.inf)
-        return np.where(self.table.categorical[feature] == 1, np.nan, threshold)
 
     def rows_of_others(self, is_split: NDArray[np.bool_]) -> int:
         """How many flags this party must be told: one per row of the split nodes that it has not won."""

@@ -24,7 +24,13 @@ BLIND_BINS = 32
 """Bins of a numeric column where nothing else is said and labels are encrypted: every cut costs as many squarings of
 ciphertexts as its sum has bits."""
 
+HIDDEN_BINS = 32
+"""Bins of a numeric column where nothing else is said and the training is hidden."""
+HIDDEN_MIN_LEAF = 20
+"""The fewest rows of a leaf of a hidden training: counts of fewer rows could be solved for single rows."""
+
 Task = Literal["classes", "targets"]
+Protection = Literal["open", "hidden"]
 LabelSharing = Literal["shared", "encrypted"]
 
 
@@ -33,7 +39,8 @@ class ForestPlan:
     """Parameters of a training in scikit-learn's terms.
 
     ``out_of_bag``: how trees vote on rows they have not seen. ``labels`` and ``key_bits``: whether labels leave their
-    holder under a code, or encrypted under a key of this length.
+    holder under a code, or encrypted under a key of this length. ``protection``: whether parties learn which row goes
+    where.
     """
 
     task: Task
@@ -56,8 +63,16 @@ class ForestPlan:
     memory_limit: int = DEFAULT_MEMORY
     labels: LabelSharing = "shared"
     key_bits: int = DEFAULT_BITS
+    protection: Protection = "open"
 
     def __post_init__(self) -> None:
+        if self.protection == "hidden":
+            if self.labels == "encrypted":
+                raise DataError(
+                    "protection='hidden' keeps labels from everybody by itself; use it with labels='shared'"
+                )
+            if self.max_bins is None:
+                raise DataError(f"protection='hidden' needs bins; use max_bins={HIDDEN_BINS}, or protection='open'")
         if self.labels == "encrypted":
             if self.class_weight is not None:
                 raise DataError(
@@ -74,11 +89,12 @@ class ForestPlan:
         """Rules of growth for a table of ``n_rows``, each tree of which weighs ``total_weight``."""
         split = self.min_samples_split
         leaf = self.min_samples_leaf
+        fewest = leaf if isinstance(leaf, int) else ceil(leaf * n_rows)
         return GrowthRules(
             entropy=self.entropy,
             max_depth=UNLIMITED_DEPTH if self.max_depth is None else self.max_depth,
             min_samples_split=max(2, split if isinstance(split, int) else ceil(split * n_rows)),
-            min_samples_leaf=leaf if isinstance(leaf, int) else ceil(leaf * n_rows),
+            min_samples_leaf=max(fewest, HIDDEN_MIN_LEAF) if self.protection == "hidden" else fewest,
             min_weight=max(1, ceil(self.min_weight_fraction_leaf * total_weight)),
             whole_tree=self.feature_sampling == "tree",
         )

@@ -53,6 +53,8 @@ class Role(StrEnum):
     user = "user"
     helper = "helper"
     key_service = "key service"
+    second_server = "second server"
+    dealer = "dealer"
 
 
 TO_PARTY = (Role.coordinator, Role.party)

@@ -32,6 +32,7 @@ _ROWS = """
     PredictRows Score SealedLeaves PlainVector
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
+    CodeShares OpenBins ServerSums
 """
 
 _NUMBERS = """
@@ -47,6 +48,7 @@ _NUMBERS = """
     DealComparisons ForestInUse OpenAnswers RegisterSplits TakeRequest
     RowsPredicted AskScore ScoreBatch MaskedVector
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
+    AskPairs AskRows DealShuffle HiddenSummary KeepSplits MaskedRecords PlantHidden ServerTotals StartDealer StartServer
 """
 
 _NOTHING = """
@@ -68,6 +70,8 @@ _NOTHING = """
     CloseScoring OpenScoring ScoringReady AskSealed
     OpenSums StartSums SumsIntroduced SumsStarted
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone
+    ColumnShares DealDraws DealerKey DealerReady DealtDraws DealtShuffle HiddenReady OpenHidden PassRecords ShareColumns
+    SplitsKept
 """
 
 _LISTS: dict[Stake, str] = {"rows": _ROWS, "numbers": _NUMBERS, "nothing": _NOTHING}

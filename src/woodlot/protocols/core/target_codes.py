@@ -24,6 +24,9 @@ TARGET_BITS = 52
 """|sum of weight * target| stays below 2**53: exact in float64."""
 
 
+_MOST_SCALE = 2.0**450
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassCode:
     """Permutation of class numbers: ``coded[k]`` stands for class k."""
@@ -63,6 +66,12 @@ class TargetCode:
         bits = np.floor(TARGET_BITS - np.log2(max(total_weight, 2.0)) - np.log2(reach))
         scale = float(stretch * 2.0 ** np.clip(bits, -1000, 1000))
         return cls(float(centre), -scale if turned else scale)
+
+    @property
+    def unit(self) -> float:
+        """What the square of a target's unit is in this code; squares of other scales would not be floats."""
+        scale = min(max(abs(self.scale), 1 / _MOST_SCALE), _MOST_SCALE)
+        return scale**2
 
     def encode(self, y: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.rint((y - self.centre) * self.scale).astype(np.int64)

@@ -254,8 +254,7 @@ class VerticalParty(MessageHandler):
         key = target_key(target.values, seed, self._secret)
         affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), key)
         self._label_code = affine
-        scale = min(max(abs(affine.scale), 1 / _MOST_SCALE), _MOST_SCALE)  # squares of others would not be floats
-        return affine.encode(target.values), scale**2
+        return affine.encode(target.values), affine.unit
 
     def _holder_target(self) -> Target:
         if self.target is None:
@@ -571,4 +570,3 @@ Level: TypeAlias = msg.GrowLevel | msg.RegrowLevel | msg.FinishTrees | GrowBlind
 G = TypeVar("G", bound=Grower)
 
 _NO_SIZES = np.empty(0, np.int64)
-_MOST_SCALE = 2.0**450

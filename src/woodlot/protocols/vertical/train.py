@@ -26,7 +26,6 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.forest_plan import ForestPlan, check_summaries
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.vertical.best_first import best_first
 from woodlot.protocols.vertical.blind_messages import EncryptedLabels, StartBlind
 from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
 from woodlot.protocols.vertical.forest_messages import (
@@ -44,6 +43,7 @@ from woodlot.protocols.vertical.forest_messages import (
     TableSummary,
 )
 from woodlot.protocols.vertical.start import EPSILON, gain_unit, rules_of, sampling_of, share_message, start_message
+from woodlot.trees.best_first import best_first
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
 from woodlot.trees.kernels.rows import route_bits

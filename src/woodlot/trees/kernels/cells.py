@@ -204,7 +204,9 @@ def _xlogx(x: Any, table: Any, scale: Any) -> Any:
 
 
 @kernel
-def _score(left: Any, total: Any, n: Any, w: Any, W: Any, s: Any, S: Any, kind: Any, table: Any, scale: Any) -> Any:
+def score_of_split(
+    left: Any, total: Any, n: Any, w: Any, W: Any, s: Any, S: Any, kind: Any, table: Any, scale: Any
+) -> Any:
     """Score of a split with ``left`` of ``total`` on the left; kind 0: gini, 1: entropy, 2: targets."""
     if kind == 2:
         a = F64(s)
@@ -224,7 +226,7 @@ def _score(left: Any, total: Any, n: Any, w: Any, W: Any, s: Any, S: Any, kind: 
 
 
 @kernel
-def _whole(total: Any, n: Any, W: Any, S: Any, kind: Any, table: Any, scale: Any) -> Any:
+def score_of_whole(total: Any, n: Any, W: Any, S: Any, kind: Any, table: Any, scale: Any) -> Any:
     """Score of a node left whole."""
     if kind == 2:
         return F64(S) * F64(S) / F64(W)
@@ -235,7 +237,7 @@ def _whole(total: Any, n: Any, W: Any, S: Any, kind: Any, table: Any, scale: Any
 
 
 @kernel
-def _order_cells(n_cells: Any, n: Any, hist: Any, sums: Any, total: Any, kind: Any, order: Any, mean: Any) -> Any:
+def order_cells(n_cells: Any, n: Any, hist: Any, sums: Any, total: Any, kind: Any, order: Any, mean: Any) -> Any:
     """Occupied cells of a column of categories by their mean: of targets, or of the largest class.
 
     Of equally large classes the first counts, and equal means stand in the order of their codes.
@@ -281,8 +283,8 @@ def search_cells(
     Equal scores go to the earlier pair, then to the lower cut, then to missing values on the right. With ``first_wins``
     the first pair that can split the node has it. ``room`` is the most cells of a pair and the most classes of a node.
     A node without rows is not split. False where the pairs of a node do not add up to the same: every pair counts the
-    same rows, so a holder has left some out or made some up. ``kind`` is that of `_score`; ``table`` is x*log2(x) in
-    fixed point, or one entry where it is computed with ``scale``.
+    same rows, so a holder has left some out or made some up. ``kind`` is that of `score_of_split`; ``table`` is
+    x*log2(x) in fixed point, or one entry where it is computed with ``scale``.
     """
     hist = np.zeros((room[0], room[1]), np.int64)
     rows = np.zeros(room[0], np.int64)
@@ -331,7 +333,7 @@ def search_cells(
                     found.total[c0 + j] = check[j]
                 if W == 0:
                     break
-                found.whole[node] = _whole(total, n, W, S, kind, table, scale)
+                found.whole[node] = score_of_whole(total, n, W, S, kind, table, scale)
             elif w != W or r != R or s != S:
                 return False
             else:
@@ -344,7 +346,7 @@ def search_cells(
             by_set = categorical[f] == 1
             m = 0
             if by_set:
-                m = _order_cells(n_cells, n, hist, sums, total, kind, order, mean)
+                m = order_cells(n_cells, n, hist, sums, total, kind, order, mean)
             else:
                 for cell in range(n_codes):
                     if rows[cell] > 0:
@@ -370,7 +372,7 @@ def search_cells(
                     s += sums[cell]
                     if r < min_leaf or R - r < min_leaf:
                         continue
-                    score = _score(left, total, n, w, W, s, S, kind, table, scale)
+                    score = score_of_split(left, total, n, w, W, s, S, kind, table, scale)
                     if score <= best:
                         continue
                     best = score

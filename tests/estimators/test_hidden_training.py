@@ -1,0 +1,125 @@
+"""``protection="hidden"`` as an estimator's parameter: the forest of ``"open"``, and other messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import woodlot as wl
+from woodlot.data.tables import read_table
+from woodlot.estimators.forecast import forecast
+from woodlot.estimators.forecast_parts import DataShape
+from woodlot.exceptions import DataError
+
+LIMITS: dict[str, Any] = {"n_estimators": 4, "max_depth": 4, "random_state": 0, "min_samples_leaf": 20, "max_bins": 32}
+
+
+def tables(n: int = 400) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    bank = pd.DataFrame({"age": rng.normal(size=n), "income": rng.normal(size=n)})
+    shop = pd.DataFrame({"visits": rng.integers(0, 9, n).astype(float), "kind": rng.choice(["a", "b", "c"], n)})
+    shop.loc[::7, "visits"] = np.nan
+    bank["late"] = np.where(bank["age"] + shop["visits"].fillna(4) / 4 + rng.normal(size=n) > 1, "yes", "no")
+    bank["amount"] = bank["age"] * 3 + shop["visits"].fillna(0)
+    club = pd.DataFrame({"sport": rng.normal(size=n)})
+    return {"bank": bank, "shop": shop, "club": club}
+
+
+@pytest.fixture(scope="module")
+def federation() -> wl.Federation:
+    return wl.Federation.local(tables())
+
+
+def test_a_federation_grows_the_open_forest(federation: wl.Federation) -> None:
+    hidden, opened = (
+        wl.FederatedForestClassifier(**LIMITS, protection=kind).fit(federation, y="bank.late")
+        for kind in ("hidden", "open")
+    )
+    np.testing.assert_array_equal(hidden.predict_proba(federation), opened.predict_proba(federation))
+    np.testing.assert_array_equal(hidden.feature_importances_, opened.feature_importances_)
+    assert hidden.classes_.tolist() == ["no", "yes"]
+    assert hidden.score(federation) == opened.score(federation)
+
+
+def test_one_table_dealt_to_parties_grows_the_open_forest() -> None:
+    X, y = tables()["bank"][["age", "income"]], tables()["bank"]["amount"]
+    hidden, opened = (wl.FederatedForestRegressor(**LIMITS, protection=kind).fit(X, y) for kind in ("hidden", "open"))
+    np.testing.assert_allclose(hidden.predict(X), opened.predict(X), rtol=1e-9)
+
+
+def test_the_defaults_are_the_floors(federation: wl.Federation) -> None:
+    plain = {name: value for name, value in LIMITS.items() if name not in ("min_samples_leaf", "max_bins")}
+    hidden = wl.FederatedForestClassifier(**plain, protection="hidden").fit(federation, y="bank.late")
+    limited = wl.FederatedForestClassifier(**LIMITS).fit(federation, y="bank.late")
+    np.testing.assert_array_equal(hidden.predict_proba(federation), limited.predict_proba(federation))
+
+
+def test_nobody_is_sent_a_partition_or_a_label(federation: wl.Federation) -> None:
+    seen: list[tuple[str, str, str]] = []
+    watched = wl.Federation.local(tables())
+    watched.observer = lambda sender, receiver, message: seen.append((sender, receiver, type(message).__name__))
+    model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(watched, y="bank.late")
+    kinds = {kind for _, _, kind in seen}
+    assert not kinds & {"Partition", "EncodedLabels", "StartForest", "GrowLevel", "LeafTotals"}
+    assert {name for row in model.disclosure_.rows for name in (row.sender, row.receiver)} == {*tables(), "dealer"}
+    assert all("bank" in (sender, receiver) for sender, receiver, _ in seen)
+    assert model.cost_.bytes_by_party["dealer"] > 0
+
+
+def test_parties_that_share_the_model_give_a_complete_one() -> None:
+    shared = wl.Federation.local(tables(), shares_model=True)
+    model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(shared, y="bank.late")
+    joined = read_table(pd.concat(tables().values(), axis=1))
+    np.testing.assert_array_equal(model.combine().outputs(joined, "soft", 1), model.predict_proba(shared))
+
+
+@pytest.mark.parametrize(
+    ("params", "remedy"),
+    [
+        ({"class_weight": "balanced"}, "bootstrap=False"),
+        ({"oob_score": True}, "oob_score=False"),
+        ({"labels": "encrypted"}, "labels='shared'"),
+    ],
+)
+def test_what_it_cannot_do_names_the_remedy(federation: wl.Federation, params: dict[str, Any], remedy: str) -> None:
+    model = wl.FederatedForestClassifier(protection="hidden", **params)
+    with pytest.raises(DataError, match=remedy):
+        model.fit(federation, y="bank.late")
+
+
+def test_one_party_is_not_enough() -> None:
+    with pytest.raises(DataError, match="second server; add one"):
+        wl.FederatedForestClassifier(parties=1, protection="hidden").fit(tables()["bank"][["age"]], [0, 1] * 200)
+
+
+def test_no_party_is_called_dealer() -> None:
+    X = tables()["bank"][["age", "income"]]
+    model = wl.FederatedForestClassifier(parties={"a": ["age"], "dealer": ["income"]}, protection="hidden")
+    with pytest.raises(DataError, match="rename it"):
+        model.fit(X, [0, 1] * 200)
+
+
+def test_a_hidden_forest_is_not_regrown_in_the_open(federation: wl.Federation) -> None:
+    model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(federation, y="bank.late")
+    with pytest.raises(DataError, match="fit it anew"):
+        model.revoke("shop")
+
+
+def test_no_forecast() -> None:
+    model = wl.FederatedForestClassifier(protection="hidden")
+    with pytest.raises(DataError, match="read cost_"):
+        forecast(model, DataShape(rows=1000, columns={"a": 3, "b": 3}))
+
+
+def test_weights_without_draws() -> None:
+    """Without columns of categories: balanced classes tie, and open training breaks that tie by the order of rows."""
+    numbers = wl.Federation.local({p: frame.drop(columns="kind", errors="ignore") for p, frame in tables().items()})
+    params = LIMITS | {"bootstrap": False, "class_weight": "balanced"}
+    hidden, opened = (
+        wl.FederatedForestClassifier(**params, protection=kind).fit(numbers, y="bank.late")
+        for kind in ("hidden", "open")
+    )
+    np.testing.assert_array_equal(hidden.predict_proba(numbers), opened.predict_proba(numbers))
