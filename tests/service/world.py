@@ -74,7 +74,8 @@ class World:
             self.settings[party] = {"n_jobs": 1, "tables": sections, "policy": dict(POLICY)}
         self.commands: dict[str, list[str]] = {}
         self.port = free_port()
-        self.coordinator_settings: dict[str, Any] = {"wait_for_parties": 60}
+        # longer than any test is slow on a busy machine; tests of the limit set their own
+        self.coordinator_settings: dict[str, Any] = {"wait_for_parties": 600}
         self.coordinator: Coordinator | None = None
         self.parties: dict[str, Party] = {}
 
