@@ -54,6 +54,7 @@ KINDS = (
         keep=columns.keep_training,
         outcome="model",
         keeps_order="done",
+        led=True,
     ),
     Kind(
         order=PredictOrder,
@@ -64,6 +65,7 @@ KINDS = (
         check=columns.check_prediction,
         outcome="answers",
         keeps_order="done",
+        led=True,
     ),
     Kind(
         order=RevokeOrder,
@@ -92,6 +94,7 @@ KINDS = (
         keep=linear.keep_training,
         outcome="model",
         keeps_order="done",
+        led=True,
     ),
     Kind(
         order=PredictLinearOrder,
@@ -102,6 +105,7 @@ KINDS = (
         check=linear.check_prediction,
         outcome="answers",
         keeps_order="done",
+        led=True,
     ),
     # --- revocable forests, and encrypted splits ---
     Kind(
