@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from processes import small_tables
+from processes import three_companies
 from small_jobs import PARTIES, PLAN, train_order, user_of
 from world import POLICY, World, running
 
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
-from woodlot.exceptions import DataError, JobFailed, PolicyError
-from woodlot.federation import Labels
+from woodlot.exceptions import DataError, JobFailed, PolicyError, ReceiptError
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import MemberKey, make_receipt
 from woodlot.jobs import job_messages as msg
 
 LEADER = "bank"
@@ -25,7 +26,7 @@ LEADER = "bank"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("led"), small_tables())
+    made = World(tmp_path_factory.mktemp("led"), three_companies())
     for own in made.settings.values():
         kinds = ["align", "train", "predict", "train-linear", "predict-linear", "score", "revoke"]
         own["policy"] = POLICY | {"protocols": kinds}
@@ -188,9 +189,8 @@ def test_the_leader_must_take_part(world: World, models: tuple[str, str]) -> Non
 def test_kinds_that_no_party_leads_are_refused_by_name(led: ConnectedFederation, models: tuple[str, str]) -> None:
     with pytest.raises(DataError, match="kept by 'bank', who leads its jobs"), led.scoring(models[0]):
         pass
-    facts = led.client.find_model(models[0])
-    with pytest.raises(DataError, match="kept by 'bank', who leads its jobs"):
-        led.run(led.revoke_order(facts, "shop", 1, Labels("bank", "late", None)))
+    with pytest.raises(DataError, match="revocable forests cannot be led"):
+        wl.RevocableForestClassifier(2).fit(led, y="bank.late")
 
 
 def test_an_order_names_the_leader_of_its_model(led: ConnectedFederation, models: tuple[str, str]) -> None:
@@ -218,3 +218,48 @@ def test_what_ends_a_job_at_the_leader_is_told_to_the_user(world: World, led: Co
     assert stored.facts.error == (
         "party 'bank': it has ended the job that it leads; the user who ordered it can ask it why"
     )
+
+
+# --- a party leaves ---
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_a_party_leaves_a_led_forest_as_any_other(world: World, level: int) -> None:
+    trio = (*PARTIES, "club")
+    with user_of(world, parties=trio, lead="holder") as led, user_of(world, parties=trio) as plain:
+        forests = [
+            wl.FederatedForestClassifier(n_estimators=6, max_depth=4, oob_score=True, random_state=2).fit(
+                user, y="bank.late"
+            )
+            for user in (led, plain)
+        ]
+        former = str(forests[0].forest_.model)
+        receipts = [forest.revoke("shop", level=level) for forest in forests]
+        mine, theirs = (led.client.find_model(str(forest.forest_.model)) for forest in forests)
+        assert mine.forest == theirs.forest
+        assert (mine.leader, mine.parties, mine.epoch, mine.oob_score) == (
+            LEADER, ("bank", "club"), 1, theirs.oob_score
+        )  # fmt: skip
+        authority = led.client.identity.authority
+        assert [receipt.verify(authority).signer for receipt in receipts] == [
+            "party 'bank'", "coordinator 'coordinator'"
+        ]  # fmt: skip
+        assert receipts[0].statement.trees == receipts[1].statement.trees
+        with user_of(world, parties=("bank", "club")) as rest:
+            np.testing.assert_array_equal(*(forest.predict_proba(rest) for forest in forests))
+        known = {model.model: model for model in led.client.models()}
+        assert former not in known
+        assert (known[mine.model].leader, known[mine.model].forest, known[mine.model].epoch) == (LEADER, "", 1)
+        with pytest.raises(DataError, match="replaced by"):
+            led.run(led.predict_order(former))
+
+
+def test_a_receipt_is_signed_by_the_leader_whom_the_request_names(world: World) -> None:
+    """Nobody else's signature will do, though the authority vouches for it."""
+    with user_of(world, parties=(*PARTIES, "club"), lead="holder") as led:
+        forest = wl.FederatedForestClassifier(2, max_depth=2, random_state=2).fit(led, y="bank.late")
+        receipt = forest.revoke("shop")
+        for other, words in {"club": "names 'bank' as the leader", "coordinator": "it takes a party"}.items():
+            signer = MemberKey(Identity.load(world.root / other / "identity"))
+            with pytest.raises(ReceiptError, match=words):
+                make_receipt(receipt.statement, receipt.request, signer).verify(led.client.identity.authority)

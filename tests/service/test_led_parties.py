@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from party_bench import Bench, Play, play
@@ -22,7 +23,7 @@ from woodlot.jobs.led.leader_desk import LeaderDesk
 from woodlot.jobs.led.question_seal import AskedQuestion, TakenQuestion
 from woodlot.jobs.led.relay_jobs import relay_job
 from woodlot.jobs.order_seal import housekeeping_job
-from woodlot.jobs.orders import Order, Part, PredictOrder, RevokeOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.core.message import Message, Refusal, Round
 from woodlot.protocols.vertical import forest_messages
@@ -39,6 +40,13 @@ class LedBench(Bench):
         self.led = {party: JobStore(root / party / "led") for party in PARTIES}
         for party, home in self.homes.items():
             self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
+
+    def again(self, party: str, name: str) -> PartyJob:
+        """A party's job as it is made after a restart in the middle of it."""
+        stored = self.led[party].job(name)
+        if stored is not None:
+            self.led[party].update(msgspec.structs.replace(stored.facts, state="running"))
+        return self.job(party, name)
 
     def close(self) -> None:
         for store in self.led.values():
@@ -91,7 +99,7 @@ def refuses(job: PartyJob, message: Message, words: str) -> None:
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_party_that_is_made_again_answers_with_the_same_bytes(bench: LedBench, trained: Play, party: str) -> None:
-    again = bench.job(party, trained.job)
+    again = bench.again(party, trained.job)
     for asked, answered in zip(trained.asked[party], trained.answered[party], strict=True):
         assert encode(again.handle(decode(asked))) == answered
 
@@ -102,6 +110,44 @@ def test_the_outcome_is_that_of_a_coordinator(bench: LedBench, trained: Play) ->
     stored = bench.led[LEADER].job(trained.job)
     assert stored is not None
     assert (stored.facts.state, stored.facts.leader) == ("done", LEADER)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["the end is recorded", "only the outcome is kept"])
+def test_a_leader_that_dies_between_the_outcome_and_its_last_reply_ends_the_job(tmp_path: Path, recorded: bool) -> None:
+    """What a revocation was made from is gone by then: it cannot be played again."""
+    with closing(LedBench(tmp_path)) as bench:
+        trained = relay(bench, order_of(bench))
+        bench.change_policy(LEADER, protocols=("train", "predict", "revoke"))
+        about = {"model": trained.job, "alignment": trained.job, "leaver": OTHER, "task": "classes", "level": 3}
+        parts = bench.fields_of({LEADER: Part(table="customers", label="late")})
+        order = RevokeOrder(**parts, **about, led_by=LEADER)
+        record = relay(bench, order)
+        store = bench.led[LEADER]
+        stored = store.job(order.job)
+        assert stored is not None
+        if not recorded:
+            store.update(msgspec.structs.replace(stored.facts, state="running"))
+        receipt = store.receipt(order.job)
+        again = bench.job(LEADER, order.job)
+        opening, leading = map(decode, record.asked[LEADER])
+        assert not again.has_done(opening)
+        again.handle(opening)
+        assert again.has_done(leading)
+        assert encode(again.handle(leading)) == record.answered[LEADER][-1]
+        stored = store.job(order.job)
+        assert stored is not None
+        assert stored.facts.state == "done"
+        assert store.receipt(order.job) == receipt
+        assert store.model_facts(trained.job).replaced_by == order.job
+
+
+def test_a_leader_that_has_kept_the_outcome_answers_the_last_request_again(bench: LedBench, trained: Play) -> None:
+    again = bench.job(LEADER, trained.job)
+    for data in trained.asked[LEADER]:
+        message = decode(data)
+        if not again.has_done(message):  # as sessions do
+            again.handle(message)
+    assert encode(again.handle(message)) == trained.answered[LEADER][-1]
 
 
 # --- what the coordinator may not do ---
@@ -115,7 +161,7 @@ def test_nothing_but_alignment_is_taken_in_the_clear(bench: LedBench, trained: P
     asked = [m for m in protocol if type(m).__module__.endswith(("forest_messages", "job_messages"))]
     asked = [m for m in asked if not isinstance(m, msg.OpenJob)]
     assert {type(m) for m in asked} >= {forest_messages.OpenTraining, forest_messages.GrowLevel, msg.KeepModel}
-    job = bench.job(party, trained.job)
+    job = bench.again(party, trained.job)
     for due, answered in zip(trained.asked[party], trained.answered[party], strict=True):
         if job.state != "new":
             for message in asked:
@@ -150,7 +196,7 @@ def test_frames_are_taken_once_in_order_from_the_leader_alone(bench: LedBench, t
 def test_a_leader_takes_answers_of_its_parties_alone(bench: LedBench, trained: Play) -> None:
     asked = [decode(data) for data in trained.asked[LEADER]]
     answers = [m for m in asked if isinstance(m, led.LeadOn)]
-    job = bench.job(LEADER, trained.job)
+    job = bench.again(LEADER, trained.job)
     for message in asked:
         if message is answers[2]:
             refuses(job, answers[1], "is not one that 'shop' has sealed")
@@ -175,7 +221,7 @@ def test_keys_are_those_that_the_parties_have_signed_for_this_order(bench: LedBe
     another = relay(bench, order_of(bench))
     for party, absent in zip(PARTIES, reversed(PARTIES), strict=True):
         before, message = meeting(trained, party)
-        job = bench.job(party, trained.job)
+        job = bench.again(party, trained.job)
         for due in before:
             job.handle(due)
         stale = meeting(another, party)[1].keys
@@ -216,12 +262,9 @@ def test_the_leader_of_a_training_is_its_label_holder(bench: LedBench) -> None:
             bench.job(OTHER, order.job).handle(bench.opening(order))
 
 
-def test_kinds_that_no_party_leads_are_refused_by_parties_too(bench: LedBench, trained: Play) -> None:
-    bench.change_policy(LEADER, protocols=("train", "predict", "revoke"))
-    about = {"model": trained.job, "alignment": trained.job, "leaver": OTHER, "task": "classes"}
-    own = bench.fields_of({LEADER: Part(table="customers", label="late")})
-    order = RevokeOrder(**(own | about), led_by=LEADER)
-    with pytest.raises(PolicyError, match="'revoke' cannot be led by a party"):
+def test_kinds_that_no_party_leads_are_refused_by_parties_too(bench: LedBench) -> None:
+    order = AlignOrder(**bench.fields(), led_by=LEADER)
+    with pytest.raises(PolicyError, match="'align' cannot be led by a party"):
         bench.job(LEADER, order.job).handle(bench.opening(order))
 
 
@@ -233,20 +276,22 @@ def test_a_party_without_a_place_for_it_cannot_lead(tmp_path: Path) -> None:
         assert isinstance(plain.job(OTHER, order.job).handle(plain.opening(order)), led.LedJobOpened)
 
 
-def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench, trained: Play) -> None:
-    order = order_of(bench)
+def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench) -> None:
+    order, done = order_of(bench), relay(bench, order_of(bench)).job
     jobs = {p: bench.job(p, order.job) for p in order.parties}
     protocol = relay_job(order, bench.opening(order))
     step = next(protocol)
     while not any(isinstance(message, led.SealedRequest) for message in step.requests.values()):
         step = protocol.send({p: jobs[p].handle(message) for p, message in step.requests.items()})
-    store = bench.led[LEADER]
-    states = {LEADER: store.job(order.job), "done": store.job(trained.job)}
-    assert [stored.facts.state for stored in states.values() if stored is not None] == ["running", "done"]
-    for job in (order.job, trained.job):
+
+    def states() -> list[str]:
+        stored = [bench.led[LEADER].job(job) for job in (order.job, done)]
+        return [job.facts.state for job in stored if job is not None]
+
+    assert states() == ["running", "done"]
+    for job in (order.job, done):
         bench.job(LEADER, housekeeping_job(job)).handle(msg.ForgetJob(job=job))
-    states = {LEADER: store.job(order.job), "done": store.job(trained.job)}
-    assert [stored.facts.state for stored in states.values() if stored is not None] == ["cancelled", "done"]
+    assert states() == ["cancelled", "done"]
 
 
 # --- seals ---

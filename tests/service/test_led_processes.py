@@ -38,7 +38,7 @@ Led = Stage[ConnectedFederation]
 def led_world(root: Path, tables: Any = None) -> World:
     world = World(root, small_tables() if tables is None else tables)
     for own in world.settings.values():
-        kinds = ["align", "train", "predict", "train-linear", "predict-linear"]
+        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke"]
         own["policy"] = POLICY | {"protocols": kinds}
     return world
 
@@ -113,6 +113,24 @@ def test_a_death_at_any_round_of_a_linear_model_changes_nothing(stage: Led, vict
     expected = model_of(stage.running.world.root, job)
     for again in kill_everywhere(stage, order, victim, stage.replies(victim, job), 3):
         assert model_of(stage.running.world.root, again) == expected
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", EVERYBODY[:2])
+def test_a_death_at_any_round_of_a_revocation_changes_nothing(stage: Led, victim: str) -> None:
+    """The last reply of the leader too, when the former model is gone and the receipt is kept."""
+
+    def order() -> Order:
+        job, _ = stage.run(stage.train_order())
+        facts = stage.user.client.find_model(job)
+        return stage.user.revoke_order(facts, "shop", 3, Labels("bank", "late", None))
+
+    first = order()
+    stage.run(first)
+    expected = stage.user.client.find_model(first.job).forest
+    for again in kill_everywhere(stage, order, victim, stage.replies(victim, first.job)):
+        assert stage.user.client.find_model(again).forest == expected
+        assert stage.user.client.receipt(again).statement.party == "shop"
 
 
 @pytest.mark.slow

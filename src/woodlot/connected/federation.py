@@ -345,7 +345,7 @@ class ConnectedFederation(AnyFederation):
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
         fields = self._common(labels, staying, members) | {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
-        fields |= {"model": model.model, "leaver": leaver, "task": task}
+        fields |= {"model": model.model, "leaver": leaver, "task": task, "led_by": model.led_by}
         if model.revocable:
             exact: Literal[1, 2, 3] = 1 if level == 1 else 2 if level == 2 else 3
             return RevokeRevocableOrder(**fields, **keys, holder=model.holder, level=exact)

@@ -78,13 +78,18 @@ class JobHost:
     def _check_leader(self, order: Order, kind: Kind) -> None:
         """Refuse an order whose leader is not that of its model, or whose kind no party can lead."""
         leader, model = order.leader or "", getattr(order, "model", "")
-        if model and (keeper := self.store.model_facts(model).leader) != leader:
-            if keeper:
+        facts = self.store.model_facts(model) if model else None
+        if facts is not None and facts.leader and facts.replaced_by:
+            raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
+        if facts is not None and facts.leader != leader:
+            if not facts.leader:
                 raise DataError(
-                    f"model {model} is kept by {keeper!r}, who leads its jobs. Name {keeper!r} as the leader; kinds of "
-                    "job that no party can lead are not possible with this model"
+                    f"model {model} is kept by the coordinator, and the order names {leader!r} as its leader"
                 )
-            raise DataError(f"model {model} is kept by the coordinator, and the order names {leader!r} as its leader")
+            raise DataError(
+                f"model {model} is kept by {facts.leader!r}, who leads its jobs. Name {facts.leader!r} as the leader; "
+                "kinds of job that no party can lead are not possible with this model"
+            )
         if leader and not kind.led:
             raise DataError(f"a job of the kind {kind.name!r} cannot be led by a party; use lead='coordinator'")
 

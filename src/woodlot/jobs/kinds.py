@@ -77,6 +77,7 @@ KINDS = (
         deed=LEAVE,
         outcome="receipt",
         keeps_order="ended",  # it is the notice to the leaver
+        led=True,
     ),
     Kind(
         order=ScoreOrder,

@@ -80,6 +80,10 @@ class PartyJob(OpenedJob):
         """Whether nothing has been opened here, as in jobs that only bring news."""
         return self._work is None
 
+    def has_done(self, message: Message) -> bool:
+        """Whether what this message of the job has led to is kept, and what it was made of may be erased."""
+        return self._led is not None and self._led.has_done(message)
+
     def _pass_on(self, message: Message) -> Message:
         if self._work is None:
             raise RemoteProtocolError("this job was not opened")
@@ -166,7 +170,7 @@ class PartyJob(OpenedJob):
     def _on_LeadJob(self, message: LeadJob) -> LedStep:
         return self._led_part(message).lead(message)
 
-    @takes(LeadOn, when=OpeningState.led)
+    @takes(LeadOn, when=(OpeningState.open, OpeningState.led))
     def _on_LeadOn(self, message: LeadOn) -> LedStep:
         return self._led_part(message).lead_on(message)
 

@@ -253,14 +253,17 @@ class Client:
 
     def predictions(self, job: str) -> msg.Predictions:
         """The answers of a prediction."""
-        leader = self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts.leader
-        return self.ask_leader(leader, msg.AskPredictions(job=job), msg.Predictions)
+        return self.ask_leader(self._leader_of_job(job), msg.AskPredictions(job=job), msg.Predictions)
+
+    def _leader_of_job(self, job: str) -> str:
+        return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts.leader
 
     # --- models ---
 
     def receipt(self, job: str) -> Receipt:
-        """The receipt of a revocation, checked: its signer is the coordinator of this federation."""
-        receipt = Receipt.parse(self.ask(msg.AskReceipt(job=job), msg.ReceiptText).text.encode())
+        """The receipt of a revocation, checked: its signer is the coordinator of this federation, or who has led it."""
+        text = self.ask_leader(self._leader_of_job(job), msg.AskReceipt(job=job), msg.ReceiptText).text
+        receipt = Receipt.parse(text.encode())
         receipt.verify(self.identity.authority)
         return receipt
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -33,6 +33,9 @@ from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.run import Ended, Stepper
 
 Frames = Mapping[str, NDArray[np.uint8]]
+
+ENDED = LedStep(phase="done", done=0, total=0, ended=True, frames={})
+"""The last step of every job."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +84,11 @@ class Leading:
 
     def __init__(self, seat: LeaderSeat, rows: CommonRowCounts) -> None:
         self._seat = seat
-        self._facts = self._recorded()
-        self._ledger = Ledger(host=f"{seat.host.identity.name} (leader)")
         host, order = seat.host, seat.order
-        host.check(order, seat.user)
+        if not seat.replays():  # what was good when the job began may be too old now
+            host.check(order, seat.user)
+        self._facts = self._recorded()
+        self._ledger = Ledger(host=f"{host.identity.name} (leader)")
         protocol = kind_of(order).protocol(order, seat.opening, CoordinatorHost(host.store, host.n_jobs, rows))
         self._steps: Stepper[Any] = Stepper(protocol, self._ledger)
         self._numbers = dict.fromkeys(seat.ways, 0)
@@ -129,7 +133,7 @@ class Leading:
             if isinstance(step, Round):
                 return self._ask(step)
             self._keep(step.outcome)
-            return LedStep(phase="done", done=0, total=0, ended=True, frames={})
+            return ENDED
         except JournalError:  # the disk is at fault: the request stays open, and the job is rebuilt
             raise
         except WoodlotError as error:
@@ -199,6 +203,21 @@ class Leading:
     def _end(self, **fields: Any) -> None:
         self._facts = msgspec.structs.replace(self._facts, version=self._facts.version + 1, ended=time.time(), **fields)
         self._seat.host.store.update(self._facts)
+
+
+def has_kept(store: JobStore, job: str) -> bool:
+    """Whether the outcome of a job is kept, and what the job was made from may be erased: it is not run again."""
+    stored = store.job(job)
+    return stored is not None and (stored.facts.state == "done" or store.receipt(job) is not None)
+
+
+def finish_led(seat: LeaderSeat) -> LedStep:
+    """End a job whose outcome is kept, where only its end could not be told: its protocol has nothing more to ask."""
+    stored = seat.host.store.job(seat.order.job)
+    if stored is not None and stored.facts.state == "done":
+        return ENDED
+    again = replace(seat, replays=lambda: True)  # it was checked when it began
+    return Leading(again, CommonRowCounts(0)).begin()
 
 
 def end_led(store: JobStore, job: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +14,14 @@ from woodlot.jobs.columns.common_rows import CommonRowCounts
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.frame_seal import LedKeys, Ways
-from woodlot.jobs.led.leading import LeaderSeat, Leading
+from woodlot.jobs.led.leading import LeaderSeat, Leading, finish_led, has_kept
 from woodlot.jobs.orders import Order
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
+
+if TYPE_CHECKING:
+    from woodlot.jobs.hosting import JobHost
 
 
 class LedPart:
@@ -91,15 +96,9 @@ class LedPart:
         """Begin to lead."""
         if not self._leads or self._home.lead is None:
             raise RemoteProtocolError("the order names another party as its leader")
-        seat = LeaderSeat(
-            self._home.lead,
-            self._order,
-            self._opening,
-            self._user,
-            self._ask,
-            self._keys.ways(message.keys),
-            lambda: self._home.replays(self._order.job),
-        )
+        if self.has_done(message):
+            return finish_led(self._seat(self._home.lead, {}))
+        seat = self._seat(self._home.lead, self._keys.ways(message.keys))
         leading = Leading(seat, CommonRowCounts(message.n_rows, message.rows, message.common))
         step = leading.begin()
         self._leading = leading
@@ -107,9 +106,20 @@ class LedPart:
 
     def lead_on(self, message: led.LeadOn) -> led.LedStep:
         """Go on with what this party leads."""
+        if self._leading is None and self._home.lead is not None and self.has_done(message):
+            return finish_led(self._seat(self._home.lead, {}))
         if self._leading is None:
             raise RemoteProtocolError("Unexpected LeadOn: this party does not lead the job")
         return self._leading.go_on(message.frames)
+
+    def has_done(self, message: Message) -> bool:
+        """Whether the leader has kept what this message of the job has led to, and needs not be asked again."""
+        lead, leads = self._home.lead, self._leads and isinstance(message, led.LeadJob | led.LeadOn)
+        return leads and lead is not None and has_kept(lead.store, self._order.job)
+
+    def _seat(self, host: JobHost, ways: Mapping[str, Ways]) -> LeaderSeat:
+        replays = partial(self._home.replays, self._order.job)
+        return LeaderSeat(host, self._order, self._opening, self._user, self._ask, ways, replays)
 
     def _ask(self, request: Message) -> Message:
         reply = self._work(request)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import msgspec
+
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts, find_rows, row_facts
 from woodlot.jobs.kind import Kept
 from woodlot.jobs.led import led_messages as led
-from woodlot.jobs.orders import AlignedOrder, Order, TrainLinearOrder, TrainOrder
+from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, TrainLinearOrder, TrainOrder
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 
@@ -49,9 +51,20 @@ def relay_job(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, 
 
 
 def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
-    """Record that a model exists, and who keeps it; all else is the leader's."""
-    order = kept.order
+    """Record that a model exists, or was left, and who keeps it; all else is the leader's."""
+    order, store = kept.order, kept.store
     told = row_facts(outcome)
+    account: dict[str, Any] = {"disclosure": kept.account["disclosure"], "cost": kept.account["cost"]}
+    if isinstance(order, RevokeOrder):
+        before = store.model_facts(order.model)
+        after = msgspec.structs.replace(
+            before, model=order.job, created=kept.facts.created, user=kept.facts.user, parties=order.parties,
+            epoch=before.epoch + 1, replaced_by="", **account,
+        )  # fmt: skip
+        store.note_untold(order.job, order.leaver)
+        store.keep_led_model(after)
+        store.retire_model(order.model, order.job)
+        return told | {"model": order.job, "name": after.name}
     if not isinstance(order, TrainOrder | TrainLinearOrder):
         return told | {"model": getattr(order, "model", "")}
     facts = msg.ModelFacts(
@@ -71,9 +84,8 @@ def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
         unwilling=(),
         oob_score=None,
         settings=order.settings,
-        disclosure=kept.account["disclosure"],
-        cost=kept.account["cost"],
         led_by=order.led_by,
+        **account,
     )
-    kept.store.keep_led_model(facts)
+    store.keep_led_model(facts)
     return told | {"model": order.job, "name": order.name}
