@@ -218,6 +218,25 @@ def test_a_forest_that_cannot_be_is_refused_before_anything_is_sent(job_file: Pa
     assert told("jobs", "--job", job_file) == before
 
 
+def test_a_training_that_the_label_holder_leads(job_file: Path, trained: Result) -> None:
+    led = told("train", job_file, "--set", "n_estimators=3", "--lead", "holder", "--name", "led")
+    plain = told("train", job_file, "--set", "n_estimators=3", "--name", "not-led")
+    assert (led["leader"], led["score"]) == ("bank", plain["score"])
+    assert led["forest"]["forest"] == plain["forest"]["forest"]
+    shown = " ".join(say("models", "show", "led", "--job", job_file).split())
+    assert "kept at bank, who leads its jobs: structure and answers; the splits of each party at that party." in shown
+    assert "bank (leader)" in shown
+    predicted = told(
+        "predict", "--model", "led", "--tables", "bank=customers", "--tables", "shop=visits", "--job", job_file,
+        "--score", "bank.default",
+    )  # fmt: skip
+    assert predicted["score"] > 0.8
+    assert "SealedRequest" in say("audit", led["job"], "--job", job_file)
+    assert "for layout 'columns'" in refused(
+        "train", job_file, "--lead", "holder", "--layout", "rows", "--y", "default"
+    )
+
+
 # --- alignment, parties ---
 
 

@@ -21,9 +21,9 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs import order_seal
-from woodlot.jobs.order_seal import ORDER_DAYS, common_fields, new_job, pass_on
+from woodlot.jobs.order_seal import ORDER_DAYS, common_fields, housekeeping_job, new_job, pass_on
 from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, TrainOrder
-from woodlot.jobs.party_job import PartyJob, housekeeping_job
+from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.sums.sum_messages import OpenSums, SumsIntroduced

@@ -120,7 +120,8 @@ def _print(model: ModelFacts, audit: str) -> None:
     account = Account.from_json(model.disclosure, model.cost)
     cost, total = account.cost, sum(model.splits.values())
     settings = json.loads(model.settings or "{}")
-    whole = "known to the coordinator" if model.complete else f"in parts: {', '.join(model.unwilling)} keep theirs"
+    keeper = model.leader or "the coordinator"
+    whole = f"known to {keeper}" if model.complete else f"in parts: {', '.join(model.unwilling)} keep theirs"
     console.print(Text(f"Forest {model.name or model.model[:SHORT]}", style="bold"), end="\n\n")
     console.print(
         _show.facts_grid(
@@ -132,6 +133,7 @@ def _print(model: ModelFacts, audit: str) -> None:
                 "settings": ", ".join(f"{name}={value}" for name, value in _chosen(settings).items()),
                 "classes": ", ".join(map(str, model.classes)),
                 "labels at": model.holder or "every party",
+                "kept at": _kept_at(model),
                 "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
                 "rows": f"{model.n_rows:,}",
                 "score": _show.out_of_bag(model),
@@ -156,6 +158,15 @@ def _print(model: ModelFacts, audit: str) -> None:
     console.print("[bold]Who saw what while it grew[/bold]\n")
     console.print(_show.who_saw(account.disclosure))
     console.print(f"\nMessage by message, and what each tells: {audit}", markup=False, soft_wrap=True)
+
+
+def _kept_at(model: ModelFacts) -> str:
+    """Who keeps which part of a model, and who reads it."""
+    keeper = f"{model.leader}, who leads its jobs" if model.leader else "the coordinator"
+    if model.layout == "rows":
+        return f"{keeper}: the whole forest"
+    parts = "the splits of each party at that party" if not model.complete else "all splits with it"
+    return f"{keeper}: structure and answers; {parts}. {model.user} may take it out"
 
 
 def _chosen(settings: dict[str, Any]) -> dict[str, Any]:

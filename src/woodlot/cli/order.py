@@ -45,6 +45,8 @@ def order(
         from woodlot.engines.signed_order import OrderDesk, SignedOrder
         from woodlot.service.client import Client
 
+        if config.job.lead == "holder":
+            raise ConfigError("lead = 'holder' needs a coordinator's service; take it out, or use woodlot train")
         desk = OrderDesk(access.identity, certificates)
         settings = config.job
         federation = federation_at(

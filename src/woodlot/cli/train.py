@@ -61,6 +61,11 @@ class AlignMethod(StrEnum):
     psi = "psi"
 
 
+class Leader(StrEnum):
+    coordinator = "coordinator"
+    holder = "holder"
+
+
 AlignOption = Annotated[AlignMethod | None, typer.Option("--align", help="How the common rows are found.")]
 
 
@@ -90,6 +95,9 @@ def train(
         str | None, typer.Option(metavar="MEMBER", help="The helper, for forests with encrypted splits.")
     ] = None,
     key_service: Annotated[str | None, typer.Option(metavar="MEMBER", help="The key service, for the same.")] = None,
+    lead: Annotated[
+        Leader | None, typer.Option(help="Whose process runs it; with holder the coordinator reads nothing of it.")
+    ] = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     detach: Detach = False,
@@ -111,6 +119,7 @@ def train(
                 "name": name,
                 "helper": helper,
                 "key_service": key_service,
+                "lead": lead and lead.value,
             },
             tables=tables,
             parties=party,
@@ -196,6 +205,7 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
             layout=job.layout,
             helper=job.helper,
             key_service=job.key_service,
+            lead=job.lead,
         )
         try:
             return federation.client.submit(order_of(federation)), federation.client

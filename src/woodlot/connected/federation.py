@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     )
     from woodlot.service.client import Client
 
+Lead: TypeAlias = Literal["coordinator", "holder"]
+"""Whose process runs a training over columns."""
+
 
 def connect(
     address: str,
@@ -59,6 +62,7 @@ def connect(
     layout: Literal["columns", "rows"] = "columns",
     helper: str | None = None,
     key_service: str | None = None,
+    lead: Lead = "coordinator",
 ) -> ConnectedFederation:
     """Connect to the parties of a federation through its coordinator.
 
@@ -83,6 +87,11 @@ def connect(
     helper, key_service : str, optional
         The members that revocable forests need besides parties; they have no tables. Encrypted predictions are refused
         where the coordinator names others.
+    lead : {"coordinator", "holder"}
+        Whose process runs a training over columns. "coordinator": it learns every training label and much of the
+        values, see docs/results/leaks.md. "holder": the label holder, who knows the labels, runs it and keeps the
+        model; the coordinator relays sealed frames and learns who takes part, sizes and times. Jobs with a model are
+        led by who has led its training.
 
     Returns
     -------
@@ -105,12 +114,18 @@ def connect(
         raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
     if layout == "rows" and (align, join) != ("keyed-hash", "inner"):
         raise DataError("align and join are for layout='columns'; parties with the same columns join no rows")
+    if lead not in ("coordinator", "holder"):
+        raise ValueError(f"lead must be 'coordinator' or 'holder', not {lead!r}")
+    if layout == "rows" and lead == "holder":
+        raise DataError(
+            "lead='holder' is for layout='columns'; over rows every party has labels, and the coordinator sees sums"
+        )
 
     client = Client(address, identity)
     try:
         return federation_at(
             client, tables=tables, parties=parties, align=align, join=join, layout=layout, helper=helper,
-            key_service=key_service,
+            key_service=key_service, lead=lead,
         )  # fmt: skip
     except BaseException:
         client.close()
@@ -127,6 +142,7 @@ def federation_at(
     layout: str = "columns",
     helper: str | None = None,
     key_service: str | None = None,
+    lead: Lead = "coordinator",
 ) -> ConnectedFederation:
     """The federation of a client that is there already; other parameters as for `connect`."""
     if parties is None:
@@ -140,7 +156,7 @@ def federation_at(
         from woodlot.connected.connected_rows import ConnectedRowFederation
 
         return ConnectedRowFederation(client, chosen)
-    return ConnectedFederation(client, chosen, align, join, helper, key_service)
+    return ConnectedFederation(client, chosen, align, join, helper, key_service, lead)
 
 
 class ConnectedFederation(AnyFederation):
@@ -170,8 +186,10 @@ class ConnectedFederation(AnyFederation):
         join: str,
         helper: str | None = None,
         key_service: str | None = None,
+        lead: Lead = "coordinator",
     ) -> None:
         self.client = client
+        self._lead = lead
         self._members = (helper, key_service)
         self.parties = tuple(tables)
         self._tables = dict(tables)
@@ -282,9 +300,29 @@ class ConnectedFederation(AnyFederation):
             raise DataError(
                 "protection='hidden' works in one process so far; use protection='open' on a connected federation"
             )
-        return TrainOrder(
-            **self._common(labels), holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name
-        )
+        fields = self._common(labels) | self._led_training(plan, labels)
+        return TrainOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
+
+    def _led_training(self, plan: ForestPlan | LinearPlan, labels: Labels) -> dict[str, Any]:
+        """The field of an order to train that names its leader, if a party leads."""
+        if self._lead != "holder":
+            return {}
+        if plan.class_weight and isinstance(plan.class_weight, tuple):
+            raise DataError(
+                "class_weight names classes, and the coordinator reads the settings of an order. Use "
+                "class_weight='balanced' with lead='holder', or lead='coordinator'"
+            )
+        return {"led_by": labels.holder}
+
+    def _led(self, model: str) -> dict[str, Any]:
+        """The field of an order about a model that names its leader, if a party leads."""
+        leader = self.client.leader_of(model)
+        if leader and leader not in self.parties:
+            raise DataError(
+                f"{leader!r} keeps this model and leads its jobs, and is not among the parties {list(self.parties)}; "
+                "add it"
+            )
+        return {"led_by": leader} if leader else {}
 
     def _require_inner(self) -> None:
         if self._fields["join"] != "inner":
@@ -307,7 +345,7 @@ class ConnectedFederation(AnyFederation):
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
         fields = self._common(labels, staying, members) | {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
-        fields |= {"model": model.model, "leaver": leaver, "task": task}
+        fields |= {"model": model.model, "leaver": leaver, "task": task, "led_by": model.led_by}
         if model.revocable:
             exact: Literal[1, 2, 3] = 1 if level == 1 else 2 if level == 2 else 3
             return RevokeRevocableOrder(**fields, **keys, holder=model.holder, level=exact)
@@ -327,6 +365,8 @@ class ConnectedFederation(AnyFederation):
         from woodlot.jobs.orders import TrainRevocableOrder
 
         self._require_inner()
+        if self._lead == "holder":
+            raise DataError("revocable forests cannot be led by the label holder; connect with lead='coordinator'")
         if labels.weight is not None:
             raise DataError("revocable forests take no weights")
         helper, key_service = self._members
@@ -351,6 +391,7 @@ class ConnectedFederation(AnyFederation):
         keys = keys_name(self.client, model) if options.get("how") == "encrypted-splits" else ""
         return PredictOrder(
             **self._common(labels, keys=keys),
+            **self._led(model),
             model=model,
             score_at=None if labels is None else labels.holder,
             **options,
@@ -537,9 +578,8 @@ class ConnectedFederation(AnyFederation):
         from woodlot.jobs.orders import TrainLinearOrder
 
         self._require_inner()
-        return TrainLinearOrder(
-            **self._common(labels), holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name
-        )
+        fields = self._common(labels) | self._led_training(plan, labels)
+        return TrainLinearOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
 
     def predict_linear_order(self, model: str, label: str | None = None, **options: Any) -> PredictLinearOrder:
         """An order to predict with a linear model; ``label``, ``"party.column"``: its party scores the answers."""
@@ -547,7 +587,7 @@ class ConnectedFederation(AnyFederation):
 
         labels = None if label is None else self.find_labels(label, None)
         score_at = None if labels is None else labels.holder
-        return PredictLinearOrder(**self._common(labels), model=model, score_at=score_at, **options)
+        return PredictLinearOrder(**self._common(labels), **self._led(model), model=model, score_at=score_at, **options)
 
     def fit_linear(
         self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None

@@ -425,13 +425,13 @@ class Receipt:
         file, statement = self._file, self.statement
         signer = _verify(file.signed, RECEIPT, _paper(file), "the receipt")
         requester = _verify(self.request.signed, self.request.purpose, self.request.data, "the request")
-        _check_asked(self.request, statement)
+        leader = _check_asked(self.request, statement)
         _check_numbers(statement)
         if authority is None:
             return Verdict(f"key {signer}", f"key {requester}", False)
         when = _time(statement.created)
         return Verdict(
-            _vouched(file.signed, authority, when, ("coordinator",), "the receipt"),
+            _vouched(file.signed, authority, when, ("party",) if leader else ("coordinator",), "the receipt", leader),
             _vouched(self.request.signed, authority, when, ("user", "party"), "the request"),
             True,
         )
@@ -462,15 +462,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check_asked(request: SignedRequest, statement: Statement) -> None:
-    """The request asked for what was done; an order of a service calls the leaver ``leaver``."""
+def _check_asked(request: SignedRequest, statement: Statement) -> str:
+    """The request asked for what was done; an order of a service calls the leaver ``leaver``.
+
+    Returns the party that the request names as the leader of the job, if it names one: that party signs the receipt.
+    """
     try:
         asked = json.loads(request.data)
+        leader = str(asked.get("led_by") or "")
         named = (asked.get("party") or asked.get("leaver"), asked["level"], asked["model"])
     except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise ReceiptError(f"the request in the receipt cannot be read: {error!r}") from None
     if named != (statement.party, statement.level, statement.model):
         raise ReceiptError("the request in the receipt asks for something else than what the receipt states")
+    return leader
 
 
 def _check_numbers(s: Statement) -> None:
@@ -497,8 +502,10 @@ def _time(text: str) -> datetime:
     return when
 
 
-def _vouched(signed: Signed, authority: bytes, when: datetime, roles: tuple[str, ...], what: str) -> str:
-    """Role and name of who has signed, if the authority vouches for it."""
+def _vouched(
+    signed: Signed, authority: bytes, when: datetime, roles: tuple[str, ...], what: str, name: str = ""
+) -> str:
+    """Role and name of who has signed, if the authority vouches for it; ``name``: nobody else may have."""
     if not signed.certificate:
         raise ReceiptError(
             f"{what} is signed by a key without certificate, made in one process: no authority vouches for it; "
@@ -515,4 +522,6 @@ def _vouched(signed: Signed, authority: bytes, when: datetime, roles: tuple[str,
         raise ReceiptError(f"the certificate under {what} was not valid when it was signed")
     if subject.role not in roles:
         raise ReceiptError(f"{what} is signed by {subject}; it takes a {' or a '.join(roles)}")
+    if name and subject.name != name:
+        raise ReceiptError(f"{what} is signed by {subject}, and its request names {name!r} as the leader of the job")
     return str(subject)

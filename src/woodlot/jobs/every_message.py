@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from woodlot.jobs import job_messages, row_job_messages
+from woodlot.jobs.led import led_messages
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core import message
 from woodlot.protocols.hidden import hidden_messages
@@ -19,6 +20,7 @@ MODULES: tuple[ModuleType, ...] = (
     message,
     job_messages,
     row_job_messages,
+    led_messages,
     align_messages,
     forest_messages,
     blind_messages,

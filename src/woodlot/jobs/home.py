@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -31,6 +31,9 @@ from woodlot.runtime.cluster import Cluster
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.trees.room import WorkingMemory
+
+if TYPE_CHECKING:
+    from woodlot.jobs.hosting import JobHost
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +90,8 @@ class PartyHome:
         any time, whatever has expired since.
     held : HeldTables
         The tables that some job has in its hands.
+    lead : JobHost or None
+        The party as the host of jobs that it leads; None: it cannot lead.
 
     """
 
@@ -104,6 +109,7 @@ class PartyHome:
     cluster: Callable[[], Cluster] | None = None
     replays: Callable[[str], bool] = lambda job: False
     held: HeldTables = field(default_factory=lambda: HeldTables())
+    lead: JobHost | None = None
 
     def signer(self, job: str) -> JobSigner:
         """This party in the agreements of one job."""

@@ -18,10 +18,10 @@ from woodlot.exceptions import DataError, JobFailed, PolicyError, WoodlotError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore, StoredJob
-from woodlot.jobs.kind import CoordinatorHost, Kept, Rounds, kind_of, outcome_of
-from woodlot.jobs.order_seal import check_order, pass_on, read_order
+from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
+from woodlot.jobs.led.relay_jobs import keep_relayed, relay_job
+from woodlot.jobs.order_seal import check_order, housekeeping_job, pass_on, read_order
 from woodlot.jobs.orders import Order, ScoreOrder
-from woodlot.jobs.party_job import housekeeping_job
 from woodlot.protocols.core.message import Progress
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -59,26 +59,53 @@ class JobHost:
             )
         return order, user
 
+    def runs(self, order: Order) -> bool:
+        """Whether this host runs the protocol of an order; a coordinator relays what a party leads."""
+        return order.leader is None or self.identity.role == "party"
+
     def check(self, order: Order, user: str) -> None:
         """Refuse an order that its kind does not take now, or that only the model's own user may give."""
         kind = kind_of(order)
-        kind.check(self.store, order)
+        self._check_leader(order, kind)
+        if self.runs(order):
+            kind.check(self.store, order)
         if kind.deed:  # it puts an end to what the model's user relies on
             model = getattr(order, "model", "")
             owner = self.store.model_facts(model).user
             if owner != user:
                 raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may {kind.deed}")
 
+    def _check_leader(self, order: Order, kind: Kind) -> None:
+        """Refuse an order whose leader is not that of its model, or whose kind no party can lead."""
+        leader, model = order.leader or "", getattr(order, "model", "")
+        facts = self.store.model_facts(model) if model else None
+        if facts is not None and facts.leader and facts.replaced_by:
+            raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
+        if facts is not None and facts.leader != leader:
+            if not facts.leader:
+                raise DataError(
+                    f"model {model} is kept by the coordinator, and the order names {leader!r} as its leader"
+                )
+            raise DataError(
+                f"model {model} is kept by {facts.leader!r}, who leads its jobs. Name {facts.leader!r} as the leader; "
+                "kinds of job that no party can lead are not possible with this model"
+            )
+        if leader and not kind.led:
+            raise DataError(f"a job of the kind {kind.name!r} cannot be led by a party; use lead='coordinator'")
+
     def protocol(self, stored: StoredJob) -> Rounds:
         """What the kind of a stored order has the coordinator do."""
         order = read_order(stored.order)
         opening = msg.OpenJob(**self._passed_on(stored))
+        if not self.runs(order):
+            return relay_job(order, opening)
         return kind_of(order).protocol(order, opening, CoordinatorHost(self.store, self.n_jobs))
 
     def keep(self, order: Order, facts: msg.JobFacts, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         """Store what a protocol has returned; gives back the fields of `JobFacts` that tell of it."""
         kept = Kept(self.store, order, facts, ledger.account().to_json(), self.identity)
-        return {"state": "done"} | cost_fields(ledger) | kind_of(order).keep(kept, outcome)
+        keep = kind_of(order).keep if self.runs(order) else keep_relayed
+        return {"state": "done"} | cost_fields(ledger) | keep(kept, outcome)
 
     def end_notice(self, stored: StoredJob, party: str) -> msg.ForgetJob | msg.LeaveNotice:
         """What a party is told when a job has ended, in a job of the name `housekeeping_job`."""
@@ -100,6 +127,7 @@ def new_facts(order: Order, user: str) -> msg.JobFacts:
     return msg.JobFacts(
         job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
         parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
+        leader=order.leader or "",
     )  # fmt: skip
 
 
@@ -158,6 +186,8 @@ def run_order(
     order, user = host.read(*signed)
     if isinstance(order, ScoreOrder):
         raise DataError("a scoring stays open for requests, which only a coordinator's service takes; use predict")
+    if not host.runs(order):
+        raise DataError("only a coordinator's service relays what a party leads; use lead='coordinator'")
     host.check(order, user)
     ledger = Ledger() if ledger is None else ledger
     job = _HostedJob(host.store, new_facts(order, user), on_facts)

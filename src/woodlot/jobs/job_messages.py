@@ -261,6 +261,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Where numbers of rows and scores have noise: its epsilon.
     told : str
         What a kind of another package tells of its outcome, as JSON.
+    leader : str
+        The party that leads it: what is not told here is asked of that party; empty: the coordinator runs it.
 
     """
 
@@ -291,6 +293,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     scores: dict[str, float] = {}
     score_epsilon: float | None = None
     told: str = "null"
+    leader: str = ""
 
     @property
     def standing(self) -> str:
@@ -383,6 +386,9 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         The model that took its place when a party left; empty while it is in use.
     revocable : bool
         Whether it is a revocable forest (RevFRF).
+    led_by : str, unset by default
+        The party that keeps it and leads its jobs. A coordinator knows of a model that another keeps only what its
+        order says.
 
     """
 
@@ -411,6 +417,12 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     revocable: bool = False
     oob_curve: tuple[tuple[int, float], ...] = ()
     """Number of trees, and the out-of-bag score of as many."""
+    led_by: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def leader(self) -> str:
+        """The party that keeps it and leads its jobs; empty: the coordinator does."""
+        return "" if isinstance(self.led_by, msgspec.UnsetType) else self.led_by
 
 
 class ModelList(Message):

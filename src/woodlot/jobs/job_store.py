@@ -309,16 +309,22 @@ class JobStore:
 
         self._replace(self._model(facts.model), fill)
 
+    def keep_led_model(self, facts: ModelFacts) -> None:
+        """Store that a model exists which its leader keeps; what an interrupted run has left there is replaced."""
+        self._keep_facts(facts)
+
+    def _keep_facts(self, facts: ModelFacts) -> None:
+        def fill(folder: Path) -> None:
+            (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
+
+        self._replace(self._model(facts.model), fill)
+
     def retire_model(self, model: str, successor: str) -> None:
         """Replace a model that a party has left: its parts are erased, and what is known of it names its successor."""
         facts = msgspec.structs.replace(self.model_facts(model), replaced_by=successor, disclosure="[]", cost="{}")
         for kind in ("keys", "rebuilding"):  # first: once the model names its successor nobody comes back to erase
             self._erase(self.folder / kind / model)
-
-        def fill(folder: Path) -> None:
-            (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
-
-        self._replace(self._model(model), fill)
+        self._keep_facts(facts)
 
     def keep_receipt(self, job: str, text: str) -> None:
         """Store the receipt of a revocation."""

@@ -17,6 +17,7 @@ from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from woodlot.identity.identity import Identity
+    from woodlot.jobs.columns.common_rows import CommonRowCounts
     from woodlot.jobs.home import Work
     from woodlot.jobs.job_messages import JobFacts, OpenJob
     from woodlot.jobs.job_store import JobStore
@@ -40,11 +41,15 @@ class CoordinatorHost(NamedTuple):
         Models and jobs that were before.
     n_jobs : int
         Threads.
+    rows : CommonRowCounts or None
+        The common rows, where the job has been opened and its rows found before: a party leads it. None: the protocol
+        does both.
 
     """
 
     store: JobStore
     n_jobs: int
+    rows: CommonRowCounts | None = None
 
 
 class Kept(NamedTuple):
@@ -115,6 +120,9 @@ class Kind:
         after any that has ended; or until the end, after which a digest takes its place.
     with_members : bool
         Whether helpers and key services take part.
+    led : bool
+        Whether its order may name a party that leads: its protocol then begins with `open_rows`, can spare no party,
+        and keeps nothing but what `keep` stores.
 
     """
 
@@ -131,6 +139,7 @@ class Kind:
     outcome: Outcome = ""
     keeps_order: Literal["done", "ended", ""] = ""
     with_members: bool = False
+    led: bool = False
 
     @property
     def name(self) -> str:

@@ -54,6 +54,7 @@ KINDS = (
         keep=columns.keep_training,
         outcome="model",
         keeps_order="done",
+        led=True,
     ),
     Kind(
         order=PredictOrder,
@@ -64,6 +65,7 @@ KINDS = (
         check=columns.check_prediction,
         outcome="answers",
         keeps_order="done",
+        led=True,
     ),
     Kind(
         order=RevokeOrder,
@@ -75,6 +77,7 @@ KINDS = (
         deed=LEAVE,
         outcome="receipt",
         keeps_order="ended",  # it is the notice to the leaver
+        led=True,
     ),
     Kind(
         order=ScoreOrder,
@@ -92,6 +95,7 @@ KINDS = (
         keep=linear.keep_training,
         outcome="model",
         keeps_order="done",
+        led=True,
     ),
     Kind(
         order=PredictLinearOrder,
@@ -102,6 +106,7 @@ KINDS = (
         check=linear.check_prediction,
         outcome="answers",
         keeps_order="done",
+        led=True,
     ),
     # --- revocable forests, and encrypted splits ---
     Kind(

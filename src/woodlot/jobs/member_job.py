@@ -12,7 +12,7 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import JobSigner
 from woodlot.jobs.key_store import KeyStore
-from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
+from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job, open_part
 from woodlot.jobs.orders import (
     KeysOrder,
     MemberOrder,
@@ -21,7 +21,7 @@ from woodlot.jobs.orders import (
     RevokeRevocableOrder,
     TrainRevocableOrder,
 )
-from woodlot.jobs.party_job import OpenedJob, OpeningState, housekeeping_job
+from woodlot.jobs.party_job import OpenedJob, OpeningState
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.revocable.provider_work import check_epoch, check_ticket
 from woodlot.protocols.core.handling import takes

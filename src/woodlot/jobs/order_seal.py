@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Mapping
@@ -9,14 +10,13 @@ from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.x509 import load_pem_x509_certificate
 
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.identity.exchange import SHARE_BYTES, secret_of, secret_with
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
@@ -33,13 +33,17 @@ ORDER_DAYS = 30
 """For how long an order can be taken: one that was cancelled, or never ran, must not be kept for later."""
 
 _MAX_NAME = 64  # characters of a name that the other side has written
-_POINT = 65  # bytes of an uncompressed point of P-256
 _NONCE = bytes(12)  # every sealed part has a key of its own
 
 
 def new_job() -> str:
     """A name for a job that nobody else draws."""
     return os.urandom(16).hex()
+
+
+def housekeeping_job(job: str) -> str:
+    """The job under which parties are told that a job has ended: its own record, for that job's is closed."""
+    return hashlib.sha256(f"forget {job}".encode()).hexdigest()[:32]
 
 
 def common_fields(
@@ -134,13 +138,10 @@ def check_age(order: Order) -> None:
 def open_part(order: Order, identity: Identity) -> Part:
     """The part of an order that is sealed to this party."""
     sealed = order.sealed.get(identity.name, b"")
+    share = sealed[:SHARE_BYTES]
     try:
-        share = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sealed[:_POINT])
-        key = serialization.load_pem_private_key(identity.key, password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("not a key of this kind")
-        cipher = _cipher(key.exchange(ec.ECDH(), share), sealed[:_POINT], order.job, identity.name)
-        return from_json(cipher.decrypt(_NONCE, sealed[_POINT:], None), Part)
+        cipher = _cipher(secret_of(identity, share), share, order.job, identity.name)
+        return from_json(cipher.decrypt(_NONCE, sealed[SHARE_BYTES:], None), Part)
     except (ValueError, InvalidTag, msgspec.MsgspecError):
         raise RemoteProtocolError(
             "the order has no part that this party can open; was its certificate renewed?"
@@ -148,14 +149,8 @@ def open_part(order: Order, identity: Identity) -> Part:
 
 
 def _seal(part: Part, certificate: bytes, job: str, party: str) -> bytes:
-    theirs = load_pem_x509_certificate(certificate).public_key()
-    if not isinstance(theirs, ec.EllipticCurvePublicKey):
-        raise RemoteProtocolError(f"the certificate of {party!r} has a key of another kind")
-    own = ec.generate_private_key(ec.SECP256R1())
-    share = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
-    return share + _cipher(own.exchange(ec.ECDH(), theirs), share, job, party).encrypt(
-        _NONCE, msgspec.json.encode(part), None
-    )
+    share, secret = secret_with(certificate, party)
+    return share + _cipher(secret, share, job, party).encrypt(_NONCE, msgspec.json.encode(part), None)
 
 
 def _cipher(secret: bytes, share: bytes, job: str, party: str) -> ChaCha20Poly1305:

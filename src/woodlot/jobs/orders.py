@@ -108,6 +108,11 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return str(type(self).__struct_config__.tag)
 
     @property
+    def leader(self) -> str | None:
+        """The party that runs the protocol; None: the coordinator does."""
+        return None
+
+    @property
     def answers_to(self) -> tuple[str, ...]:
         """The parties that are sent predictions of others, to keep or to score them."""
         return ()
@@ -127,19 +132,32 @@ class AlignedOrder(Order, frozen=True, kw_only=True):
         How the common rows are found; see `woodlot.protocols.align`.
     alignment : str or None
         The job that has found them already.
+    led_by : str, unset by default
+        The party that runs the protocol in place of the coordinator: of a training its label holder, of later jobs the
+        leader of their model.
 
     """
 
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
     join: Literal["inner", "outer"] = "inner"
     alignment: JobId | None = None
+    led_by: str | msgspec.UnsetType = msgspec.UNSET
 
     every_row: ClassVar[bool] = False
     """Whether every party must have every row."""
 
+    @property
+    def leader(self) -> str | None:
+        """The party that runs the protocol; None: the coordinator does."""
+        return None if isinstance(self.led_by, msgspec.UnsetType) else self.led_by
+
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
         super().check()
+        if self.leader is not None:
+            holder = getattr(self, "holder", self.leader)
+            if self.leader not in self.parties or holder != self.leader:
+                raise RemoteProtocolError("the leader of a training is its label holder, of any job one of its parties")
         if self.every_row and self.join != "inner":
             raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
 

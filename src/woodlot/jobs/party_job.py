@@ -18,7 +18,19 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import AskedOrder, PartyHome, TakenOrder, Work, private_errors
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
-from woodlot.jobs.order_seal import check_age, check_passed_on, open_part
+from woodlot.jobs.led.leading import end_led
+from woodlot.jobs.led.led_messages import (
+    LeaderMet,
+    LeadJob,
+    LeadOn,
+    LedJobOpened,
+    LedStep,
+    MeetLeader,
+    SealedReply,
+    SealedRequest,
+)
+from woodlot.jobs.led.led_party import LedPart
+from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job, open_part
 from woodlot.jobs.orders import Order, Part, Revocation, RevokeRevocableOrder
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
@@ -31,6 +43,7 @@ class OpeningState(StrEnum):
 
     new = "new"
     open = "open"
+    led = "led"
 
 
 class OpenedJob(MessageHandler, ABC):
@@ -60,19 +73,26 @@ class PartyJob(OpenedJob):
         self.home = home
         self.job = job
         self._work: Work | None = None
+        self._led: LedPart | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been opened here, as in jobs that only bring news."""
         return self._work is None
 
+    def has_done(self, message: Message) -> bool:
+        """Whether what this message of the job has led to is kept, and what it was made of may be erased."""
+        return self._led is not None and self._led.has_done(message)
+
     def _pass_on(self, message: Message) -> Message:
         if self._work is None:
             raise RemoteProtocolError("this job was not opened")
+        if self._led is not None:
+            self._led.check_clear(message)
         return self._work.handle(message)
 
     @takes(msg.OpenJob, when=OpeningState.new, then=OpeningState.open)
-    def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened:
+    def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened | LedJobOpened:
         home = self.home
         again = home.replays(self.job)
         try:
@@ -88,6 +108,10 @@ class PartyJob(OpenedJob):
         home.policy.check_receivers([user, *others] if order.answers_user else others)
         if not again:
             check_age(order)
+        if order.leader is not None and not kind.led:
+            raise PolicyError(f"a job of the kind {kind.name!r} cannot be led by a party")
+        if model := getattr(order, "model", ""):
+            home.store.check_leader(model, order.leader)
         asked = AskedOrder(home, order, user, message.certificate, open_part(order, home.identity))
         if not kind.needs_table:
             self._work = kind.work(asked)
@@ -97,11 +121,13 @@ class PartyJob(OpenedJob):
         home.pending_charges(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, work.uncovered)
         logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
         key = home.store.secret_for(self.job, "table")
+        fingerprint = hmac.new(key, taken.loaded.digest.encode(), hashlib.sha256).hexdigest()
+        if order.leader is None:
+            self._work = work
+            return msg.JobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint)
+        self._led = LedPart(home, order, user, message, work.handle)
         self._work = work
-        return msg.JobOpened(
-            n_aligned=work.n_aligned,
-            fingerprint=hmac.new(key, taken.loaded.digest.encode(), hashlib.sha256).hexdigest(),
-        )
+        return LedJobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint, key=self._led.key)
 
     def _take(self, asked: AskedOrder[Order]) -> TakenOrder[Order]:
         tables, part = self.home.tables, asked.part
@@ -132,11 +158,34 @@ class PartyJob(OpenedJob):
                     f"setting {setting} of that table, in the section [tables] of its configuration, does not list it"
                 )
 
+    @takes(MeetLeader, when=OpeningState.open, then=OpeningState.led)
+    def _on_MeetLeader(self, message: MeetLeader) -> LeaderMet:
+        return self._led_part(message).meet(message)
+
+    @takes(SealedRequest, when=OpeningState.led)
+    def _on_SealedRequest(self, message: SealedRequest) -> SealedReply:
+        return self._led_part(message).answer(message)
+
+    @takes(LeadJob, when=OpeningState.open, then=OpeningState.led)
+    def _on_LeadJob(self, message: LeadJob) -> LedStep:
+        return self._led_part(message).lead(message)
+
+    @takes(LeadOn, when=(OpeningState.open, OpeningState.led))
+    def _on_LeadOn(self, message: LeadOn) -> LedStep:
+        return self._led_part(message).lead_on(message)
+
+    def _led_part(self, message: Message) -> LedPart:
+        if self._led is None:
+            raise RemoteProtocolError(f"Unexpected {type(message).__name__}: the order names no leader")
+        return self._led
+
     @takes(msg.ForgetJob, when=OpeningState.new)
     def _on_ForgetJob(self, message: msg.ForgetJob) -> msg.JobForgotten:
         if self.job != housekeeping_job(message.job):
             raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")
         self.home.end_job(message.job)
+        if self.home.lead is not None:
+            end_led(self.home.lead.store, message.job)
         self.home.store.erase_dropped(message.job)
         self.home.store.forget_batches(message.job)
         self.home.store.forget_deceived(message.job)
@@ -162,8 +211,3 @@ class PartyJob(OpenedJob):
             KeyStore(home.store.folder / KEYS_FOLDER).erase(order.keyring)
         logger.warning("this party has left model %s, at level %d, by an order of %s", order.model, order.level, user)
         return msg.LeaveNoted()
-
-
-def housekeeping_job(job: str) -> str:
-    """The job under which parties are told that a job has ended: its own record, for that job's is closed."""
-    return hashlib.sha256(f"forget {job}".encode()).hexdigest()[:32]

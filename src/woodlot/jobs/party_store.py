@@ -20,7 +20,7 @@ from woodlot.data.archives import parse_array
 from woodlot.data.decoding import from_json
 from woodlot.data.sources import LoadedTable, read_private
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
-from woodlot.exceptions import DataError, JournalError, ModelFileError
+from woodlot.exceptions import DataError, JournalError, ModelFileError, PolicyError
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit, PredictionBudget
 from woodlot.protocols.core.forest_parts import PartyForest
@@ -37,6 +37,8 @@ SECRET_BYTES = 32
 SECRET_FILE = "secret"  # noqa: S105 - a name
 CHECK_FILE = "secret.check"
 """Tells whether the secret is the one that was made here; it does not tell the secret."""
+LEADER = "leader"
+"""Names who has led the training of a model; not there where the coordinator has run it."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
 _DECEIVED = "deceived"
@@ -143,6 +145,18 @@ class PartyStore:
         dropped = folder / DROPPED
         if dropped.is_file() and dropped.read_bytes() != by.encode():
             raise DataError("this model was replaced when a party left it; use its successor")
+
+    def note_leader(self, job: str, leader: str) -> None:
+        """Record beside the party's part of a model who has led its training."""
+        with _on_disk("its part of the model"):
+            write_whole(self.folder / "models" / job / LEADER, lambda file: file.write(leader.encode()))
+
+    def check_leader(self, model: str, leader: str | None) -> None:
+        """Refuse to use a model for anybody but who has led its training: it would learn what only the leader may."""
+        folder = self.folder / "models" / model
+        path = folder / LEADER
+        if folder.is_dir() and (path.read_bytes().decode() if path.is_file() else "") != (leader or ""):
+            raise PolicyError("the order does not name who has led the training of this model; only it leads its jobs")
 
     def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
         """Store the party's part of a linear model; returns its fingerprint."""

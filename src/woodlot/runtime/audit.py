@@ -202,6 +202,8 @@ class Ledger:
     ----------
     observer : callable, optional
         Told sender, receiver and every message itself, for who wants to look at more than counts.
+    host : str
+        What the disclosures call who runs the protocol: drivers record it as the coordinator.
 
     Attributes
     ----------
@@ -212,8 +214,14 @@ class Ledger:
 
     """
 
-    def __init__(self, observer: Callable[[str, str, Message], None] | None = None) -> None:
+    def __init__(
+        self,
+        observer: Callable[[str, str, Message], None] | None = None,
+        *,
+        host: str = Role.coordinator.value,
+    ) -> None:
         self._observer = observer
+        self._host = host
         self.rounds = 0
         self.bytes_sent_to: dict[str, int] = {}
         self.bytes_received_from: dict[str, int] = {}
@@ -278,8 +286,8 @@ class Ledger:
             return Disclosures(
                 tuple(
                     DisclosureRow(
-                        sender=sender,
-                        receiver=receiver,
+                        sender=self._host if sender == Role.coordinator else sender,
+                        receiver=self._host if receiver == Role.coordinator else receiver,
                         kind=kind,
                         count=self._counts[sender, receiver, kind],
                         bytes=self._bytes[sender, receiver, kind],

@@ -78,7 +78,7 @@ class Agent:
         self._line = PartyLine(
             str(config.coordinator),
             self.identity.credentials,
-            self._sessions.answer,
+            self.answer,
             on_greeting=self._learn_revocations,
             message_limit=config.message_limit,
         )

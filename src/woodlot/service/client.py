@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from woodlot.exceptions import (
     ConfigError,
     DataError,
@@ -25,6 +27,8 @@ from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.led.led_messages import AskLeader, LeaderAnswered
+from woodlot.jobs.led.question_seal import AskedQuestion
 from woodlot.jobs.order_seal import common_fields, sign_order
 from woodlot.jobs.orders import Order, Part
 from woodlot.protocols.core.message import Message
@@ -95,11 +99,25 @@ class Client:
 
     def ask(self, request: Message, kind: type[M]) -> M:
         """Ask the coordinator; what it declines is raised."""
-        reply = decode(self._line.ask(encode(request, limit=self._limit)), limit=self._limit)
+        return self._read(self._line.ask(encode(request, limit=self._limit)), kind, "the coordinator")
+
+    def ask_leader(self, leader: str, request: Message, kind: type[M]) -> M:
+        """Ask the party that leads a job what the coordinator must not read; the coordinator, if no party does."""
+        if not leader:
+            return self.ask(request, kind)
+        known = {p.name: p.certificate for p in self.party_facts()}
+        if leader not in known or self._trust.admit(known[leader], role="party").name != leader:
+            raise RemoteProtocolError(f"the coordinator passed another's certificate on as that of {leader!r}")
+        question = AskedQuestion(self.identity, leader, known[leader], encode(request, limit=self._limit))
+        reply = self.ask(AskLeader(leader=leader, question=question.sealed), LeaderAnswered)
+        return self._read(question.open(reply.answer.tobytes()), kind, f"the leader {leader!r}")
+
+    def _read(self, data: bytes, kind: type[M], who: str) -> M:
+        reply = decode(data, limit=self._limit)
         if isinstance(reply, msg.Declined):
-            raise _error_of(reply)
+            raise _error_of(reply, who)
         if not isinstance(reply, kind):
-            raise RemoteProtocolError(f"the coordinator answered with {type(reply).__name__}")
+            raise RemoteProtocolError(f"{who} answered with {type(reply).__name__}")
         return reply
 
     # --- the federation ---
@@ -160,7 +178,7 @@ class Client:
                 on_facts(facts)
             if facts.state in ENDED:
                 break
-        return facts
+        return self._with_leader(facts)
 
     def _news(self, job: str) -> Iterator[msg.JobFacts]:
         """How a job stands, now and whenever that changes."""
@@ -190,7 +208,22 @@ class Client:
 
     def job(self, job: str) -> msg.JobFacts:
         """How a job stands."""
-        return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts
+        return self._with_leader(self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts)
+
+    def _with_leader(self, facts: msg.JobFacts) -> msg.JobFacts:
+        """The facts of a job, and where it has ended and a party has led it, what only that party can tell."""
+        if not facts.leader or facts.state not in ("done", "failed"):
+            return facts
+        request = msg.AskJob(job=facts.job, seen=0, wait=0.0)
+        try:
+            led = self.ask_leader(facts.leader, request, msg.JobStatus).facts
+        except WoodlotError:
+            if facts.state == "done":
+                raise
+            return facts  # a leader that never began has nothing to add
+        if facts.state == "failed":
+            return msgspec.structs.replace(facts, error=led.error or facts.error)
+        return msgspec.structs.replace(facts, score=led.score, scores=led.scores, told=led.told)
 
     def jobs(self, limit: int = JOBS_LISTED) -> Sequence[msg.JobFacts]:
         """The user's youngest jobs, the youngest first."""
@@ -220,13 +253,17 @@ class Client:
 
     def predictions(self, job: str) -> msg.Predictions:
         """The answers of a prediction."""
-        return self.ask(msg.AskPredictions(job=job), msg.Predictions)
+        return self.ask_leader(self._leader_of_job(job), msg.AskPredictions(job=job), msg.Predictions)
+
+    def _leader_of_job(self, job: str) -> str:
+        return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts.leader
 
     # --- models ---
 
     def receipt(self, job: str) -> Receipt:
-        """The receipt of a revocation, checked: its signer is the coordinator of this federation."""
-        receipt = Receipt.parse(self.ask(msg.AskReceipt(job=job), msg.ReceiptText).text.encode())
+        """The receipt of a revocation, checked: its signer is the coordinator of this federation, or who has led it."""
+        text = self.ask_leader(self._leader_of_job(job), msg.AskReceipt(job=job), msg.ReceiptText).text
+        receipt = Receipt.parse(text.encode())
         receipt.verify(self.identity.authority)
         return receipt
 
@@ -242,16 +279,26 @@ class Client:
     def find_model(self, name: str) -> msg.ModelFacts:
         """A model by its id, by the beginning of its id, or by its name; the user's own before those of others."""
         found = self.ask(msg.FindModel(name=name), msg.ModelList).models
+        if len(found) == 1 and found[0].leader:
+            found = self.ask_leader(found[0].leader, msg.FindModel(name=found[0].model), msg.ModelList).models
         if len(found) != 1:
             raise RemoteProtocolError(f"the coordinator answered with {len(found)} models")
         return found[0]
 
+    def leader_of(self, model: str) -> str:
+        """The party that keeps a model and leads its jobs; empty: the coordinator does."""
+        try:
+            found = self.ask(msg.FindModel(name=model), msg.ModelList).models
+        except DataError:  # what is asked of the coordinator next says why: it is unknown, or was replaced
+            return ""
+        return found[0].leader if found else ""
+
     def model(self, model: str) -> msg.ModelPart:
-        """The coordinator's part of a model."""
-        return self.ask(msg.AskModel(model=model), msg.ModelPart)
+        """The coordinator's part of a model, or the leader's where a party has led its training."""
+        return self.ask_leader(self.leader_of(model), msg.AskModel(model=model), msg.ModelPart)
 
 
-def _error_of(reply: msg.Declined) -> WoodlotError:
+def _error_of(reply: msg.Declined, who: str) -> WoodlotError:
     match reply.kind:
         case "data":
             return DataError(reply.reason)
@@ -260,6 +307,6 @@ def _error_of(reply: msg.Declined) -> WoodlotError:
         case "epoch":
             return EpochError(reply.reason)
         case "protocol":
-            return LocalProtocolError(f"the coordinator does not take that: {reply.reason}")
+            return LocalProtocolError(f"{who} does not take that: {reply.reason}")
         case "internal":
-            return RemoteProtocolError(f"the coordinator failed: {reply.reason}; its log says why")
+            return RemoteProtocolError(f"{who} failed: {reply.reason}; its log says why")

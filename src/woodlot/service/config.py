@@ -282,6 +282,8 @@ class JobSettings(Section, frozen=True, kw_only=True):
         What to call the model.
     helper, key_service : str or None
         The members that forests with encrypted splits need besides parties.
+    lead : {"coordinator", "holder"}
+        Whose process runs the training.
 
     """
 
@@ -295,8 +297,11 @@ class JobSettings(Section, frozen=True, kw_only=True):
     name: str | None = None
     helper: str | None = None
     key_service: str | None = None
+    lead: Literal["coordinator", "holder"] = "coordinator"
 
     def __post_init__(self) -> None:
+        if self.layout == "rows" and self.lead == "holder":
+            raise ValueError("lead = 'holder' is for layout 'columns'; over rows every party has labels")
         party = None if self.layout == "rows" else _party_of("y", self.y)
         if self.sample_weight is not None:
             if party is None:
@@ -377,6 +382,10 @@ class JobConfig(_ConfigFile, frozen=True, kw_only=True):
         raw, tables = _without_tables(cls, raw, "mpi", folder, origin)
         config = super().parse(raw, folder=folder, origin=origin)
         if tables:
+            if config.job.lead == "holder":
+                raise ConfigError(
+                    f"{origin}: lead = 'holder' is not for MPI, where all ranks have one owner; take it out"
+                )
             _check_named(config.job, tables, origin)
         elif config.coordinator is None:
             refuse_missing(origin, "coordinator")

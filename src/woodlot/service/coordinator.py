@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -26,8 +27,10 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.columns.revoke_jobs import check_no_other
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import ENDED, JobStore
+from woodlot.jobs.led.led_messages import AskLeader
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import Revocation, ScoreOrder
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
@@ -40,6 +43,7 @@ from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_news import Messenger
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, ScoringJob, Scorings
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
+from woodlot.service.leader_line import LeaderLine
 from woodlot.service.live import LiveJob, Watch
 from woodlot.service.user_desk import UserDesk
 from woodlot.trees.parallel import effective_jobs
@@ -96,6 +100,7 @@ class Coordinator:
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         self._messenger = Messenger(self.host, self.carrier, self._closing)
+        self._leaders = LeaderLine(self.carrier)
         desk = UserDesk(self)
         self.hub = Hub(
             str(config.listen),
@@ -148,6 +153,7 @@ class Coordinator:
         for thread in self._threads:
             thread.join()
         self._messenger.close()
+        self._leaders.close()
         self.journal.close()
         self.store.close()
 
@@ -186,6 +192,10 @@ class Coordinator:
     def present(self) -> Mapping[str, float]:
         """Parties that are there now, and since when."""
         return self.hub.connected()
+
+    def pass_on(self, user: str, question: AskLeader) -> Future[Message]:
+        """Pass a user's sealed question on to the leader of its jobs."""
+        return self._leaders.ask(user, question)
 
     # --- jobs ---
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from woodlot.exceptions import PartyAwayError, PolicyError, RemoteProtocolError, WoodlotError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.hosting import JobHost
-from woodlot.jobs.party_job import housekeeping_job
+from woodlot.jobs.order_seal import housekeeping_job
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.drivers.grpc_hub import Cancelled
 

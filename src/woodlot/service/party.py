@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from woodlot.data.spool import Spool
 from woodlot.jobs.home import PartyHome
+from woodlot.jobs.hosting import JobHost
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.led.leader_desk import QUESTIONS, LeaderDesk
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.party_store import PartyStore
 from woodlot.runtime.cluster import Connection
@@ -12,6 +15,9 @@ from woodlot.service.config import PartyConfig
 from woodlot.service.party_check import check_start
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.room import WorkingMemory
+
+LED = "led"
+"""The folder in the state folder with what this party keeps of the jobs that it leads; see `JobStore`."""
 
 
 class Party(Agent):
@@ -30,6 +36,9 @@ class Party(Agent):
         self._store = PartyStore(
             config.state, self.identity.name, config.policy.predictions_per_day, config.policy.trainings_per_day
         )
+        self._led = JobStore(config.state / LED)
+        n_jobs = effective_jobs(config.n_jobs)
+        self._desk = LeaderDesk(self.identity, self._trust, self._led, config.message_limit)
         self._cluster = None if config.cluster is None else Connection(config.cluster)
         home = PartyHome(
             identity=self.identity,
@@ -41,21 +50,28 @@ class Party(Agent):
             end_job=lambda job: self._sessions.end(job),
             pending_charges=lambda job: self._sessions.pending_charges(job),
             replays=lambda job: self._sessions.replays(job),
-            n_jobs=effective_jobs(config.n_jobs),
+            n_jobs=n_jobs,
             privacy=config.privacy,
             room=_room(config),
             cluster=self._cluster,
+            lead=JobHost(self.identity, self._trust, self._led, n_jobs),
         )
         try:
             self._connect(config, lambda job: PartyJob(home, job))
         except BaseException:
             self._store.close()
+            self._led.close()
             raise
+
+    def answer(self, job: str, number: int, request: bytes) -> bytes:
+        """Answer a request: a user's question to this party as a leader, or one of a job; see `Sessions.answer`."""
+        return self._desk.answer(request) if job == QUESTIONS else super().answer(job, number, request)
 
     def close(self) -> None:
         """Hang up, when what is being worked on is done."""
         super().close()
         self._store.close()
+        self._led.close()
         if self._cluster is not None:
             self._cluster.close()
 

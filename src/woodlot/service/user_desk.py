@@ -1,7 +1,6 @@
 """What users may ask the coordinator, one answer per message.
 
-A user sees its own jobs only. Of models everybody sees what they are, and may use them where parties let them; only who
-has ordered a model may take it out.
+What it reads of jobs and models, and who may read it, is in `woodlot.jobs.model_desk`.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from woodlot.exceptions import DataError, EpochError, IdentityError, JournalError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, JournalError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import ENDED, UNFINISHED, StoredJob
-from woodlot.jobs.kind import outcome_of
+from woodlot.jobs.led.led_messages import AskLeader
+from woodlot.jobs.model_desk import ModelDesk, declined, unknown_job
 from woodlot.jobs.revocable.key_jobs import told_keys
-from woodlot.protocols.core.bits import pack
-from woodlot.protocols.core.message import MAX_REASON, Message
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.key_messages import AskKeys
 from woodlot.protocols.vertical import score_messages
 from woodlot.runtime.codec import decode, encode
@@ -53,6 +52,7 @@ class UserDesk:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
+        self._models = ModelDesk(coordinator.store)
 
     def serve(self, user: Peer, data: bytes) -> bytes | Future[bytes]:
         """Answer one encoded request of a user, now or as soon as there is an answer."""
@@ -79,7 +79,7 @@ class UserDesk:
 
     def _decline(self, user: Peer, kind: str, error: Exception) -> bytes:
         logger.warning("user %r: %s is declined: %s", user.name, kind, error)
-        return encode(_declined(error))
+        return encode(declined(error))
 
     # --- jobs ---
 
@@ -127,35 +127,20 @@ class UserDesk:
             return msg.JobStatus(facts=live.facts)
         stored = self._coordinator.store.job(job)
         if stored is None:
-            raise _unknown(job)
+            raise unknown_job(job)
         return msg.JobStatus(facts=stored.facts)
 
     def _own(self, user: Peer, job: str) -> StoredJob:
-        """A job of this user; others' are as unknown as those that never were."""
-        stored = self._coordinator.store.job(job)
-        if stored is None or stored.facts.user != user.name:
-            raise _unknown(job)
-        return stored
+        return self._models.own(user.name, job)
 
     def _on_AskKeys(self, user: Peer, request: AskKeys) -> Message:
         return told_keys(self._coordinator.store, request.model)
 
     def _on_AskPredictions(self, user: Peer, request: msg.AskPredictions) -> Message:
-        stored = self._own(user, request.job)
-        if stored.facts.state != "done" or outcome_of(stored.facts.kind) != "answers":
-            raise DataError(f"job {request.job} {stored.facts.standing}: it has no answers")
-        facts = self._coordinator.store.model_facts(stored.facts.model)
-        outputs, uncertain, account = self._coordinator.store.answers(request.job)
-        return msg.Predictions(
-            outputs=outputs, uncertain=pack(uncertain), classes=facts.classes, score=stored.facts.score, **account
-        )
+        return self._models.predictions(user.name, request)
 
     def _on_AskReceipt(self, user: Peer, request: msg.AskReceipt) -> Message:
-        self._own(user, request.job)
-        text = self._coordinator.store.receipt(request.job)
-        if text is None:
-            raise DataError(f"job {request.job} has no receipt: no party has left by it, or not yet")
-        return msg.ReceiptText(text=text)
+        return self._models.receipt(user.name, request)
 
     def _on_AskAudit(self, user: Peer, request: msg.AskAudit) -> Message:
         self._own(user, request.job)
@@ -206,13 +191,15 @@ class UserDesk:
         return msg.ModelList(models=page, more=more)
 
     def _on_FindModel(self, user: Peer, request: msg.FindModel) -> Message:
-        return msg.ModelList(models=(self._coordinator.store.find_model(request.name, user.name),))
+        return self._models.find_model(user.name, request)
 
     def _on_AskModel(self, user: Peer, request: msg.AskModel) -> Message:
-        facts = self._coordinator.store.model_facts(request.model)
-        if facts.user != user.name:
-            raise PolicyError(f"model {request.model} was ordered by {facts.user}; only {facts.user} may take it out")
-        return self._coordinator.store.model_part(request.model)
+        return self._models.model(user.name, request)
+
+    # --- what leaders keep ---
+
+    def _on_AskLeader(self, user: Peer, request: AskLeader) -> Future[Message]:
+        return self._coordinator.pass_on(user.name, request)
 
 
 def _then(first: Future[Any], result: Callable[[], T]) -> Future[T]:
@@ -227,22 +214,3 @@ def _then(first: Future[Any], result: Callable[[], T]) -> Future[T]:
 
     first.add_done_callback(follow)
     return then
-
-
-def _unknown(job: str) -> DataError:
-    return DataError(f"you have no job {job!r} here; `woodlot jobs` shows those you have")
-
-
-def _declined(error: Exception) -> msg.Declined:
-    reason = str(error)[:MAX_REASON]
-    match error:
-        case DataError():
-            return msg.Declined(kind="data", reason=reason)
-        case EpochError():
-            return msg.Declined(kind="epoch", reason=reason)
-        case RemoteProtocolError():
-            return msg.Declined(kind="protocol", reason=reason)
-        case PolicyError() | IdentityError():
-            return msg.Declined(kind="policy", reason=reason)
-        case _:
-            return msg.Declined(kind="internal", reason=type(error).__name__[:MAX_REASON])

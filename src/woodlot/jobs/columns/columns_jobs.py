@@ -40,7 +40,7 @@ def align_job(
     order: AlignOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], CommonRowCounts]:
     """Find the common rows, and have every party keep them."""
-    aligned = yield from open_rows(order, opening)
+    aligned = yield from open_rows(order, opening, host)
     yield Round("align", dict.fromkeys(order.parties, msg.KeepAlignment()))
     return aligned
 
@@ -49,7 +49,7 @@ def train_job(
     order: TrainOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Trained]:
     """Align, grow, score out of bag, share where all agree, and have every party keep its part."""
-    aligned = yield from open_rows(order, opening)
+    aligned = yield from open_rows(order, opening, host)
     forest, oob, unwilling, shared = yield from grow_forest(order.plan, order.parties, order.holder, host.n_jobs)
     active = active_parties(forest, order.holder)
     fingerprint = forest_id_of(forest)
@@ -63,7 +63,7 @@ def predict_job(
 ) -> Generator[Round, dict[str, Message], Predicted]:
     """Align, ask the parties that have a part of the forest, and bring the answers to the parties that get them."""
     forest = host.store.forest(order.model).coordinator
-    aligned = yield from open_rows(order, opening)
+    aligned = yield from open_rows(order, opening, host)
     n = aligned.n_rows
     present = [p for p in splitting_parties(forest) if p in order.parties and p not in order.absent]
     use = msg.UseModel(model=order.model, forest=forest_id_of(forest), n_rows=n)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from woodlot.protocols.core.forest_parts import ClassName, CoordinatorForest, Pa
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult
+
+if TYPE_CHECKING:
+    from woodlot.jobs.kind import CoordinatorHost
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,20 @@ class Trained:
     oob: OutOfBagResult
 
 
-def open_rows(order: AlignedOrder, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRowCounts]:
+def open_rows(
+    order: AlignedOrder, opening: msg.OpenJob, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], CommonRowCounts]:
     """Bring the order to every party, and find the common rows unless they are known."""
+    if host.rows is not None:  # the coordinator has done both before a party took the lead
+        return host.rows
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
-    opened = {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}
+    return (yield from find_rows(order, {p: reply_of(replies[p], msg.JobOpened, p).n_aligned for p in order.parties}))
+
+
+def find_rows(
+    order: AlignedOrder, opened: Mapping[str, int | None]
+) -> Generator[Round, dict[str, Message], CommonRowCounts]:
+    """Find the common rows; ``opened``: how many rows each party has aligned before and uses now, if so."""
     known = {p: opened[p] for p in order.row_parties}
     if order.alignment is None and len(order.row_parties) > 1:
         alignment = yield from align(order.row_parties, method=order.method, join=order.join)
@@ -129,4 +142,5 @@ def model_facts(
         privacy="null",
         disclosure=account["disclosure"],
         cost=account["cost"],
+        led_by=order.led_by,
     )

@@ -32,6 +32,7 @@ from woodlot.identity.receipts import (
     tree_changes,
 )
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.common_rows import open_rows
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import PURPOSE, read_order
 from woodlot.jobs.orders import (
@@ -161,7 +162,7 @@ def revoke_job(
         return None
     training, facts = training_of(store, order.model, TrainOrder), store.model_facts(order.model)
     former = store.forest(order.model).coordinator
-    yield Round("open", dict.fromkeys(order.parties, opening))
+    yield from open_rows(order, opening, host)
     active = [party for party in active_parties(former, facts.holder) if party != order.leaver]
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))

@@ -33,7 +33,7 @@ def train_job(
     order: TrainLinearOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], FittedJob]:
     """Align, fit, and have every party keep its part."""
-    aligned = yield from open_rows(order, opening)
+    aligned = yield from open_rows(order, opening, host)
     model = yield from fit_linear(order.plan, order.parties, order.holder)
     keep = msg.KeepModel(forest=linear_id_of(model))
     if model.asked:
@@ -51,7 +51,7 @@ def predict_job(
     The answers of classes are probabilities.
     """
     model = host.store.linear(order.model).coordinator
-    aligned = yield from open_rows(order, opening)
+    aligned = yield from open_rows(order, opening, host)
     present = [party for party in model.asked if party in order.parties]
     if present:
         use = msg.UseModel(model=order.model, forest=linear_id_of(model), n_rows=aligned.n_rows)
@@ -89,6 +89,7 @@ def keep_training(kept: Kept, outcome: FittedJob) -> dict[str, Any]:
         layout="columns",
         disclosure=kept.account["disclosure"],
         cost=kept.account["cost"],
+        led_by=order.led_by,
     )
     kept.store.keep_model(facts, StoredLinear(model, {}, {}))
     return row_facts(outcome.aligned) | {"model": order.job, "name": order.name}

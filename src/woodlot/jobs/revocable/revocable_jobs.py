@@ -63,7 +63,7 @@ def train_job(
     order: TrainRevocableOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Grown]:
     """Align, get the labels, grow, score out of bag, have every party keep its part, and have the splits encrypted."""
-    aligned = yield from open_rows(order, opening)
+    aligned = yield from open_rows(order, opening, host)
     target = yield from _labels(order.holder, order.plan.forest.task == "classes", aligned.n_rows)
     made = yield from construct(order.plan, order.row_parties, target, host.n_jobs)
     oob = yield from judge_out_of_bag(made.forest, target, order.plan.forest.out_of_bag, host.n_jobs)

@@ -33,6 +33,7 @@ _ROWS = """
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
     CodeShares OpenBins ServerSums
+    LeadOn LeaderAnswered SealedRequest
 """
 
 _NUMBERS = """
@@ -49,6 +50,7 @@ _NUMBERS = """
     RowsPredicted AskScore ScoreBatch MaskedVector
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
     AskPairs AskRows DealShuffle HiddenSummary KeepSplits MaskedRecords PlantHidden ServerTotals StartDealer StartServer
+    AskLeader LeadJob LeaderAnswer LeaderQuestion LedJobOpened LedStep SealedReply
 """
 
 _NOTHING = """
@@ -72,6 +74,7 @@ _NOTHING = """
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone
     ColumnShares DealDraws DealerKey DealerReady DealtDraws DealtShuffle HiddenReady OpenHidden PassRecords ShareColumns
     SplitsKept
+    LeaderMet MeetLeader
 """
 
 _LISTS: dict[Stake, str] = {"rows": _ROWS, "numbers": _NUMBERS, "nothing": _NOTHING}

@@ -1,0 +1,115 @@
+"""Keys and seals between the leader of a job and its other parties; whoever carries the frames has none of them.
+
+Every party signs a fresh X25519 key together with the order (`Agreement`). Leader and party derive one key for each
+direction; all signed keys enter it. The nonce of a frame is a MAC of its number and content, so that a job which is
+replayed makes the same bytes, and two different frames have different nonces, also where a state folder was restored
+from a copy and the job went another way since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.jobs.home import PartyHome
+from woodlot.jobs.job_messages import OpenJob
+from woodlot.jobs.led.led_messages import LedKey
+from woodlot.jobs.orders import Order
+from woodlot.protocols.core.agreement import Agreement, derive
+
+TAG = "woodlot led job 1"
+PURPOSE = "key of a led job"
+"""What parties' identities sign their keys for."""
+
+_NONCE_BYTES = 12
+
+
+class Seal:
+    """Seals or opens the frames of one direction between two parties.
+
+    Parameters
+    ----------
+    secret : bytes
+        What the two have in common.
+    transcript : bytes
+        Hash of everybody's keys.
+    about : tuple of str
+        Job, sender and receiver.
+
+    """
+
+    def __init__(self, secret: bytes, transcript: bytes, about: tuple[str, str, str]) -> None:
+        self._about = about
+        self._cipher = ChaCha20Poly1305(derive(TAG, secret, "frames", *about, salt=transcript))
+        self._nonces = derive(TAG, secret, "nonces", *about, salt=transcript)
+
+    def seal(self, number: int, data: bytes) -> bytes:
+        """A frame: the same for the same number and content."""
+        about = self._named(number)
+        nonce = hmac.new(self._nonces, about + data, hashlib.sha256).digest()[:_NONCE_BYTES]
+        return nonce + self._cipher.encrypt(nonce, data, about)
+
+    def open(self, number: int, frame: bytes | memoryview) -> bytes:
+        """The content of a frame; one of another number, job, sender or receiver is refused."""
+        whole = bytes(frame)
+        try:
+            return self._cipher.decrypt(whole[:_NONCE_BYTES], whole[_NONCE_BYTES:], self._named(number))
+        except (InvalidTag, ValueError):
+            _, sender, _ = self._about
+            raise RemoteProtocolError(f"frame {number} is not one that {sender!r} has sealed for this job") from None
+
+    def _named(self, number: int) -> bytes:
+        return msgspec.msgpack.encode((TAG, *self._about, number))
+
+
+class Ways:
+    """Both directions between this party and another one."""
+
+    def __init__(self, secret: bytes, transcript: bytes, job: str, own: str, other: str) -> None:
+        self.out = Seal(secret, transcript, (job, own, other))
+        self.back = Seal(secret, transcript, (job, other, own))
+
+
+class LedKeys:
+    """A party's key in one job that is led.
+
+    Parameters
+    ----------
+    home : PartyHome
+        The party.
+    order : Order
+        The job.
+    opening : OpenJob
+        As everybody was sent it: keys are signed together with it.
+
+    """
+
+    def __init__(self, home: PartyHome, order: Order, opening: OpenJob) -> None:
+        self._order = order
+        self._opening = opening
+        self._name = home.identity.name
+        self._agreement = Agreement(
+            self._name,
+            tag=TAG,
+            purpose=PURPOSE,
+            job=order.job,
+            private=home.store.secret_for(order.job, TAG),
+            signer=home.signer(order.job),
+        )
+        unsigned = LedKey(share=self._agreement.share, certificate=self._agreement.certificate)
+        self.own = self._agreement.sign(opening, unsigned)
+
+    def ways(self, keys: Mapping[str, LedKey]) -> dict[str, Ways]:
+        """The seals between this party and each other one; keys that their parties have not signed are refused."""
+        self._agreement.check_named(self._order.parties, self.own, keys)
+        agreed = self._agreement.accept(self._opening, keys)
+        return {
+            party: Ways(secret, agreed.transcript, self._order.job, self._name, party)
+            for party, secret in agreed.exchanged.items()
+        }

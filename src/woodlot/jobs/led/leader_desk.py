@@ -1,0 +1,69 @@
+"""The leader answers users: what it keeps of the jobs that it leads, sealed to who asks."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+import numpy as np
+
+from woodlot.exceptions import IdentityError, PolicyError
+from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.led.led_messages import LeaderAnswer, LeaderQuestion
+from woodlot.jobs.led.question_seal import TakenQuestion
+from woodlot.jobs.model_desk import ModelDesk, declined
+from woodlot.protocols.core.handling import MessageHandler, takes
+from woodlot.protocols.core.message import Message
+from woodlot.runtime.codec import decode, encode
+from woodlot.runtime.drivers import answer
+from woodlot.runtime.faults import wordless
+
+logger = logging.getLogger(__name__)
+
+QUESTIONS = hashlib.sha256(b"questions to a leader").hexdigest()[:32]
+"""The job under which questions are brought. They belong to none, and they change nothing: they are not journalled."""
+
+
+class LeaderDesk(MessageHandler):
+    """Answers the questions of users.
+
+    Parameters
+    ----------
+    identity, trust
+        Who the leader is, and whom it believes.
+    store : JobStore
+        What it keeps.
+    limit : int
+        The largest message, in bytes.
+
+    """
+
+    def __init__(self, identity: Identity, trust: Trust, store: JobStore, limit: int) -> None:
+        self._identity = identity
+        self._trust = trust
+        self._desk = ModelDesk(store)
+        self._limit = limit
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer what the coordinator has brought; what is no question of a user is refused in the clear."""
+        reply, error = answer(self, data, limit=self._limit)
+        if error is not None:
+            logger.warning("a question is refused: %s", type(error).__name__, exc_info=wordless(error))
+        return reply
+
+    @takes(LeaderQuestion)
+    def _on_LeaderQuestion(self, message: LeaderQuestion) -> LeaderAnswer:
+        try:
+            question = TakenQuestion(self._identity, self._trust, message.question)
+        except IdentityError as error:
+            raise PolicyError(f"the question is not taken: {error}") from None
+        reply = question.seal(encode(self._told(question), limit=self._limit))
+        return LeaderAnswer(answer=np.frombuffer(reply, np.uint8))
+
+    def _told(self, question: TakenQuestion) -> Message:
+        try:
+            return self._desk.answer(question.user, decode(question.request, limit=self._limit))
+        except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
+            logger.warning("user %r: a question is declined: %s", question.user, error)
+            return declined(error)

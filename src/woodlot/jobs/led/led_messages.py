@@ -1,0 +1,139 @@
+"""Messages of jobs that a party leads: the coordinator relays frames that leader and party have sealed.
+
+A frame holds a message of another section, which goes from the leader to a party, or back. What that section says of
+the coordinator then holds for the leader, and the coordinator learns what is said here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from woodlot.protocols.core.message import FROM_PARTY, FROM_USER, TO_PARTY, TO_USER, U8, Disclosure, Message, Name
+
+_SIZES = "who sends a frame to whom, its length and time; what is in it only the two ends can read"
+
+Phase = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z -]{0,30}\Z")]
+"""What the leader calls the part of the protocol that it is in: users and logs are told."""
+
+
+class LedKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A party's key for one job that is led: a fresh X25519 key, signed by its identity together with the order."""
+
+    share: bytes
+    certificate: bytes
+    signature: bytes = b""
+
+
+class LedJobOpened(Message):
+    """The party takes part in a job that another party, or itself, leads; see `JobOpened`."""
+
+    discloses: ClassVar = Disclosure(
+        *FROM_PARTY,
+        "that the party's policy allows the job; the number of rows aligned before, where they are used; a keyed "
+        "fingerprint of the table, another one in every job; a fresh public key",
+        "clear",
+    )
+    n_aligned: int | None
+    fingerprint: str
+    key: LedKey
+
+
+class MeetLeader(Message):
+    """Tells a party everybody's keys: from now on it answers what its leader has sealed, and nothing else."""
+
+    brief_reply: ClassVar[bool] = True
+    discloses: ClassVar = Disclosure(*TO_PARTY, "the public keys of all parties of the job, signed by them", "clear")
+    keys: dict[str, LedKey]
+
+
+class LeaderMet(Message):
+    """The party has the keys that it shares with the leader."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that the keys are taken", "clear")
+
+
+class LeadJob(Message):
+    """Has the leader begin: everybody's keys, and the common rows that the coordinator has had the parties find."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the public keys of all parties of the job; how many rows are common, and how many each party has",
+        "clear",
+    )
+    keys: dict[str, LedKey]
+    n_rows: int
+    rows: dict[str, int]
+    common: dict[str, int]
+
+
+class LeadOn(Message):
+    """Brings the leader the answers to its round."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "what the other parties answer the leader", "encrypted")
+    frames: dict[str, U8]
+
+
+class LedStep(Message):
+    """The leader's next round: a frame for each party that it asks; or the end of the job."""
+
+    discloses: ClassVar = Disclosure(
+        *FROM_PARTY, f"the name of the phase, and how far it has come in numbers; {_SIZES}", "encrypted"
+    )
+    phase: Phase
+    done: int
+    total: int
+    ended: bool
+    frames: dict[str, U8]
+
+
+class SealedRequest(Message):
+    """Brings a party a frame of its leader."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "what the leader asks this party", "encrypted")
+    frame: U8
+
+
+class SealedReply(Message):
+    """A party's answer to its leader."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, _SIZES, "encrypted")
+    frame: U8
+
+
+# --- between users and leaders ---
+
+
+class AskLeader(Message):
+    """A user's question to the leader of a job: the coordinator passes it on."""
+
+    discloses: ClassVar = Disclosure(*FROM_USER, f"which leader the user asks; {_SIZES}", "encrypted")
+    leader: Name
+    question: bytes
+
+
+class LeaderQuestion(Message):
+    """Brings a leader a user's question, which the user has signed and sealed to it."""
+
+    repeatable: ClassVar[bool] = True
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY, "which of the user's own jobs, or which model, the user looks at", "encrypted"
+    )
+    question: bytes
+
+
+class LeaderAnswer(Message):
+    """The leader's answer to a user, sealed to it."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, _SIZES, "encrypted")
+    answer: U8
+
+
+class LeaderAnswered(Message):
+    """Brings a user the leader's answer."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_USER, "what the leader keeps for the user: facts, answers, the leader's part of a model", "encrypted"
+    )
+    answer: U8

@@ -1,0 +1,128 @@
+"""A party in a job that is led: it answers what its leader has sealed; and the leader among the parties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.common_rows import CommonRowCounts
+from woodlot.jobs.home import PartyHome
+from woodlot.jobs.led import led_messages as led
+from woodlot.jobs.led.frame_seal import LedKeys, Ways
+from woodlot.jobs.led.leading import LeaderSeat, Leading, finish_led, has_kept
+from woodlot.jobs.orders import Order
+from woodlot.protocols.align import AlignParty
+from woodlot.protocols.core.message import Message
+from woodlot.runtime.codec import decode, encode
+
+if TYPE_CHECKING:
+    from woodlot.jobs.hosting import JobHost
+
+
+class LedPart:
+    """This party's part in one job that is led.
+
+    Parameters
+    ----------
+    home : PartyHome
+        The party.
+    order : Order
+        What was ordered.
+    user : str
+        Who has signed it.
+    opening : OpenJob
+        As everybody was sent it.
+    work : callable
+        Answers the messages of the protocol.
+
+    """
+
+    def __init__(
+        self, home: PartyHome, order: Order, user: str, opening: msg.OpenJob, work: Callable[[Message], Message]
+    ) -> None:
+        self._home = home
+        self._order = order
+        self._user = user
+        self._opening = opening
+        self._work = work
+        self._keys = LedKeys(home, order, opening)
+        self._ways: Ways | None = None
+        self._answered = 0
+        self._leading: Leading | None = None
+        if self._leads and home.lead is None:
+            raise PolicyError("this party cannot lead: only a party's service does; use lead='coordinator'")
+
+    @property
+    def key(self) -> led.LedKey:
+        """What the others know this party by."""
+        return self._keys.own
+
+    @property
+    def _leads(self) -> bool:
+        return self._order.leader == self._home.identity.name
+
+    def check_clear(self, message: Message) -> None:
+        """Refuse what only the leader may ask: in the clear, the coordinator may have the rows aligned and no more."""
+        if self._ways is not None or self._leading is not None or type(message) not in AlignParty.handlers:
+            raise RemoteProtocolError(
+                f"Unexpected {type(message).__name__} in the clear: {self._order.leader!r} leads this job, and seals "
+                "what it asks"
+            )
+
+    def meet(self, message: led.MeetLeader) -> led.LeaderMet:
+        """Take the keys of the others."""
+        leader = self._order.leader
+        if self._leads or leader is None:
+            raise RemoteProtocolError("this party leads the job: LeadJob is expected")
+        self._ways = self._keys.ways(message.keys)[leader]
+        return led.LeaderMet()
+
+    def answer(self, message: led.SealedRequest) -> led.SealedReply:
+        """Answer a frame of the leader; its number is that of the frames before it, plus one."""
+        if self._ways is None:
+            raise RemoteProtocolError("Unexpected SealedRequest: nobody but this party leads here")
+        number = self._answered + 1
+        request = decode(self._ways.back.open(number, message.frame.data))
+        reply = encode(self._ask(request))
+        self._answered = number
+        return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
+
+    def lead(self, message: led.LeadJob) -> led.LedStep:
+        """Begin to lead."""
+        if not self._leads or self._home.lead is None:
+            raise RemoteProtocolError("the order names another party as its leader")
+        if self.has_done(message):
+            return finish_led(self._seat(self._home.lead, {}))
+        seat = self._seat(self._home.lead, self._keys.ways(message.keys))
+        leading = Leading(seat, CommonRowCounts(message.n_rows, message.rows, message.common))
+        step = leading.begin()
+        self._leading = leading
+        return step
+
+    def lead_on(self, message: led.LeadOn) -> led.LedStep:
+        """Go on with what this party leads."""
+        if self._leading is None and self._home.lead is not None and self.has_done(message):
+            return finish_led(self._seat(self._home.lead, {}))
+        if self._leading is None:
+            raise RemoteProtocolError("Unexpected LeadOn: this party does not lead the job")
+        return self._leading.go_on(message.frames)
+
+    def has_done(self, message: Message) -> bool:
+        """Whether the leader has kept what this message of the job has led to, and needs not be asked again."""
+        lead, leads = self._home.lead, self._leads and isinstance(message, led.LeadJob | led.LeadOn)
+        return leads and lead is not None and has_kept(lead.store, self._order.job)
+
+    def _seat(self, host: JobHost, ways: Mapping[str, Ways]) -> LeaderSeat:
+        replays = partial(self._home.replays, self._order.job)
+        return LeaderSeat(host, self._order, self._opening, self._user, self._ask, ways, replays)
+
+    def _ask(self, request: Message) -> Message:
+        reply = self._work(request)
+        if isinstance(request, msg.KeepModel):
+            self._home.store.note_leader(self._order.job, self._order.leader or "")
+        return reply

@@ -1,0 +1,91 @@
+"""What the coordinator does for a job that a party leads: open it, have the rows aligned, and relay.
+
+It is a protocol as any other, so that the coordinator queues, journals, resumes and cancels it as ever. What it carries
+between leader and parties it cannot read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from woodlot.exceptions import RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.common_rows import CommonRowCounts, find_rows, row_facts
+from woodlot.jobs.kind import Kept
+from woodlot.jobs.led import led_messages as led
+from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, TrainLinearOrder, TrainOrder
+from woodlot.protocols.core.message import Message, Progress, Round
+from woodlot.protocols.core.replies import reply_of
+
+
+def relay_job(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRowCounts]:
+    """Open and align, then carry what the leader asks to the parties, and their answers to the leader."""
+    leader = order.leader
+    if leader is None or not isinstance(order, AlignedOrder):
+        raise RemoteProtocolError("the order names no leader")
+    replies = yield Round("open", dict.fromkeys(order.parties, opening))
+    opened = {p: reply_of(replies[p], led.LedJobOpened, p) for p in order.parties}
+    keys = {p: opened[p].key for p in order.parties}
+    rows = yield from find_rows(order, {p: opened[p].n_aligned for p in order.parties})
+    others = [p for p in order.parties if p != leader]
+    beginning: dict[str, Message] = {
+        leader: led.LeadJob(keys=keys, n_rows=rows.n_rows, rows=rows.rows, common=rows.common)
+    }
+    replies = yield Round("open", beginning | dict.fromkeys(others, led.MeetLeader(keys=keys)))
+    for party in others:
+        reply_of(replies[party], led.LeaderMet, party)
+    step = reply_of(replies[leader], led.LedStep, leader)
+    while not step.ended:
+        if not set(step.frames) <= set(others):
+            raise RemoteProtocolError(f"the leader {leader!r} sends frames to others than the parties of the job")
+        progress = Progress(step.done, step.total, "") if step.total else None
+        asked: dict[str, Message] = {p: led.SealedRequest(frame=frame) for p, frame in step.frames.items()}
+        replies = yield Round(step.phase, asked, progress)
+        answers = {p: reply_of(replies[p], led.SealedReply, p).frame for p in asked}
+        replies = yield Round(step.phase, {leader: led.LeadOn(frames=answers)})
+        step = reply_of(replies[leader], led.LedStep, leader)
+    return rows
+
+
+def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
+    """Record that a model exists, or was left, and who keeps it; all else is the leader's."""
+    order, store = kept.order, kept.store
+    told = row_facts(outcome)
+    account: dict[str, Any] = {"disclosure": kept.account["disclosure"], "cost": kept.account["cost"]}
+    if isinstance(order, RevokeOrder):
+        before = store.model_facts(order.model)
+        after = msgspec.structs.replace(
+            before, model=order.job, created=kept.facts.created, user=kept.facts.user, parties=order.parties,
+            epoch=before.epoch + 1, replaced_by="", **account,
+        )  # fmt: skip
+        store.note_untold(order.job, order.leaver)
+        store.keep_led_model(after)
+        store.retire_model(order.model, order.job)
+        return told | {"model": order.job, "name": after.name}
+    if not isinstance(order, TrainOrder | TrainLinearOrder):
+        return told | {"model": getattr(order, "model", "")}
+    facts = msg.ModelFacts(
+        model=order.job,
+        name=order.name,
+        user=kept.facts.user,
+        created=kept.facts.created,
+        forest="",
+        parties=order.parties,
+        holder=order.holder,
+        n_rows=outcome.n_rows,
+        n_trees=0,
+        n_nodes=0,
+        splits={},
+        classes=(),
+        complete=False,
+        unwilling=(),
+        oob_score=None,
+        settings=order.settings,
+        led_by=order.led_by,
+        **account,
+    )
+    store.keep_led_model(facts)
+    return told | {"model": order.job, "name": order.name}

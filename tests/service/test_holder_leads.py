@@ -1,0 +1,265 @@
+"""The label holder leads: the same models and answers, the coordinator only knows that they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from processes import three_companies
+from small_jobs import PARTIES, PLAN, train_order, user_of
+from world import POLICY, World, running
+
+import woodlot as wl
+from woodlot.connected import ConnectedFederation
+from woodlot.exceptions import DataError, JobFailed, PolicyError, ReceiptError
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import MemberKey, make_receipt
+from woodlot.jobs import job_messages as msg
+
+LEADER = "bank"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("led"), three_companies())
+    for own in made.settings.values():
+        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "score", "revoke"]
+        own["policy"] = POLICY | {"protocols": kinds}
+    with running(made):
+        yield made
+
+
+@pytest.fixture
+def led(world: World) -> Iterator[ConnectedFederation]:
+    with user_of(world, lead="holder") as user:
+        yield user
+
+
+@pytest.fixture
+def plain(world: World) -> Iterator[ConnectedFederation]:
+    with user_of(world) as user:
+        yield user
+
+
+@pytest.fixture(scope="module")
+def models(world: World) -> tuple[str, str]:
+    """The same forest, once led by the bank and once run by the coordinator."""
+    with user_of(world, lead="holder") as led, user_of(world) as plain:
+        return led.run(train_order(led)).job, plain.run(train_order(plain)).job
+
+
+def parts_of(root: Path, model: str) -> dict[str, bytes]:
+    """The files of the parties' parts of a model."""
+    folders = {party: root / party / "state" / "models" / model for party in PARTIES}
+    return {
+        f"{party} {path.name}": path.read_bytes()
+        for party, folder in folders.items()
+        for path in folder.iterdir()
+        if path.name != "leader"
+    }
+
+
+# --- the same models ---
+
+
+def test_the_forest_is_the_same_bit_for_bit(world: World, led: ConnectedFederation, models: tuple[str, str]) -> None:
+    mine, theirs = (led.client.model(model) for model in models)
+    assert mine.facts.forest == theirs.facts.forest
+    assert mine.facts.oob_score == theirs.facts.oob_score is not None
+    assert {name: data.tobytes() for name, data in mine.files.items()} == {
+        name: data.tobytes() for name, data in theirs.files.items()
+    }
+    assert parts_of(world.root, models[0]) == parts_of(world.root, models[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"wire": "decisions"}, {"wire": "leaves"}, {"wire": "ranks"}, {"how": "classical"}, {"how": "sealed"},
+        {"absent": ("shop",)}, {"shuffled": (0, 1)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_answers_are_the_same(led: ConnectedFederation, models: tuple[str, str], options: dict[str, Any]) -> None:
+    mine, theirs = (led.client.predictions(led.run(led.predict_order(m, **options)).job) for m in models)
+    np.testing.assert_array_equal(mine.outputs, theirs.outputs)
+    np.testing.assert_array_equal(mine.uncertain, theirs.uncertain)
+    assert mine.classes == theirs.classes == ("no", "yes")
+
+
+def test_the_score_is_the_same_and_answers_are_delivered(
+    world: World, led: ConnectedFederation, models: tuple[str, str]
+) -> None:
+    orders = [led.predict_order(m, "bank.late", deliver_to="shop", give_answers=False) for m in models]
+    mine, theirs = (led.run(order) for order in orders)
+    assert mine.score == theirs.score is not None
+    folder = world.root / "shop" / "state" / "answers"
+    assert (folder / f"{mine.job}.parquet").read_bytes() == (folder / f"{theirs.job}.parquet").read_bytes()
+    with pytest.raises(DataError, match="no answers"):
+        led.client.predictions(mine.job)
+
+
+def test_an_estimator_works_with_it(led: ConnectedFederation) -> None:
+    seen: list[Any] = []
+    forest = wl.FederatedForestClassifier(n_estimators=4, oob_score=True, random_state=0)
+    forest.fit(led, y="bank.late")
+    assert forest.predict_proba(led).shape == (55, 2)
+    assert forest.score(led) > 0.6  # four trees, and rows in an order of the parties' own
+    readers = {row.receiver for row in forest.disclosure_}
+    assert readers == {"bank (leader)", *PARTIES}
+    assert forest.cost_.rounds > 5
+    led.run(train_order(led), seen.append)
+    assert max(facts.total for facts in seen) > 0
+    assert {facts.note for facts in seen if facts.phase not in ("", "align")} == {""}
+
+
+def test_a_linear_model_is_the_same(led: ConnectedFederation, plain: ConnectedFederation) -> None:
+    settings: dict[str, Any] = {"tol": 1e-3}
+    models = [wl.FederatedLogisticRegression(**settings).fit(user, y="bank.late") for user in (led, plain)]
+    np.testing.assert_array_equal(*(m.predict_proba(user) for m, user in zip(models, (led, plain), strict=True)))
+    assert models[0].score(led) == models[1].score(plain)
+    assert led.client.models()[1].leader == LEADER
+
+
+# --- where it lies, and who may read it ---
+
+
+def test_the_coordinator_knows_that_the_model_exists(
+    world: World, led: ConnectedFederation, models: tuple[str, str]
+) -> None:
+    folder = world.root / "coordinator" / "state" / "models" / models[0]
+    assert [path.name for path in folder.iterdir()] == ["facts.json"]
+    known = msgspec.json.decode((folder / "facts.json").read_bytes(), type=msg.ModelFacts)
+    assert (known.leader, known.forest, known.classes, known.splits, known.oob_score) == (LEADER, "", (), {}, None)
+    assert known.n_rows == 55
+    told = led.client.find_model(models[0])
+    assert (told.leader, told.classes, told.n_trees) == (LEADER, ("no", "yes"), PLAN.n_estimators)
+    assert {m.model: m.leader for m in led.client.models()}[models[0]] == LEADER
+    stored = world.root / LEADER / "state" / "led" / "models" / models[0] / "forest"
+    assert stored.is_dir()
+
+
+def test_others_may_use_the_model_and_not_take_it_out(world: World, models: tuple[str, str]) -> None:
+    with user_of(world, "bob") as bob:
+        assert bob.client.find_model(models[0]).classes == ("no", "yes")
+        with pytest.raises(PolicyError, match="only alice may take it out"):
+            bob.client.model(models[0])
+        with pytest.raises(DataError, match="you have no job"):
+            bob.client.ask_leader(LEADER, msg.AskJob(job=models[0], seen=0, wait=0.0), msg.JobStatus)
+        job = bob.run(bob.predict_order(models[0])).job
+        assert len(bob.client.predictions(job).outputs) == 55
+
+
+def test_a_leader_takes_questions_only(led: ConnectedFederation) -> None:
+    with pytest.raises(wl.exceptions.LocalProtocolError, match="does not take CancelJob"):
+        led.client.ask_leader(LEADER, msg.CancelJob(job="0" * 32), msg.JobStatus)
+
+
+def test_the_audit_tells_of_sealed_frames(led: ConnectedFederation, models: tuple[str, str]) -> None:
+    report = led.client.audit(models[0])
+    assert report.problem == ""
+    kinds = {row["kind"] for row in msgspec.json.decode(report.rows)}
+    assert {"SealedRequest", "SealedReply", "LedStep", "LeadOn"} <= kinds
+    assert not any(kind.startswith(("Grow", "Plant", "Offers", "Share")) for kind in kinds)
+
+
+# --- what cannot be ---
+
+
+def test_what_the_order_would_tell_is_refused(led: ConnectedFederation) -> None:
+    forest = wl.FederatedForestClassifier(2, class_weight={"yes": 2.0, "no": 1.0})
+    with pytest.raises(DataError, match="class_weight names classes"):
+        forest.fit(led, y="bank.late")
+    with pytest.raises(DataError, match="layout='columns'"):
+        wl.connect("localhost:1", "nowhere", tables="x", layout="rows", lead="holder")
+    with pytest.raises(ValueError, match="lead must be"):
+        wl.connect("localhost:1", "nowhere", tables="x", lead="shop")  # type: ignore[arg-type]
+
+
+def test_the_leader_must_take_part(world: World, models: tuple[str, str]) -> None:
+    with user_of(world, parties=("shop",)) as user, pytest.raises(DataError, match="'bank' keeps this model"):
+        user.predict_order(models[0])
+
+
+def test_kinds_that_no_party_leads_are_refused_by_name(led: ConnectedFederation, models: tuple[str, str]) -> None:
+    with pytest.raises(DataError, match="kept by 'bank', who leads its jobs"), led.scoring(models[0]):
+        pass
+    with pytest.raises(DataError, match="revocable forests cannot be led"):
+        wl.RevocableForestClassifier(2).fit(led, y="bank.late")
+
+
+def test_an_order_names_the_leader_of_its_model(led: ConnectedFederation, models: tuple[str, str]) -> None:
+    order = led.predict_order(models[0])
+    with pytest.raises(DataError, match="kept by 'bank'"):
+        led.run(msgspec.structs.replace(order, led_by=msgspec.UNSET))
+    with pytest.raises(DataError, match="kept by 'bank'"):
+        led.run(msgspec.structs.replace(order, led_by="shop"))
+    other = msgspec.structs.replace(led.predict_order(models[1]), led_by="bank")
+    with pytest.raises(DataError, match="kept by the coordinator"):
+        led.run(other)
+
+
+def test_what_ends_a_job_at_the_leader_is_told_to_the_user(world: World, led: ConnectedFederation) -> None:
+    """Of a refusal before the leader begins everybody is told, as ever; of what happens then only the user."""
+    with pytest.raises(JobFailed, match="setting labels"):
+        led.run(train_order(led, column="age"))
+    order = train_order(led)
+    weighted = replace(order.plan, class_weight=(("maybe", 2.0),))
+    with pytest.raises(JobFailed, match="class_weight"):
+        led.run(msgspec.structs.replace(order, plan=weighted))
+    assert world.coordinator is not None
+    stored = world.coordinator.store.job(order.job)
+    assert stored is not None
+    assert stored.facts.error == (
+        "party 'bank': it has ended the job that it leads; the user who ordered it can ask it why"
+    )
+
+
+# --- a party leaves ---
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_a_party_leaves_a_led_forest_as_any_other(world: World, level: int) -> None:
+    trio = (*PARTIES, "club")
+    with user_of(world, parties=trio, lead="holder") as led, user_of(world, parties=trio) as plain:
+        forests = [
+            wl.FederatedForestClassifier(n_estimators=6, max_depth=4, oob_score=True, random_state=2).fit(
+                user, y="bank.late"
+            )
+            for user in (led, plain)
+        ]
+        former = str(forests[0].forest_.model)
+        receipts = [forest.revoke("shop", level=level) for forest in forests]
+        mine, theirs = (led.client.find_model(str(forest.forest_.model)) for forest in forests)
+        assert mine.forest == theirs.forest
+        assert (mine.leader, mine.parties, mine.epoch, mine.oob_score) == (
+            LEADER, ("bank", "club"), 1, theirs.oob_score
+        )  # fmt: skip
+        authority = led.client.identity.authority
+        assert [receipt.verify(authority).signer for receipt in receipts] == [
+            "party 'bank'", "coordinator 'coordinator'"
+        ]  # fmt: skip
+        assert receipts[0].statement.trees == receipts[1].statement.trees
+        with user_of(world, parties=("bank", "club")) as rest:
+            np.testing.assert_array_equal(*(forest.predict_proba(rest) for forest in forests))
+        known = {model.model: model for model in led.client.models()}
+        assert former not in known
+        assert (known[mine.model].leader, known[mine.model].forest, known[mine.model].epoch) == (LEADER, "", 1)
+        with pytest.raises(DataError, match="replaced by"):
+            led.run(led.predict_order(former))
+
+
+def test_a_receipt_is_signed_by_the_leader_whom_the_request_names(world: World) -> None:
+    """Nobody else's signature will do, though the authority vouches for it."""
+    with user_of(world, parties=(*PARTIES, "club"), lead="holder") as led:
+        forest = wl.FederatedForestClassifier(2, max_depth=2, random_state=2).fit(led, y="bank.late")
+        receipt = forest.revoke("shop")
+        for other, words in {"club": "names 'bank' as the leader", "coordinator": "it takes a party"}.items():
+            signer = MemberKey(Identity.load(world.root / other / "identity"))
+            with pytest.raises(ReceiptError, match=words):
+                make_receipt(receipt.statement, receipt.request, signer).verify(led.client.identity.authority)

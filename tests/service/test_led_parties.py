@@ -1,0 +1,346 @@
+"""Jobs that a party leads, without a network: what its parties take from whom, and that they can be rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from party_bench import Bench, Play, play
+from small_jobs import PARTIES, PLAN
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.jobs import job_messages as msg
+from woodlot.jobs.hosting import JobHost
+from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.led import led_messages as led
+from woodlot.jobs.led.frame_seal import Seal
+from woodlot.jobs.led.leader_desk import LeaderDesk
+from woodlot.jobs.led.question_seal import AskedQuestion, TakenQuestion
+from woodlot.jobs.led.relay_jobs import relay_job
+from woodlot.jobs.order_seal import housekeeping_job
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, TrainOrder
+from woodlot.jobs.party_job import PartyJob
+from woodlot.protocols.core.message import Message, Refusal, Round
+from woodlot.protocols.vertical import forest_messages
+from woodlot.runtime.codec import decode, encode
+
+LEADER, OTHER = PARTIES
+
+
+class LedBench(Bench):
+    """A bench whose parties can lead."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.led = {party: JobStore(root / party / "led") for party in PARTIES}
+        for party, home in self.homes.items():
+            self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
+
+    def again(self, party: str, name: str) -> PartyJob:
+        """A party's job as it is made after a restart in the middle of it."""
+        stored = self.led[party].job(name)
+        if stored is not None:
+            self.led[party].update(msgspec.structs.replace(stored.facts, state="running"))
+        return self.job(party, name)
+
+    def close(self) -> None:
+        for store in self.led.values():
+            store.close()
+        super().close()
+
+
+def order_of(bench: Bench) -> TrainOrder:
+    return TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}", led_by=LEADER)
+
+
+def relay(bench: Bench, order: Order, jobs: dict[str, PartyJob] | None = None) -> Play:
+    """Play the coordinator by hand, through the codec."""
+    record = Play(order.job)
+    jobs = jobs or {p: bench.job(p, order.job) for p in order.parties}
+    protocol = relay_job(order, bench.opening(order))
+    step = next(protocol)
+    while True:
+        assert isinstance(step, Round)
+        replies: dict[str, Message] = {}
+        for party, message in step.requests.items():
+            record.asked[party].append(encode(message))
+            record.answered[party].append(encode(jobs[party].handle(decode(record.asked[party][-1]))))
+            replies[party] = decode(record.answered[party][-1])
+        try:
+            step = protocol.send(replies)
+        except StopIteration as end:
+            record.outcome = end.value
+            return record
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedBench]:
+    with closing(LedBench(tmp_path_factory.mktemp("led"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def trained(bench: LedBench) -> Play:
+    return relay(bench, order_of(bench))
+
+
+def refuses(job: PartyJob, message: Message, words: str) -> None:
+    with pytest.raises((RemoteProtocolError, PolicyError), match=words):
+        job.handle(decode(encode(message)))
+
+
+# --- replay ---
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_party_that_is_made_again_answers_with_the_same_bytes(bench: LedBench, trained: Play, party: str) -> None:
+    again = bench.again(party, trained.job)
+    for asked, answered in zip(trained.asked[party], trained.answered[party], strict=True):
+        assert encode(again.handle(decode(asked))) == answered
+
+
+def test_the_outcome_is_that_of_a_coordinator(bench: LedBench, trained: Play) -> None:
+    other = play(bench, TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}"))
+    assert bench.led[LEADER].model_facts(trained.job).forest == bench.coordinator.model_facts(other.job).forest
+    stored = bench.led[LEADER].job(trained.job)
+    assert stored is not None
+    assert (stored.facts.state, stored.facts.leader) == ("done", LEADER)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["the end is recorded", "only the outcome is kept"])
+def test_a_leader_that_dies_between_the_outcome_and_its_last_reply_ends_the_job(tmp_path: Path, recorded: bool) -> None:
+    """What a revocation was made from is gone by then: it cannot be played again."""
+    with closing(LedBench(tmp_path)) as bench:
+        trained = relay(bench, order_of(bench))
+        bench.change_policy(LEADER, protocols=("train", "predict", "revoke"))
+        about = {"model": trained.job, "alignment": trained.job, "leaver": OTHER, "task": "classes", "level": 3}
+        parts = bench.fields_of({LEADER: Part(table="customers", label="late")})
+        order = RevokeOrder(**parts, **about, led_by=LEADER)
+        record = relay(bench, order)
+        store = bench.led[LEADER]
+        stored = store.job(order.job)
+        assert stored is not None
+        if not recorded:
+            store.update(msgspec.structs.replace(stored.facts, state="running"))
+        receipt = store.receipt(order.job)
+        again = bench.job(LEADER, order.job)
+        opening, leading = map(decode, record.asked[LEADER])
+        assert not again.has_done(opening)
+        again.handle(opening)
+        assert again.has_done(leading)
+        assert encode(again.handle(leading)) == record.answered[LEADER][-1]
+        stored = store.job(order.job)
+        assert stored is not None
+        assert stored.facts.state == "done"
+        assert store.receipt(order.job) == receipt
+        assert store.model_facts(trained.job).replaced_by == order.job
+
+
+def test_a_leader_that_has_kept_the_outcome_answers_the_last_request_again(bench: LedBench, trained: Play) -> None:
+    again = bench.job(LEADER, trained.job)
+    for data in trained.asked[LEADER]:
+        message = decode(data)
+        if not again.has_done(message):  # as sessions do
+            again.handle(message)
+    assert encode(again.handle(message)) == trained.answered[LEADER][-1]
+
+
+# --- what the coordinator may not do ---
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_nothing_but_alignment_is_taken_in_the_clear(bench: LedBench, trained: Play, party: str) -> None:
+    """At any place of the job a coordinator asks what it would ask if it led."""
+    plain = play(bench, TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}"))
+    protocol = [decode(data) for data in plain.asked[party]]
+    asked = [m for m in protocol if type(m).__module__.endswith(("forest_messages", "job_messages"))]
+    asked = [m for m in asked if not isinstance(m, msg.OpenJob)]
+    assert {type(m) for m in asked} >= {forest_messages.OpenTraining, forest_messages.GrowLevel, msg.KeepModel}
+    job = bench.again(party, trained.job)
+    for due, answered in zip(trained.asked[party], trained.answered[party], strict=True):
+        if job.state != "new":
+            for message in asked:
+                refuses(job, message, "in the clear")
+        assert encode(job.handle(decode(due))) == answered
+    alignment = [m for m in protocol if type(m).__module__.endswith("align_messages")]
+    for message in alignment:  # the leader has begun: it is over
+        refuses(job, message, "in the clear")
+
+
+def test_frames_are_taken_once_in_order_from_the_leader_alone(bench: LedBench, trained: Play) -> None:
+    asked = [decode(data) for data in trained.asked[OTHER]]
+    frames = [m for m in asked if isinstance(m, led.SealedRequest)]
+    assert len(frames) > 4
+    job = bench.job(OTHER, trained.job)
+    for message in asked:
+        if message is frames[2]:
+            wrong = "is not one that 'bank' has sealed"
+            refuses(job, frames[1], wrong)  # again
+            refuses(job, frames[3], wrong)  # out of order
+            for place in (0, 20, -1):
+                changed = frames[2].frame.copy()
+                changed[place] ^= 1
+                refuses(job, led.SealedRequest(frame=changed), wrong)
+            refuses(job, led.SealedRequest(frame=np.zeros(0, np.uint8)), wrong)
+            back = decode(trained.answered[OTHER][-1])
+            assert isinstance(back, led.SealedReply)
+            refuses(job, led.SealedRequest(frame=back.frame), wrong)  # its own
+        job.handle(message)
+
+
+def test_a_leader_takes_answers_of_its_parties_alone(bench: LedBench, trained: Play) -> None:
+    asked = [decode(data) for data in trained.asked[LEADER]]
+    answers = [m for m in asked if isinstance(m, led.LeadOn)]
+    job = bench.again(LEADER, trained.job)
+    for message in asked:
+        if message is answers[2]:
+            refuses(job, answers[1], "is not one that 'shop' has sealed")
+            refuses(job, led.LeadOn(frames={}), "not those of the parties that were asked")
+            refuses(job, led.LeadOn(frames=answers[2].frames | {"club": np.zeros(40, np.uint8)}), "not those of")
+        last = job.handle(message)
+    assert isinstance(last, led.LedStep)
+    assert last.ended
+    refuses(job, answers[-1], "has ended at its leader")
+
+
+def test_keys_are_those_that_the_parties_have_signed_for_this_order(bench: LedBench, trained: Play) -> None:
+    def meeting(play: Play, party: str) -> tuple[list[Message], led.MeetLeader | led.LeadJob]:
+        before: list[Message] = []
+        for data in play.asked[party]:
+            message = decode(data)
+            if isinstance(message, led.MeetLeader | led.LeadJob):
+                return before, message
+            before.append(message)
+        raise AssertionError
+
+    another = relay(bench, order_of(bench))
+    for party, absent in zip(PARTIES, reversed(PARTIES), strict=True):
+        before, message = meeting(trained, party)
+        job = bench.again(party, trained.job)
+        for due in before:
+            job.handle(due)
+        stale = meeting(another, party)[1].keys
+        own = message.keys[absent]
+        forged = led.LedKey(share=own.share[::-1], certificate=own.certificate, signature=own.signature)
+        swapped = message.keys | {absent: message.keys[party]}
+        for keys in (message.keys | {absent: stale[absent]}, message.keys | {absent: forged}, swapped):
+            fields = {"n_rows": 1, "rows": {}, "common": {}} if party == LEADER else {}
+            refuses(job, type(message)(keys=keys, **fields), "is not signed by its identity|passed on as from")
+        refuses(job, led.MeetLeader(keys={}), "not those of the parties|this party leads")
+        # each has its place: the coordinator cannot have another lead
+        other = led.LeadJob(keys=message.keys, n_rows=1, rows={}, common={})
+        if party == LEADER:
+            refuses(job, led.MeetLeader(keys=message.keys), "this party leads the job")
+        else:
+            refuses(job, other, "names another party as its leader")
+        job.handle(message)
+
+
+# --- orders ---
+
+
+def test_a_model_is_used_for_its_leader_only(bench: LedBench, trained: Play) -> None:
+    for led_by in ({}, {"led_by": OTHER}):
+        order = PredictOrder(**bench.fields(), model=trained.job, **led_by)
+        with pytest.raises(PolicyError, match="who has led the training"):
+            bench.job(OTHER, order.job).handle(bench.opening(order))
+    plain = play(bench, TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}"))
+    order = PredictOrder(**bench.fields(), model=plain.job, led_by=LEADER)
+    with pytest.raises(PolicyError, match="who has led the training"):
+        bench.job(OTHER, order.job).handle(bench.opening(order))
+
+
+def test_the_leader_of_a_training_is_its_label_holder(bench: LedBench) -> None:
+    for leader in (OTHER, "club"):
+        order = TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}", led_by=leader)
+        with pytest.raises(RemoteProtocolError, match="the leader of a training is its label holder"):
+            bench.job(OTHER, order.job).handle(bench.opening(order))
+
+
+def test_kinds_that_no_party_leads_are_refused_by_parties_too(bench: LedBench) -> None:
+    order = AlignOrder(**bench.fields(), led_by=LEADER)
+    with pytest.raises(PolicyError, match="'align' cannot be led by a party"):
+        bench.job(LEADER, order.job).handle(bench.opening(order))
+
+
+def test_a_party_without_a_place_for_it_cannot_lead(tmp_path: Path) -> None:
+    with closing(Bench(tmp_path)) as plain:
+        order = order_of(plain)
+        with pytest.raises(PolicyError, match="cannot lead"):
+            plain.job(LEADER, order.job).handle(plain.opening(order))
+        assert isinstance(plain.job(OTHER, order.job).handle(plain.opening(order)), led.LedJobOpened)
+
+
+def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench) -> None:
+    order, done = order_of(bench), relay(bench, order_of(bench)).job
+    jobs = {p: bench.job(p, order.job) for p in order.parties}
+    protocol = relay_job(order, bench.opening(order))
+    step = next(protocol)
+    while not any(isinstance(message, led.SealedRequest) for message in step.requests.values()):
+        step = protocol.send({p: jobs[p].handle(message) for p, message in step.requests.items()})
+
+    def states() -> list[str]:
+        stored = [bench.led[LEADER].job(job) for job in (order.job, done)]
+        return [job.facts.state for job in stored if job is not None]
+
+    assert states() == ["running", "done"]
+    for job in (order.job, done):
+        bench.job(LEADER, housekeeping_job(job)).handle(msg.ForgetJob(job=job))
+    assert states() == ["cancelled", "done"]
+
+
+# --- seals ---
+
+
+def test_a_seal_opens_what_was_sealed_for_it_and_nothing_else() -> None:
+    about = ("0" * 32, "bank", "shop")
+    seal = Seal(bytes(32), b"t", about)
+    frame = seal.seal(1, b"partition")
+    assert frame == Seal(bytes(32), b"t", about).seal(1, b"partition")  # as replay needs
+    assert frame[:12] != seal.seal(1, b"Partition")[:12]
+    assert frame[:12] != seal.seal(2, b"partition")[:12]
+    assert seal.open(1, frame) == b"partition"
+    others = [
+        Seal(bytes(31) + b"x", b"t", about),
+        Seal(bytes(32), b"T", about),
+        Seal(bytes(32), b"t", ("1" * 32, "bank", "shop")),
+        Seal(bytes(32), b"t", ("0" * 32, "shop", "bank")),
+        Seal(bytes(32), b"t", ("0" * 32, "bank", "club")),
+    ]
+    for other in others:
+        with pytest.raises(RemoteProtocolError, match="has sealed for this job"):
+            other.open(1, frame)
+
+
+def test_a_question_is_read_by_its_leader_and_the_answer_by_its_user(bench: LedBench) -> None:
+    alice, bank, shop = bench.users["alice"], bench.homes[LEADER], bench.homes[OTHER]
+    asked = AskedQuestion(alice, LEADER, bank.identity.certificate, b"which model?")
+    assert b"which model?" not in asked.sealed
+    taken = TakenQuestion(bank.identity, bank.trust, asked.sealed)
+    assert (taken.user, taken.request) == ("alice", b"which model?")
+    answer = taken.seal(b"this one")
+    assert asked.open(answer) == b"this one"
+    with pytest.raises(RemoteProtocolError, match="can open"):
+        TakenQuestion(shop.identity, shop.trust, asked.sealed)
+    with pytest.raises(RemoteProtocolError, match="has sealed"):
+        AskedQuestion(alice, LEADER, bank.identity.certificate, b"which model?").open(answer)
+
+
+def test_only_users_ask(bench: LedBench) -> None:
+    bank = bench.homes[LEADER]
+    desk = LeaderDesk(bank.identity, bank.trust, bench.led[LEADER], 1 << 20)
+    pretender = AskedQuestion(bench.identity, LEADER, bank.identity.certificate, b"which model?")
+    for question in (pretender.sealed, b"", bytes(200)):
+        reply = decode(desk.answer(encode(led.LeaderQuestion(question=question))))
+        assert isinstance(reply, Refusal)
+    assert isinstance(decode(desk.answer(encode(msg.ForgetJob(job="x")))), Refusal)
+    good = AskedQuestion(bench.users["alice"], LEADER, bank.identity.certificate, encode(msg.AskModel(model="x")))
+    reply = decode(desk.answer(encode(led.LeaderQuestion(question=good.sealed))))
+    assert isinstance(reply, led.LeaderAnswer)
+    declined = decode(good.open(reply.answer.tobytes()))
+    assert isinstance(declined, msg.Declined)
