@@ -155,18 +155,20 @@ class Bench:
     def packed(self) -> float:
         modulus, invert = self.group.N2, gmp().invert
         inverted = [invert(split.c1, modulus) for split in self.splits(1)]  # once for all requests
-        packed.conceal_masks(self.group, [0], stream("tables"))
+        packed.conceal_masks(self.group, [0], stream("tables"), [1])
+        sizes = packed.pack_sizes(self.group, STEP)
+        packs, _ = packed.arrange(self.group, [0] * STEP, sizes)
         start = time.process_time()
         answers: list[bool] = []
         for first in range(0, COMPARISONS, STEP):
             here = range(first, first + STEP)
             masks = packed.draw_masks(stream(("masks", first)), STEP)
             dealt = dealer.deal(masks, stream(("common", first)))
-            concealed = packed.conceal_masks(self.group, masks, stream(("conceal", first)))
+            concealed = packed.conceal_masks(self.group, masks, stream(("conceal", first)), sizes)
             values = [self.values[self.feature[i]].c1 for i in here]
             factors = stream(("factors", first))
-            blinded = packed.blind(self.group, values, inverted[first : first + STEP], concealed, factors)
-            opened = packed.open_blinded(self.cc, blinded, self.cs.power(blinded.c1), STEP)
+            blinded = packed.blind(self.group, values, inverted[first : first + STEP], concealed, packs, factors)
+            opened = packed.open_blinded(self.cc, blinded, self.cs.power(blinded.c1))
             words, theirs = dealer.answer(opened, stream(("common", first)))
             answers += [not bit for bit in (dealer.decide(dealt, words) ^ theirs).tolist()]
         spent = time.process_time() - start

@@ -114,14 +114,14 @@ class Sides:
         inverted = [
             gmpy2.invert(BOB.public.encrypt(s, stream(("s", i))).c1, GROUP.N2) for i, (_, s) in enumerate(pairs)
         ]
-        self.masks = packed.draw_masks(stream(("masks", seed)), count + spare)  # more may be dealt than is used
-        concealed = packed.conceal_masks(GROUP, self.masks, stream(("conceal", seed)))
-        self.dealt = dealer.deal(self.masks, stream(("common", seed))).take(0, count)
-        blinded = packed.blind(
-            GROUP, values, inverted, concealed[: packed.packs(GROUP, count)], stream(("factors", seed))
-        )
+        sizes = packed.pack_sizes(GROUP, count + spare)  # more may be dealt than is used
+        self.masks = packed.draw_masks(stream(("masks", seed)), sum(sizes))
+        concealed = packed.conceal_masks(GROUP, self.masks, stream(("conceal", seed)), sizes)
+        packs, lines = packed.arrange(GROUP, [0] * count, sizes)
+        self.dealt = dealer.deal(self.masks, stream(("common", seed))).take(lines)
+        blinded = packed.blind(GROUP, values, inverted, concealed, packs, stream(("factors", seed)))
         self.blinded, self.halves = blinded, CS.power(blinded.c1)
-        self.opened = packed.open_blinded(CC, blinded, self.halves, count)
+        self.opened = packed.open_blinded(CC, blinded, self.halves)
         self.words, self.theirs = dealer.answer(self.opened, stream(("common", seed)))
         self.ours = dealer.decide(self.dealt, self.words)
 
@@ -155,7 +155,7 @@ def test_dealt_comparison(pairs: list[tuple[int, int, int]], key: bytes) -> None
     z = [a for a, _, _ in pairs]
     # equal, neighbours, equal but for the last byte, or independent
     r = [[a, (a + 1) % 2**65, a ^ (c & 255), c][how] for a, c, how in pairs]
-    dealt = dealer.deal([*r, 1, 2, 3], SecretStream(key)).take(0, len(z))  # more may be dealt than is used
+    dealt = dealer.deal([*r, 1, 2, 3], SecretStream(key)).take(np.arange(len(z)))  # more may be dealt than is used
     words, theirs = dealer.answer(z, SecretStream(key))
     np.testing.assert_array_equal(
         dealer.decide(dealt, words) ^ theirs, [(a - b) % 2**65 >> 64 for a, b in zip(z, r, strict=True)]
@@ -195,17 +195,36 @@ def test_full_slots_are_exact_and_overflow_is_refused() -> None:
             packed.unpack(number, 3)
 
 
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(0, 5))
+def test_a_pack_has_splits_of_one_owner_and_room_for_any_owners(owners: list[int], spare: int) -> None:
+    sizes = packed.pack_sizes(GROUP, len(owners) + spare, 5)
+    packs, lines = packed.arrange(GROUP, owners, sizes)
+    assert sorted(itertools.chain(*packs)) == list(range(len(owners)))
+    assert all(len({owners[at] for at in pack}) == 1 for pack in packs)
+    assert [len(pack) <= size <= 3 for pack, size in zip(packs, sizes, strict=False)] == [True] * len(packs)
+    # the slots that were dealt for a pack are its own
+    bounds = np.cumsum([0, *sizes])
+    for number, pack in enumerate(packs):
+        assert lines[pack].tolist() == list(range(bounds[number], bounds[number] + len(pack)))
+
+
+def test_packs_that_were_not_dealt_are_refused() -> None:
+    for owners, sizes in (([0, 1], [2]), ([0, 0], [1, 1]), ([0], [])):
+        with pytest.raises(RemoteProtocolError, match="do not fit into the packs that were dealt"):
+            packed.arrange(GROUP, owners, sizes)
+
+
 @pytest.mark.parametrize("added", [1, -1, 2**64, 2**130, -(2**200), 3 * 5 * 7 * 11 * 13])
 def test_a_half_that_was_changed_is_noticed(added: int) -> None:
     """A coordinator that adds to what is opened would compare with another split than the provider's."""
     sides = Sides([(5, 4)])
     other = [half * (1 + added * N) % GROUP.N2 for half in sides.halves]
     with pytest.raises(CiphertextError, match="half of the decryption was changed"):
-        packed.open_blinded(CC, sides.blinded, other, 1)
+        packed.open_blinded(CC, sides.blinded, other)
     with pytest.raises(CiphertextError, match="1 packs need a half of each"):
-        packed.open_blinded(CC, sides.blinded, [], 1)
+        packed.open_blinded(CC, sides.blinded, [])
     # without the factor it would open, one off or as many as one likes
-    plain = packed.BlindedPacks([GROUP.read(GROUP.write(sides.blinded.c1))[0]], [1])
+    plain = packed.BlindedPacks([GROUP.read(GROUP.write(sides.blinded.c1))[0]], [1], [[0]])
     assert CC.open(plain.c1, other)[0] == CC.open(plain.c1, sides.halves)[0] + added
 
 
@@ -213,7 +232,7 @@ def test_shares_of_another_epoch_open_nothing() -> None:
     _, other = master(1).split(stream())
     sides = Sides([(1, 2)])
     with pytest.raises(CiphertextError, match="does not open"):
-        packed.open_blinded(other, sides.blinded, sides.halves, 1)
+        packed.open_blinded(other, sides.blinded, sides.halves)
 
 
 def test_malformed_words_are_refused() -> None:

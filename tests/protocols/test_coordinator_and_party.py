@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from revocable_world import FOREST, HELPER, KEYS, TEST, World, plant, some_rows, splits_at, stream
 
-from woodlot.crypto import dealer
+from woodlot.crypto import dealer, packed
 from woodlot.crypto.dtpkc import WeakKey, conceal_with
 from woodlot.crypto.knowledge import prove_known
 from woodlot.exceptions import CiphertextError, EpochError, PolicyError, RemoteProtocolError
@@ -26,7 +26,14 @@ from woodlot.protocols.revocable.revocable_keys import CoordinatorKeys, begin_ep
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.protocols.revocable.revocable_predict import EncryptedRequest, encrypt_request, walk_encrypted
 from woodlot.protocols.revocable.rotate import encrypt_splits
-from woodlot.protocols.revocable.split_list import SplitList, hash_lines, known_purpose, own_facts, read_list
+from woodlot.protocols.revocable.split_list import (
+    SplitList,
+    hash_lines,
+    known_purpose,
+    own_facts,
+    read_list,
+    sort_hashes,
+)
 
 Begun = tuple[World, CoordinatorKeys, CoordinatorRevocable]
 NOT_KNOWN = "splits of 'tax' are not registered: .*has not proved to know"
@@ -50,7 +57,7 @@ class Gang:
         self._world, self._keys, forest = begun
         self._ticket, self._step = request.ticket, 0
         self._tax = self._world.providers["tax"].keys
-        asked = msg.DealComparisons(ticket=self._ticket, block=0, sizes=(1,) * steps)
+        asked = msg.DealComparisons(ticket=self._ticket, block=0, sizes=(1,) * steps, owners=1)
         dealt = self._world.key_service.handle(asked)
         assert isinstance(dealt, msg.ComparisonsDealt)
         self._dealt = dealt
@@ -71,6 +78,8 @@ class Gang:
                 column=np.array([column], np.uint32),
                 row=np.zeros(1, np.uint32),
                 split=np.array([step], np.uint32),
+                size=1,
+                owners=1,
                 masks=self._dealt.masks[step : step + 1],
                 proof=self._dealt.proofs[step].tobytes(),
             )
@@ -322,3 +331,78 @@ def test_a_request_is_for_the_splits_that_were_registered_when_it_was_signed(beg
     rows = some_rows(1, 3)
     asked = encrypt_request(rows, keys.group, splits=splits.registered, requester="alice")
     np.testing.assert_array_equal(world.run(walk_encrypted(successor, keys, asked)), planted.leaves(rows))
+
+
+def test_a_split_that_is_longer_than_its_slot_disturbs_no_other_partys_comparison() -> None:
+    """The tax office knows its split -d * 2^130, and nothing says that it is short: d reaches into the next slot.
+
+    In one pack with a split of the bank it would shift a value of the bank's column by d, chosen by the two.
+    """
+    world = World(plant(0))
+    bank = world.planted.splits["bank"]
+    bank.threshold[0] = 1.0  # a value of 0 goes left
+    keys = world.run(begin_epoch(world.parties, helper=HELPER, key_service=KEYS, **TEST))
+    group = keys.group
+    protocol = encrypt_splits(world.planted.coordinator, keys, fingerprint=FOREST)
+    replies: dict[str, Any] = {name: world.members[name].handle(m) for name, m in next(protocol).requests.items()}
+    numbers = [-(1 << 63) << packed.SLOT_BITS] * len(replies["tax"].splits)  # d: half of all numbers there are
+    register = protocol.send(replies | {"tax": of_tax(world, keys, replies["tax"], numbers)}).requests[HELPER]
+    world.helper.handle(register)
+    with pytest.raises(StopIteration) as ended:
+        protocol.send({HELPER: msg.SplitsRegistered()})
+    splits = ended.value.value
+    rows = np.zeros((2, 5))
+    request = encrypt_request(rows, group, splits=splits.registered, requester="alice")
+    place: dict[str, Any] = {"ticket": request.ticket, "block": 0, "step": 0}
+    world.helper.handle(
+        msg.TakeRequest(ticket=request.ticket, values=request.values, proof=request.proof, **splits.listed.fields())
+    )
+    asked = msg.DealComparisons(ticket=request.ticket, block=0, sizes=(2,), owners=2)
+    dealt: Any = world.key_service.handle(asked)
+    lines = splits.of(np.array([world.planted.splits["tax"].node[0], bank.node[0]]))[:, : group.element_bytes]
+    blinded: Any = world.helper.handle(
+        msg.OpenDifferences(
+            **place,
+            splits=lines,
+            column=np.array([2, 3 * bank.feature[0]], np.uint32),
+            row=np.array([1, 0], np.uint32),
+            split=np.arange(2, dtype=np.uint32),
+            size=2,
+            owners=2,
+            masks=dealt.masks,
+            proof=dealt.proofs[0].tobytes(),
+        )
+    )
+    assert len(blinded.blinded) == 2  # a pack of each
+    halves = group.write(keys.share.power(group.read(blinded.blinded)))
+    finished: Any = world.helper.handle(msg.FinishComparisons(**place, halves=halves))
+    opened: Any = world.providers["bank"].handle(msg.OpenAnswers(**place, answer=finished.answers["bank"]))
+    tops = np.unpackbits(np.frombuffer(dealt.tops, np.uint8), bitorder="little")
+    _, places = packed.arrange(group, ["tax", "bank"], packed.pack_sizes(group, 2, 2))
+    mine = dealer.decide(dealer.Dealt(dealt.words, tops[: len(dealt.words)]).take(places), finished.words)
+    assert mine[1] ^ (opened.bits[0] & 1) == 0
+
+
+def of_tax(world: World, keys: CoordinatorKeys, honest: Any, numbers: list[int]) -> Any:
+    """What the tax office answers when it encrypts numbers of its own choice, all of which it knows."""
+    own = world.providers["tax"].keys
+    assert own is not None
+    key = WeakKey(keys.group, bytes_number(own.secret))
+    drawn = [keys.group.draw(stream(("drawn", number))) for number in range(len(numbers))]
+    made = [key.public.encrypt_with(number, r) for number, r in zip(numbers, drawn, strict=True)]
+    pairs = keys.group.write_pairs(made)
+    hashes = hash_lines(pairs[:, : keys.group.element_bytes])
+    order, feature = sort_hashes(hashes), np.zeros(len(numbers), np.int32)
+    proof = prove_known(
+        keys.group,
+        [made[k].c1 for k in order],
+        [numbers[k] for k in order],
+        [key.base_exponent(drawn[k]) for k in order],
+        known_purpose("tax", keys.epoch, FOREST, feature),
+        stream("proof"),
+        keyed=True,
+    )
+    total = int((world.planted.coordinator.structure.right >= 0).sum())
+    facts = own_facts(keys.epoch, FOREST, total, feature, hashes[order])
+    statement = tag_of(own.key_with(HELPER, "splits"), *facts)
+    return msgspec.structs.replace(honest, splits=pairs, feature=feature, proof=proof, statement=statement)

@@ -414,16 +414,17 @@ def test_after_rotation_nobody_is_left_who_could_evaluate_the_old_forest() -> No
     assert world.helper._share is None or world.helper._share.group.epoch == 2
 
     # to compare, somebody must open differences; the old share of the helper is the only thing that does
-    masks = packed.conceal_masks(keys.group, packed.draw_masks(stream("mask"), 1), stream())
-    blinded = packed.blind(keys.group, [value.c1], [gmpy2.invert(splits[0].c1, keys.group.N2)], masks, stream("factor"))
+    masks = packed.conceal_masks(keys.group, packed.draw_masks(stream("mask"), 1), stream(), [1])
+    inverted = gmpy2.invert(splits[0].c1, keys.group.N2)
+    blinded = packed.blind(keys.group, [value.c1], [inverted], masks, [[0]], stream("factor"))
     halves = keys.share.power(blinded.c1)
     has = [StrongShare(keys.group, bytes_number(kept.secret)) for kept in now.values()]
     has += [keys.share, StrongShare(keys.group, fresh.share.exponent), StrongShare(keys.group, 1)]
     for share in has:
         with pytest.raises(CiphertextError):
-            packed.open_blinded(share, blinded, halves, 1)
+            packed.open_blinded(share, blinded, halves)
     # with it, it would open: the attempt above is the right one
-    packed.open_blinded(StrongShare(keys.group, bytes_number(old_share)), blinded, halves, 1)
+    packed.open_blinded(StrongShare(keys.group, bytes_number(old_share)), blinded, halves)
 
     # the leaver's key opens its own splits, which it knows, and nobody else's
     leaver = WeakKey(keys.group, bytes_number(world.kept["shop"][-1].secret))

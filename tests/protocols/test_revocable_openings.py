@@ -244,14 +244,14 @@ def test_a_provider_opens_no_more_than_paths_have(seed: int) -> None:
     inner = forest.splits.node
     request = encrypt_request(some_rows(0, 1), keys.group, splits=forest.splits.registered, requester="alice")
     ticket = request.ticket
-    dealt = world.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=(len(inner),)))
+    dealt = world.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=(len(inner),), owners=3))
     assert isinstance(dealt, msg.ComparisonsDealt)
     world.helper.handle(take_request(forest, request))
     everywhere = msg.OpenDifferences(
         ticket=ticket, block=0, step=0, splits=forest.splits.data[:, : keys.group.element_bytes],
         column=forest.forest.feature[inner].astype(np.uint32),
-        row=np.zeros(len(inner), np.uint32), split=np.arange(len(inner), dtype=np.uint32), masks=dealt.masks,
-        proof=dealt.proofs[0].tobytes(),
+        row=np.zeros(len(inner), np.uint32), split=np.arange(len(inner), dtype=np.uint32), size=len(inner), owners=3,
+        masks=dealt.masks, proof=dealt.proofs[0].tobytes(),
     )  # fmt: skip
     blinded = world.helper.handle(everywhere)
     assert isinstance(blinded, msg.DifferencesBlinded)

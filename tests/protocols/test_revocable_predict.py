@@ -297,9 +297,9 @@ def test_malformed_steps_are_refused_and_change_nothing(
 def test_the_key_service_deals_within_limits(world: tuple[World, CoordinatorKeys, CoordinatorRevocable]) -> None:
     made, keys, forest = world
     ticket = request(keys, forest, some_rows(0, 1)).ticket
-    for sizes in ((), (-1,), (1 << 18,)):
+    for sizes, owners in (((), 1), ((-1,), 1), ((1 << 18,), 1), ((1,), 0), ((1,), 4)):
         with pytest.raises(RemoteProtocolError):
-            made.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=sizes))
+            made.key_service.handle(msg.DealComparisons(ticket=ticket, block=0, sizes=sizes, owners=owners))
     assert KEYS in made.members
 
 

@@ -69,9 +69,9 @@ class Dealt:
     def __len__(self) -> int:
         return len(self.words)
 
-    def take(self, start: int, stop: int) -> Dealt:
+    def take(self, lines: NDArray[np.int64]) -> Dealt:
         """Some of them."""
-        return Dealt(self.words[start:stop], self.tops[start:stop])
+        return Dealt(self.words[lines], self.tops[lines])
 
 
 class _Common:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.crypto import dealer, packed
 from woodlot.crypto._libraries import gmp
@@ -111,6 +112,15 @@ class _Split(NamedTuple):
     inverted: Any
 
 
+class _Opening(NamedTuple):
+    """A step that is blinded and not opened yet."""
+
+    blinded: packed.BlindedPacks
+    compared: list[_Split]
+    lines: NDArray[np.int64]  # where each comparison stands among the slots that were dealt
+    dealt: int
+
+
 @dataclass(eq=False)
 class _Request:
     """A request, and what has been compared of it."""
@@ -126,7 +136,7 @@ class _Request:
     floor: int = -1  # the highest row of earlier blocks
     pairs: set[tuple[int, int]] = field(default_factory=set)  # row and split of the present block
     used: set[_Place] = field(default_factory=set)
-    open: dict[_Place, tuple[packed.BlindedPacks, list[_Split]]] = field(default_factory=dict)
+    open: dict[_Place, _Opening] = field(default_factory=dict)
 
 
 class Helper(EpochMember):
@@ -318,12 +328,12 @@ class Helper(EpochMember):
             keys.key_with(keys.key_service, "masks"),
             message.proof,
             "these are not the masks that the key service has made for this step",
-            *mask_facts(message.ticket, message.block, message.step, data),
+            *mask_facts(message.ticket, message.block, message.step, message.size, message.owners, data),
         )
-        masks = group.read(message.masks)[: packed.packs(group, len(message.row))]
-        if len(masks) != packed.packs(group, len(message.row)):
-            raise RemoteProtocolError(f"there are fewer masks than {len(message.row)} comparisons need")
         compared = [splits[number] for number in message.split.tolist()]
+        # a split may be longer than its slot: it reaches into no comparison with another party's
+        sizes = packed.pack_sizes(group, message.size, message.owners)
+        packs, lines = packed.arrange(group, [split.owner for split in compared], sizes)
         at = [
             row * request.ticket.features + split.column
             for row, split in zip(message.row.tolist(), compared, strict=True)
@@ -335,7 +345,8 @@ class Helper(EpochMember):
             derive(TAG, keys.secret, "factors"), *request_facts(message.ticket), *place, digest
         )
         values = [request.values[number] for number in at]
-        blinded = packed.blind(group, values, [split.inverted for split in compared], masks, stream)
+        inverted, masks = [split.inverted for split in compared], group.read(message.masks[: len(packs)])
+        blinded = packed.blind(group, values, inverted, masks, packs, stream)
 
         request.splits, request.columns = splits, columns
         request.told |= {split.hashed for split in fresh}
@@ -344,7 +355,7 @@ class Helper(EpochMember):
             request.pairs = set()
         request.pairs |= pairs
         request.used.add(place)
-        request.open[place] = (blinded, compared)
+        request.open[place] = _Opening(blinded, compared, lines, sum(sizes))
         return msg.DifferencesBlinded(blinded=group.write(blinded.c1))
 
     @staticmethod
@@ -375,11 +386,16 @@ class Helper(EpochMember):
         block, step = place = (message.block, message.step)
         if place not in request.open:
             raise RemoteProtocolError("no comparisons of this step are open here")
-        blinded, compared = request.open[place]
-        share = self._strong(keys)
+        opening, share = request.open[place], self._strong(keys)
+        compared, lines = opening.compared, opening.lines
         halves = share.group.read(message.halves)
-        opened = packed.open_blinded(share, blinded, halves, len(compared), threads=self._threads)
-        words, bits = dealer.answer(opened, comparison_stream(keys, keys.key_service, ticket, block, step))
+        dealt = [0] * opening.dealt  # what the slots are that stay empty is told to nobody
+        for line, number in zip(
+            lines.tolist(), packed.open_blinded(share, opening.blinded, halves, threads=self._threads), strict=True
+        ):
+            dealt[line] = number
+        words, bits = dealer.answer(dealt, comparison_stream(keys, keys.key_service, ticket, block, step))
+        words, bits = words[lines], bits[lines]
         answers = {}
         for name in sorted({split.owner for split in compared}):
             mine = [number for number, split in enumerate(compared) if split.owner == name]

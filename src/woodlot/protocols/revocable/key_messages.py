@@ -408,12 +408,18 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class DealComparisons(Message):
-    """Asks the key service for the randomness of comparisons: `sizes` of them at each step of the prediction."""
+    """Asks the key service for the randomness of comparisons: `sizes` of them at each step of the prediction.
 
-    discloses: ClassVar = Disclosure(*_TO_KEYS, "who asks for a prediction, and how large the forest is", "clear")
+    ``owners``: how many parties' splits they are with at most. A pack has splits of one of them.
+    """
+
+    discloses: ClassVar = Disclosure(
+        *_TO_KEYS, "who asks for a prediction, how large the forest is and how many parties have splits", "clear"
+    )
     ticket: Ticket
     block: int
     sizes: tuple[int, ...]
+    owners: int
 
 
 class ComparisonsDealt(Message):
@@ -477,6 +483,9 @@ class OpenDifferences(Message):
     """For each comparison, the row of the request."""
     split: U32
     """For each comparison, the number of the split among all that were told so far."""
+    size: int
+    """How many comparisons the masks were dealt for, and how many owners."""
+    owners: int
     masks: U8x2
     proof: bytes
 

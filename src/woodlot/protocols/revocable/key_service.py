@@ -51,9 +51,9 @@ def comparison_stream(keys: EpochKeys, peer: str, ticket: msg.Ticket, block: int
     return SecretStream(keys.key_with(peer, "comparisons", *request_facts(ticket), block, step))
 
 
-def mask_facts(ticket: msg.Ticket, block: int, step: int, data: bytes) -> tuple[object, ...]:
-    """What the key service's tag of masks is over: they are for one step of one request."""
-    return *request_facts(ticket), block, step, data
+def mask_facts(ticket: msg.Ticket, block: int, step: int, size: int, owners: int, data: bytes) -> tuple[object, ...]:
+    """What the key service's tag of masks is over: they are for one step of one request, and packs of these sizes."""
+    return *request_facts(ticket), block, step, size, owners, data
 
 
 def share_key(peer: bytes, group: Group) -> bytes:
@@ -139,15 +139,20 @@ class KeyService(EpochMember):
             raise RemoteProtocolError("the randomness of this request has been dealt; it is good for one use")
         if not message.sizes or min(message.sizes) < 0 or sum(message.sizes) > MAX_COMPARISONS:
             raise RemoteProtocolError(f"at most {MAX_COMPARISONS} comparisons are dealt at a time")
+        if not 0 < message.owners < len(keys.peers):  # these are the parties and the helper
+            raise RemoteProtocolError(f"{message.owners} owners of splits are told, of {len(keys.peers) - 1} parties")
         if self._group is None:
             self._group = keys.read_group()
         group, parts, masks, proofs = self._group, [], [], []
         for step, size in enumerate(message.sizes):
-            own = SecretStream.derived(keys.secret, "deal", *request_facts(ticket), message.block, step, size)
-            drawn = packed.draw_masks(own, size)
+            sizes = packed.pack_sizes(group, size, message.owners)
+            own = SecretStream.derived(
+                keys.secret, "deal", *request_facts(ticket), message.block, step, size, message.owners
+            )
+            drawn = packed.draw_masks(own, sum(sizes))
             parts.append(dealer.deal(drawn, comparison_stream(keys, keys.helper, ticket, message.block, step)))
-            masks.append(group.write(packed.conceal_masks(group, drawn, own)))
-            facts = mask_facts(ticket, message.block, step, masks[-1].tobytes())
+            masks.append(group.write(packed.conceal_masks(group, drawn, own, sizes)))
+            facts = mask_facts(ticket, message.block, step, size, message.owners, masks[-1].tobytes())
             proofs.append(tag_of(keys.key_with(keys.helper, "masks"), *facts))
         self._dealt.add((ticket.request, message.block))
         return msg.ComparisonsDealt(

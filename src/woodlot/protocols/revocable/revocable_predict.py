@@ -279,6 +279,7 @@ class _Walk:
         self._tree_depth = np.zeros(structure.n_trees, np.int64)
         np.maximum.at(self._tree_depth, tree, depth)
         self.steps = int(self._tree_depth.max(initial=0))
+        self._owners = len(np.unique(forest.forest.owner[forest.forest.owner >= 0]))
 
     def block(self, block: int, rows: NDArray[np.int64]) -> Generator[Round, dict[str, Message], NDArray[np.int32]]:
         """Some rows, from the roots to the leaves."""
@@ -287,7 +288,9 @@ class _Walk:
         if steps:
             sizes = tuple(int((self._tree_depth > step).sum()) * len(rows) for step in range(steps))
             service, helper = self._keys.key_service, self._keys.helper
-            ask: dict[str, Message] = {service: msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes)}
+            ask: dict[str, Message] = {
+                service: msg.DealComparisons(ticket=self._ticket, block=block, sizes=sizes, owners=self._owners)
+            }
             if block == 0:
                 ask[helper] = msg.TakeRequest(
                     ticket=self._ticket,
@@ -299,30 +302,35 @@ class _Walk:
             if helper in ask:
                 reply_of(replies[helper], msg.RequestTaken, helper)
             reply = reply_of(replies[service], msg.ComparisonsDealt, service)
-            dealt, masks = self._dealt(reply, sizes, service)
-        start = 0
+            dealt = self._dealt(reply, sizes, service)
         for step in range(steps):
             row, tree = np.nonzero(structure.right[at] >= 0)
             if len(row) == 0:
                 break
             node = at[row, tree]
-            own = _Own(dealt.take(start, start + len(row)), masks[step], reply.proofs[step].tobytes())
-            larger = yield from self._compare(block, step, rows[row], node, own, Progress(step, steps, f"level {step}"))
+            own, progress = dealt[step], Progress(step, steps, f"level {step}")
+            larger = yield from self._compare(block, step, rows[row], node, own, progress)
             at[row, tree] = np.where(larger, structure.right[node], node + 1)
-            start += sizes[step]
         return structure.leaf[at]
 
-    def _dealt(
-        self, reply: msg.ComparisonsDealt, sizes: Sequence[int], service: str
-    ) -> tuple[dealer.Dealt, list[NDArray[np.uint8]]]:
-        """What the key service has dealt: the coordinator's part, and the masks of each step."""
-        group, count = self._keys.group, sum(sizes)
-        packs = [packed.packs(group, size) for size in sizes]
+    def _dealt(self, reply: msg.ComparisonsDealt, sizes: Sequence[int], service: str) -> list[_Own]:
+        """What the key service has dealt for each step."""
+        group = self._keys.group
+        packs = [packed.pack_sizes(group, size, self._owners) for size in sizes]
+        lines, masks = np.cumsum([0, *map(sum, packs)]), np.cumsum([0, *map(len, packs)])
         shapes = (reply.words.shape, reply.masks.shape, len(reply.proofs))
-        if shapes != ((count, dealer.LINE_BYTES), (sum(packs), group.element_bytes), len(sizes)):
-            raise RemoteProtocolError(f"{service} did not deal for {count} comparisons")
-        dealt = dealer.Dealt(reply.words, _bits(reply.tops, count, service))
-        return dealt, np.split(reply.masks, np.cumsum(packs)[:-1])
+        if shapes != ((lines[-1], dealer.LINE_BYTES), (masks[-1], group.element_bytes), len(sizes)):
+            raise RemoteProtocolError(f"{service} did not deal for {sum(sizes)} comparisons")
+        tops = _bits(reply.tops, int(lines[-1]), service)
+        return [
+            _Own(
+                dealer.Dealt(reply.words[lines[step] : lines[step + 1]], tops[lines[step] : lines[step + 1]]),
+                size,
+                reply.masks[masks[step] : masks[step + 1]],
+                reply.proofs[step].tobytes(),
+            )
+            for step, size in enumerate(sizes)
+        ]
 
     def _compare(
         self,
@@ -342,6 +350,8 @@ class _Walk:
             **self._fresh_splits(node),
             row=row.astype(np.uint32),
             split=np.array([self._told[at] for at in node.tolist()], np.uint32),
+            size=own.size,
+            owners=self._owners,
             masks=own.masks,
             proof=own.proof,
         )
@@ -358,7 +368,9 @@ class _Walk:
         replies = yield Round(
             PHASE, {name: msg.OpenAnswers(**place, answer=finished.answers[name]) for name in providers}
         )
-        result = dealer.decide(own.dealt, finished.words)
+        sizes = packed.pack_sizes(group, own.size, self._owners)
+        _, lines = packed.arrange(group, forest.owner[node].tolist(), sizes)
+        result = dealer.decide(own.dealt.take(lines), finished.words)
         for number, name in enumerate(providers):
             mine = provider == number
             result[mine] ^= _bits(reply_of(replies[name], msg.AnswersOpened, name).bits, int(mine.sum()), name)
@@ -383,5 +395,6 @@ class _Own(NamedTuple):
     """What was dealt for one step."""
 
     dealt: dealer.Dealt
+    size: int
     masks: NDArray[np.uint8]
     proof: bytes
