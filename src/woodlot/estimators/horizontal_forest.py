@@ -34,9 +34,14 @@ class _LosslessMethod(WholeForest):
             quorum=quorum_number(p["quorum"]),
         )
 
+    @property
+    def left_(self) -> tuple[str, ...]:
+        """Clients that dropped out of the training, which went on without them."""
+        left: tuple[str, ...] = self.forest_.coordinator.left
+        return left
+
     def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
         super()._keep(plan, forest, account)
-        self.left_: tuple[str, ...] = forest.coordinator.left
         if self.left_:
             warnings.warn(
                 f"the training went on without {', '.join(self.left_)}: the forest has their rows in part, or not at "
