@@ -11,6 +11,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509 import load_pem_x509_certificate
@@ -18,6 +19,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
+from woodlot.identity.kem import CIPHERTEXT_BYTES, kem_key, kem_public
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.kind import any_order
@@ -34,6 +36,7 @@ ORDER_DAYS = 30
 
 _MAX_NAME = 64  # characters of a name that the other side has written
 _POINT = 65  # bytes of an uncompressed point of P-256
+_SHARES = _POINT + CIPHERTEXT_BYTES
 _NONCE = bytes(12)  # every sealed part has a key of its own
 
 
@@ -135,12 +138,15 @@ def open_part(order: Order, identity: Identity) -> Part:
     """The part of an order that is sealed to this party."""
     sealed = order.sealed.get(identity.name, b"")
     try:
-        share = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sealed[:_POINT])
+        shares = sealed[:_SHARES]
+        share = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), shares[:_POINT])
         key = serialization.load_pem_private_key(identity.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("not a key of this kind")
-        cipher = _cipher(key.exchange(ec.ECDH(), share), sealed[:_POINT], order.job, identity.name)
-        return from_json(cipher.decrypt(_NONCE, sealed[_POINT:], None), Part)
+        secret = key.exchange(ec.ECDH(), share) + kem_key(key).decapsulate(shares[_POINT:])
+        return from_json(
+            _cipher(secret, shares, order.job, identity.name).decrypt(_NONCE, sealed[_SHARES:], None), Part
+        )
     except (ValueError, InvalidTag, msgspec.MsgspecError):
         raise RemoteProtocolError(
             "the order has no part that this party can open; was its certificate renewed?"
@@ -148,16 +154,26 @@ def open_part(order: Order, identity: Identity) -> Part:
 
 
 def _seal(part: Part, certificate: bytes, job: str, party: str) -> bytes:
-    theirs = load_pem_x509_certificate(certificate).public_key()
+    """Seal a part under a key that follows from P-256 and ML-KEM-768 together: both must be broken to read it.
+
+    ::
+
+        point of a key drawn for this part (65 bytes) | ciphertext of ML-KEM-768 (1088) | the part, ChaCha20-Poly1305
+        key = HKDF-SHA256(ECDH secret | ML-KEM secret, info = name of this use | both of the above | job | party)
+    """
+    document = load_pem_x509_certificate(certificate)
+    theirs = document.public_key()
     if not isinstance(theirs, ec.EllipticCurvePublicKey):
         raise RemoteProtocolError(f"the certificate of {party!r} has a key of another kind")
     own = ec.generate_private_key(ec.SECP256R1())
     share = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
-    return share + _cipher(own.exchange(ec.ECDH(), theirs), share, job, party).encrypt(
-        _NONCE, msgspec.json.encode(part), None
-    )
+    kem = MLKEM768PublicKey.from_public_bytes(kem_public(document, f"the certificate of {party!r}"))
+    encapsulated, ciphertext = kem.encapsulate()
+    shares = share + ciphertext
+    cipher = _cipher(own.exchange(ec.ECDH(), theirs) + encapsulated, shares, job, party)
+    return shares + cipher.encrypt(_NONCE, msgspec.json.encode(part), None)
 
 
-def _cipher(secret: bytes, share: bytes, job: str, party: str) -> ChaCha20Poly1305:
-    info = b"woodlot order part\0" + share + f"{job}\0{party}".encode()
+def _cipher(secret: bytes, shares: bytes, job: str, party: str) -> ChaCha20Poly1305:
+    info = b"woodlot order part 2\0" + shares + f"{job}\0{party}".encode()
     return ChaCha20Poly1305(HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(secret))
