@@ -234,9 +234,23 @@ PROTOCOLS = [
     Mutant(
         "sums: masks that do not know the question",
         "protocols/sums/masks.py",
-        "8 * vector.dtype.itemsize, clients, about)\n            key",
-        "8 * vector.dtype.itemsize, clients)\n            key",
+        "8 * vector.dtype.itemsize, self.clients, self.about)",
+        "8 * vector.dtype.itemsize, self.clients)",
         ("tests/protocols/test_secure_sum_masks.py", "-k", "asked_different_things"),
+    ),
+    Mutant(
+        "sums: both shares of a client",
+        "protocols/sums/recovery.py",
+        "elif self._survivors != survivors:",
+        "elif self._survivors is None:",
+        ("tests/protocols/test_secure_sum_drop_outs.py", "-k", "both_shares or false_drop_out"),
+    ),
+    Mutant(
+        "sums: survivors that others have not confirmed",
+        "protocols/sums/recovery.py",
+        "if len(echoes) + 1 < self._circle.quorum:",
+        "if len(echoes) + 1 < 0:",
+        ("tests/protocols/test_secure_sum_drop_outs.py", "-k", "different_lists or proved"),
     ),
     Mutant(
         "sums: plain ones where secure ones were agreed",

@@ -33,6 +33,8 @@ class TcpProxy:
         How many there have been.
     n_bytes : int
         How many bytes have passed, in both directions.
+    greeting : bytes
+        The first piece that the coordinator has sent on the latest connection.
 
     """
 
@@ -47,6 +49,7 @@ class TcpProxy:
         self.delay = 0.0
         self.rate: int | None = None
         self.n_connections = self.n_bytes = 0
+        self.greeting = b""
         self.port = 0
 
     def start(self) -> None:
@@ -68,14 +71,17 @@ class TcpProxy:
             return
         self.n_connections += 1
         self._writers |= {writer, there[1]}
+        self.greeting = b""
         for source, sink in ((reader, there[1]), (there[0], writer)):
-            task = self._loop.create_task(self._pass_on(source, sink))
+            task = self._loop.create_task(self._pass_on(source, sink, greets=sink is writer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, greets: bool) -> None:
         try:
             while data := await source.read(_PIECE):
+                if greets and not self.greeting:
+                    self.greeting = data
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 if self.rate is not None:

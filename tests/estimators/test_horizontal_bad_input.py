@@ -201,6 +201,16 @@ def test_parameters_of_the_collaborative_forest(kind: Any, name: str, value: Any
         kind(**{name: value}).fit(frame()[["age", "income"]], frame()["outcome"])
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("spare_after", 0), ("spare_after", -1.0), ("spare_after", np.nan), ("quorum", 0), ("quorum", 1.0),
+     ("quorum", "most")],
+)  # fmt: skip
+def test_how_many_clients_must_be_left(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"The '{name}' parameter must be"):
+        wl.HorizontalForestClassifier(**{name: value}).fit(frame()[["age", "income"]], frame()["outcome"])
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_a_failed_fit_changes_nothing(kind: Any) -> None:
     X, y = frame()[["age", "income"]], frame()["outcome"]

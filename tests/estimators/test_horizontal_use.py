@@ -144,6 +144,19 @@ def test_clients_with_one_row_or_none(kind: Any) -> None:
         assert (np.diff(model.forest_.coordinator.structure.offset) == 1).sum() == 6
 
 
+@pytest.mark.parametrize("quorum", [None, 3, 0.5])
+def test_a_forest_that_could_spare_clients_is_the_same(quorum: Any, tmp_path: Path) -> None:
+    X, y = data(wl.HorizontalForestClassifier)
+    expected = model_of(wl.HorizontalForestClassifier, parties=5).fit(X, y)
+    model = model_of(wl.HorizontalForestClassifier, parties=5, spare_after=60.0, quorum=quorum).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+    assert "SharesTold" in {row.kind for row in model.disclosure_.rows}
+    model.save(tmp_path / "model")
+    assert model.left_ == wl.load(tmp_path / "model").left_ == ()
+    with pytest.raises(wl.exceptions.ConfigError, match="set quorum to more than half of the clients"):
+        model.set_params(parties=8, quorum=4).fit(X, y)
+
+
 def test_a_class_that_a_client_has_never_seen() -> None:
     X, y = data(wl.CollaborativeForestClassifier)
     frame = X.assign(outcome=np.array(["low", "middle", "high"])[y])

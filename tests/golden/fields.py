@@ -105,7 +105,16 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "AnswersOpened": {"bits": ("secret", "shares of the comparisons' results")},
     "TestRows": {"splits tags": ("secret", _CIPHER)},
     # secure sums and sealed predictions
-    "SumIntroduction": {"share": ("secret", _KEY), "certificate signature": ("drawn", _SIGNED)},
+    "SumIntroduction": {
+        "share": ("secret", _KEY),
+        "picks": ("secret", "drawn by a secret of the client"),
+        "certificate signature": ("drawn", _SIGNED),
+    },
+    "SumsPrepared": {"envelopes shares": ("secret", _SEALED)},
+    "TakeShares": {"shares": ("secret", _SEALED)},
+    "SurvivorsEchoed": {"echoes": ("secret", _SEALED)},
+    "Unmask": {"echoes": ("secret", _SEALED)},
+    "SharesTold": {"asked": ("secret", _TRANSCRIPT), "shares": ("secret", "shares of secrets of the job")},
     "SumsStarted": {"transcript": ("secret", _TRANSCRIPT)},
     "MaskedVector": {"values": ("secret", _MASKED)},
     "SealedLeaves": {"values": ("secret", _MASKED)},

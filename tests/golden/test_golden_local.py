@@ -458,6 +458,15 @@ def _(folder: Path) -> Results:
     return {"sums": secure_sums.total(secure_sums.clients_of(vectors), [3, 2], bound=1 << 41)}
 
 
+@setting("sums/spared")
+def _(folder: Path) -> Results:
+    """Four clients add up two vectors under masks, the second without one of them."""
+    vectors = {name: [[k + 3, 70 - k], [k, 1 << 20]] for k, name in enumerate(secure_sums.NAMES[:4])}
+    clients: dict[str, Any] = dict(secure_sums.clients_of(vectors, quorum=3))
+    clients["cedar"] = secure_sums.Dropping(clients["cedar"], secure_sums.AddUp, 2)
+    return {"sums": secure_sums.total(clients, [2, 2], bound=1 << 21, spare_after=1.0, quorum=3)}
+
+
 @setting("sums/plain")
 def _(folder: Path) -> Results:
     """Two clients add up a vector in the open."""

@@ -75,14 +75,14 @@ def test_no_mask_of_a_sum_is_used_twice(kind: Any, monkeypatch: pytest.MonkeyPat
     """Each key masks one vector of one pair, at its two ends; a second training has keys of its own."""
     used: list[bytes] = []
     lock = threading.Lock()
-    fill = masks._fill
+    fill = masks.fill
 
     def noted(key: bytes, out: Any) -> None:
         with lock:
             used.append(key)
         fill(key, out)
 
-    monkeypatch.setattr(masks, "_fill", noted)
+    monkeypatch.setattr(masks, "fill", noted)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(45, 2))
     y = (X[:, 0] > 0).astype(int)
@@ -96,7 +96,7 @@ def test_masked_numbers_are_uniform() -> None:
     """The same small number, masked in many rounds: no byte of what leaves is likelier than another."""
     names = ("bank", "inn", "shop")
     common = {peer: secret(number) for number, peer in enumerate(names)}
-    masker = masks.Masker("bank", b"t" * 32, {peer: common[peer] for peer in names[1:]})
+    masker = masks.Masker("bank", b"t" * 32, names, {peer: common[peer] for peer in names[1:]})
     sent = np.concatenate([masker.mask(n, np.full(64, 7, np.uint64), names) for n in range(400)])
     assert chisquare(np.bincount(sent.view(np.uint8), minlength=256)).pvalue > UNLUCKY
     assert len(np.unique(sent)) == len(sent)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from alignments import OPERATOR, entropy_of
 
+from woodlot.exceptions import DataError
 from woodlot.protocols.core.message import Disclosure, Message, Role, Round
 from woodlot.protocols.sums import (
     SumClient,
@@ -47,6 +48,21 @@ class Client:
         return self.sums.handle(message)
 
 
+class Dropping:
+    """A client that is gone from the n-th message of some kind on."""
+
+    def __init__(self, handler: Any, kind: type[Message], at: int, error: Exception | None = None) -> None:
+        self.handler, self.kind, self.at, self.seen, self.gone = handler, kind, at, 0, False
+        self.error = DataError("gone") if error is None else error
+
+    def handle(self, message: Message) -> Message:
+        self.seen += isinstance(message, self.kind)
+        self.gone |= isinstance(message, self.kind) and self.seen >= self.at
+        if self.gone:
+            raise self.error
+        return self.handler.handle(message)
+
+
 def clients_of(vectors: Mapping[str, Sequence[Any]], **options: Any) -> dict[str, Client]:
     return {name: Client(name, own, **options) for name, own in vectors.items()}
 
@@ -56,16 +72,17 @@ Sums = Generator[Round, dict[str, Message], list[Any]]
 
 def add_up(
     names: Iterable[str], lengths: Sequence[int], bound: int | None = None, session: list[SumSession] | None = None,
-    **options: Any,
+    whose: bool = False, **options: Any,
 ) -> Sums:  # fmt: skip
-    """A protocol: one sum after the other."""
+    """A protocol: one sum after the other; with `whose`, each beside those whose numbers are in it."""
     opened = yield from open_sums(tuple(names), **options)
     if session is not None:
         session.append(opened)
     found = []
     for which, length in enumerate(lengths):
         request = _asking(which)
-        found.append((yield from sum_round(opened, "add", request, length=length, bound=bound)))
+        sums = yield from sum_round(opened, "add", request, length=length, bound=bound)
+        found.append((opened.summed, sums) if whose else sums)
     return found
 
 

@@ -87,6 +87,7 @@ def clients_of(dealt: np.ndarray, a_plan: LosslessPlan, X: pd.DataFrame = FRAME,
             shared_secret=SECRET if a_plan.sums == "secure" else None,
             mode=a_plan.sums,
             allow_two=a_plan.allow_two,
+            quorum=a_plan.needed,
         )
         clients[f"client-{k}"] = LosslessClient(f"client-{k}", read_table(X[mine]), target, sums=sums, plan=a_plan)
     return clients
@@ -428,14 +429,14 @@ STAYING = FOUR != 2
     [(lossless_messages.CountValues, 1), (lossless_messages.CountValues, 3), (lossless_messages.DrawRows, 1)],
 )
 @pytest.mark.parametrize("task", ["classes", "targets"])
-def test_before_growth_a_drop_out_leaves_the_forest_of_the_others(kind: type[Message], at: int, task: str) -> None:
+def test_before_growth_a_drop_out_leaves_a_forest_of_the_others(kind: type[Message], at: int, task: str) -> None:
     a_plan = plan(task=task, spare_after=1.0)
     clients = clients_of(FOUR, a_plan)
     clients["client-2"] = Dropping(clients["client-2"], kind, at)
     y = (TARGETS if task == "targets" else CLASSES)[STAYING]
     others = grow(np.zeros(STAYING.sum(), int), plan(task=task, sums="plain"), X=FRAME[STAYING], y=y)
     left = run_on(clients, a_plan)[0]
-    if kind is lossless_messages.DrawRows:  # the bins are of all
+    if kind is lossless_messages.DrawRows or at > 1:  # the bins are of all, or of all in part
         assert left[0].leaves.weight.sum() == others[0].leaves.weight.sum()
     elif task == "classes":  # targets have as many bits as all rows leave room for
         assert_same(left, others)
@@ -468,8 +469,14 @@ def test_without_being_told_to_go_on_the_run_stops() -> None:
         run_on(clients, plan())
     clients = clients_of(THREE, plan(spare_after=1.0))
     clients["client-2"] = Dropping(clients["client-2"], lossless_messages.CountCells, 2)
-    with pytest.raises(DataError, match="2 of 3 clients are left"):
+    with pytest.raises(DataError, match="the table is gone"):  # more than two thirds of three are three
         run_on(clients, plan(spare_after=1.0))
+    a_plan = plan(spare_after=1.0, quorum=4)
+    clients = clients_of(np.arange(ROWS) % 5, a_plan)
+    for name in ("client-2", "client-3"):
+        clients[name] = Dropping(clients[name], lossless_messages.CountCells, 2)
+    with pytest.raises(DataError, match="3 of 5 clients are left, and sums need 4"):
+        run_on(clients, a_plan)
 
 
 # --- what is refused ---

@@ -37,9 +37,7 @@ def entropy_of(name: str, job: str) -> Callable[[str], bytes]:
 
 def sealer_of(name: str, job: str = "job", digest: bytes = b"") -> Sealer:
     entropy = entropy_of(name, job)
-    sums = SumClient(
-        name, job=job, entropy=entropy, shared_secret=COMMON, allow_two=True, recover=False, data_digest=digest
-    )
+    sums = SumClient(name, job=job, entropy=entropy, shared_secret=COMMON, allow_two=True, data_digest=digest)
     return Sealer(name, sums, entropy=entropy, data_digest=digest)
 
 

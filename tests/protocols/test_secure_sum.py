@@ -11,7 +11,7 @@ import pytest
 from alignments import SECRET, entropy_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_sums import NAMES, AddUp, Client, clients_of, total, vectors_of
+from secure_sums import NAMES, AddUp, Client, Dropping, clients_of, total, vectors_of
 
 from wire_search import captured
 from woodlot.exceptions import ConfigError, DataError, LocalProtocolError, PolicyError, RemoteProtocolError
@@ -21,6 +21,7 @@ from woodlot.protocols.sums import (
     ask_clients,
     from_fixed,
     open_sums,
+    sum_round,
     to_fixed,
 )
 from woodlot.protocols.sums import sum_messages as msg
@@ -116,30 +117,16 @@ def test_many_counters_have_eight_bytes_or_four() -> None:
 # --- clients that drop out ---
 
 
-class Dropping:
-    """A client that fails at its n-th sum, and ever after."""
-
-    def __init__(self, handler: Client, at: int, error: Exception) -> None:
-        self.handler, self.at, self.error, self.asked = handler, at, error, 0
-
-    def handle(self, message: Message) -> Message:
-        if isinstance(message, AddUp):
-            self.asked += 1
-            if self.asked >= self.at:
-                raise self.error
-        return self.handler.handle(message)
-
-
 @pytest.mark.parametrize("mode", ["secure", "plain"])
-def test_a_sum_is_repeated_with_the_survivors(mode: Literal["secure", "plain"]) -> None:
+def test_a_sum_is_that_of_the_survivors(mode: Literal["secure", "plain"]) -> None:
     rng = np.random.default_rng(2)
     vectors = {name: [rng.integers(-9, 9, 8) for _ in range(3)] for name in NAMES[:5]}
-    parties: dict[str, Any] = dict(clients_of(vectors, mode=mode))
-    parties["beech"] = Dropping(parties["beech"], 2, PolicyError("budget is spent"))
-    parties["elm"] = Dropping(parties["elm"], 4, RuntimeError("secret words"))
+    parties: dict[str, Any] = dict(clients_of(vectors, mode=mode, quorum=3))
+    parties["beech"] = Dropping(parties["beech"], AddUp, 2, PolicyError("budget is spent"))
+    parties["elm"] = Dropping(parties["elm"], AddUp, 3, RuntimeError("secret words"))
     sessions: list[SumSession] = []
     with captured() as seen:
-        found = total(parties, [8, 8, 8], mode=mode, spare_after=1.0, session=sessions)
+        found = total(parties, [8, 8, 8], mode=mode, spare_after=1.0, quorum=3, session=sessions)
     expected = [
         sum(own[i] for name, own in vectors.items() if name not in gone)
         for i, gone in enumerate([(), ("beech",), ("beech", "elm")])
@@ -148,46 +135,56 @@ def test_a_sum_is_repeated_with_the_survivors(mode: Literal["secure", "plain"]) 
     assert sessions[0].clients == ("ash", "cedar", "fir")
     assert sessions[0].left == {"beech": "budget is spent", "elm": "RuntimeError"}
     rounds = [m.order.round for m in map(decode, seen) if isinstance(m, AddUp)]
-    assert rounds == [0] * 5 + [1] * 5 + [2] * 4 + [3] * 4 + [4] * 3
+    assert rounds == [0] * 5 + [1] * 5 + [2] * 4
     if mode == "secure":
         sent = [m.values for m in map(decode, seen) if isinstance(m, msg.MaskedVector)]
         assert len(np.unique(np.concatenate(sent))) == sum(map(len, sent))
 
 
 def test_too_few_survivors_are_an_error_that_says_why() -> None:
-    parties: dict[str, Any] = dict(clients_of({name: [[1], [2]] for name in NAMES[:4]}))
-    parties["ash"] = Dropping(parties["ash"], 1, DataError("the table is gone"))
-    parties["elm"] = Dropping(parties["elm"], 2, PolicyError("budget is spent"))
+    parties: dict[str, Any] = dict(clients_of({name: [[1], [2]] for name in NAMES[:4]}, quorum=3))
+    parties["ash"] = Dropping(parties["ash"], AddUp, 1, DataError("the table is gone"))
+    parties["elm"] = Dropping(parties["elm"], AddUp, 2, PolicyError("budget is spent"))
     with pytest.raises(PolicyError) as caught:
-        total(parties, [1, 1], spare_after=1.0)
+        total(parties, [1, 1], spare_after=1.0, quorum=3)
     assert str(caught.value) == (
         "2 of 3 clients are left, and sums need 3: 'ash': the table is gone; 'elm': budget is spent"
     )
 
 
-def test_a_client_can_refuse_to_go_on_without_the_others() -> None:
-    parties: dict[str, Any] = dict(clients_of({name: [[1]] for name in NAMES[:4]}, recover=False))
-    parties["ash"] = Dropping(parties["ash"], 1, DataError("gone"))
-    with pytest.raises(PolicyError, match="0 of 3 clients are left"):
-        total(parties, [1], spare_after=1.0)
+def test_a_client_decides_itself_how_many_must_be_left() -> None:
+    vectors = {name: [[1]] for name in NAMES[:5]}
+    for own, asked in ((None, 3), (3, None), (3, 4), (4, 0.5)):
+        with pytest.raises(PolicyError, match="another number of clients than was ordered"):
+            total(clients_of(vectors, quorum=own), [1], spare_after=1.0, quorum=asked)
+    for quorum in (6, 1.0):
+        with pytest.raises(ConfigError, match="set quorum to more than half of the clients"):
+            total(clients_of(vectors, quorum=3), [1], spare_after=1.0, quorum=quorum)
+    many = {name: [[1]] for name in NAMES}
+    for quorum in (3, 0.2):
+        with pytest.raises(ConfigError, match="a quorum of 3 of 7 clients is not possible"):
+            total(clients_of(many, quorum=4), [1], spare_after=1.0, quorum=quorum)
+    with pytest.raises(PolicyError, match="a quorum of 3 of 7 clients is not possible"):
+        total(clients_of(many, quorum=3), [1], spare_after=1.0, quorum=4)
+    assert total(clients_of(vectors, quorum=5), [1], spare_after=1.0, quorum=5)[0].tolist() == [5]
 
 
 def test_without_recovery_a_refusal_ends_the_run() -> None:
     parties: dict[str, Any] = dict(clients_of({name: [[1]] for name in NAMES[:5]}))
-    parties["ash"] = Dropping(parties["ash"], 1, DataError("gone"))
+    parties["ash"] = Dropping(parties["ash"], AddUp, 1, DataError("gone"))
     with pytest.raises(DataError, match="party 'ash': gone"):
         total(parties, [1])
 
 
 def test_rounds_that_are_no_sums_lose_clients_too() -> None:
-    parties: dict[str, Any] = dict(clients_of({name: [[1]] for name in NAMES[:4]}))
-    parties["ash"] = Dropping(parties["ash"], 1, DataError("gone"))
+    parties: dict[str, Any] = dict(clients_of({name: [[1]] for name in NAMES[:4]}, quorum=3))
+    parties["ash"] = Dropping(parties["ash"], AddUp, 1, DataError("gone"))
 
     def protocol() -> Generator[Round, dict[str, Message], list[str]]:
-        session = yield from open_sums(NAMES[:4], spare_after=1.0)
-        order = session.order(1, 5)
-        replies = yield from ask_clients(session, "tell", AddUp(order=order))
+        session = yield from open_sums(NAMES[:4], spare_after=1.0, quorum=3)
+        yield from sum_round(session, "add", lambda order: AddUp(order=order), length=1)
         assert session.left == {"ash": "gone"}
+        replies = yield from ask_clients(session, "tell", msg.PrepareSums(first=1, clients=session.clients))
         return list(replies)
 
     with InProcessDriver(parties) as driver:

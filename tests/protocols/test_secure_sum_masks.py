@@ -28,10 +28,10 @@ from woodlot.protocols.sums import sum_messages as msg
 from woodlot.runtime.codec import decode
 
 
-def masker_of(name: str, names: Sequence[str] = NAMES[:4], **options: Any) -> Masker:
+def masker_of(name: str, names: Sequence[str] = NAMES[:4], transcript: bytes = b"t" * 32) -> Masker:
     """A client whose common secrets are made of the names; no agreement before it."""
     secrets = {peer: hashlib.sha256("/".join(sorted((name, peer))).encode()).digest() for peer in names if peer != name}
-    return Masker(name, b"t" * 32, secrets, **options)
+    return Masker(name, transcript, names, secrets)
 
 
 def chacha20(key: bytes, n_bytes: int) -> bytes:
@@ -65,7 +65,7 @@ def test_masks_are_hkdf_and_chacha20_as_documented() -> None:
     messages = [decode(data) for data in seen]
     start = next(m for m in messages if isinstance(m, msg.StartSums))
     opening = next(m for m in messages if isinstance(m, msg.OpenSums))
-    tag = "woodlot secure sum 3"
+    tag = "woodlot secure sum 4"
     transcript = hashlib.sha256(msgspec.msgpack.encode((tag, "j", opening, start.introductions))).digest()
     assert {m.transcript for m in messages if isinstance(m, msg.SumsStarted)} == {transcript}
 
@@ -152,8 +152,10 @@ def test_no_mask_is_used_twice() -> None:
         masks += [masker.mask(round_id, zeros, NAMES[:4]) for round_id in (0, 1, 2, 2**64 - 1, b"", b"\0", b"\1")]
         masks.append(masker.mask(3, np.zeros(501, "<u8"), NAMES[:4]))
         masks.append(masker.mask(4, np.zeros(1000, "<u4"), NAMES[:4]).view("<u8"))
-        masks.append(masker.mask(5, zeros, NAMES[:3]) if name in NAMES[:3] else masker.mask(5, zeros, NAMES[:4]))
-    other = Masker("ash", b"u" * 32, masker_of("ash")._secrets)
+        masks.append(masker.mask(5, zeros, NAMES[:4], b"another question"))
+        if name in NAMES[:3]:
+            masks.append(masker_of(name, NAMES[:3]).mask(5, zeros, NAMES[:3]))
+    other = masker_of("ash", transcript=b"u" * 32)
     masks.append(other.mask(0, np.zeros(500, "<u8"), NAMES[:4]))
     words = np.concatenate(masks)
     assert len(np.unique(words)) == len(words) > 20_000
@@ -163,7 +165,7 @@ def test_no_mask_is_used_twice() -> None:
 
 def test_the_masks_of_two_clients_alone_cancel() -> None:
     zeros = np.zeros(9, "<u8")
-    masked = [masker_of(name, NAMES[:2], minimum=2).mask(b"r", zeros, NAMES[:2]) for name in NAMES[:2]]
+    masked = [masker_of(name, NAMES[:2]).mask(b"r", zeros, NAMES[:2]) for name in NAMES[:2]]
     assert masked[0].any()
     assert not (masked[0] + masked[1]).any()
 
@@ -181,14 +183,14 @@ def test_a_round_is_used_for_one_vector() -> None:
     ):
         with pytest.raises(RemoteProtocolError, match="repeat the sum under a new round"):
             masker.mask(1, other, clients)
-    assert masker.mask(2, vector, NAMES[:4]).tobytes() != first.tobytes()
+    assert masker.mask(2, vector, NAMES[:5]).tobytes() != first.tobytes()
     assert masker.mask(1, vector, NAMES[:5]).tobytes() == first.tobytes()
     assert vector.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_clients_of_a_round_are_some_of_those_before() -> None:
     vector = np.zeros(2, "<u8")
-    masker = masker_of("beech", NAMES[:5])
+    masker = PlainMasker("beech", NAMES[:5], minimum=3)
     for wrong in (NAMES[2:5], (*NAMES[:5], "yew"), ("ash", "beech", "beech", "cedar")):
         with pytest.raises(RemoteProtocolError, match="the clients of a round"):
             masker.mask(1, vector, wrong)
@@ -197,8 +199,8 @@ def test_clients_of_a_round_are_some_of_those_before() -> None:
     masker.mask(1, vector, NAMES[:4])
     with pytest.raises(RemoteProtocolError, match="the clients of a round"):
         masker.mask(2, vector, NAMES[:5])
-    steady = masker_of("beech", NAMES[:5], recover=False)
-    with pytest.raises(PolicyError, match="without some of the others"):
+    steady = masker_of("beech", NAMES[:5])
+    with pytest.raises(PolicyError, match="in no sum without some of the others"):
         steady.mask(1, vector, NAMES[:4])
     with pytest.raises(LocalProtocolError, match="32 or 64 bits"):
-        masker.mask(3, np.zeros(2), NAMES[:4])  # type: ignore[arg-type]
+        steady.mask(3, np.zeros(2), NAMES[:5])  # type: ignore[arg-type]

@@ -354,6 +354,45 @@ def tls_version(world: World, folder: Path, version: ssl.TLSVersion) -> str | No
         return secure.version()
 
 
+HYBRID = 0x11EC
+"""X25519MLKEM768, as the registry of TLS groups numbers it."""
+
+
+def group_of(greeting: bytes) -> int:
+    """The group of keys that a ServerHello of TLS 1.3 has chosen; RFC 8446, 4.1.3 and 4.2.8.
+
+    ::
+
+        record (5)  handshake type, length (4)  version (2)  random (32)  session id  cipher (2)  compression (1)
+        length of extensions (2), then each: type (2), length (2), data; of key_share, 51: group (2), key
+    """
+    assert greeting[0] == 22
+    assert greeting[5] == 2
+    at = 5 + 4 + 2 + 32
+    at += 1 + greeting[at] + 2 + 1
+    end = at + 2 + int.from_bytes(greeting[at : at + 2])
+    at += 2
+    while at < end:
+        kind, length = int.from_bytes(greeting[at : at + 2]), int.from_bytes(greeting[at + 2 : at + 4])
+        if kind == 51:
+            return int.from_bytes(greeting[at + 4 : at + 6])
+        at += 4 + length
+    raise AssertionError("no key_share")
+
+
+def test_keys_of_connections_are_hybrid_post_quantum(world: World) -> None:
+    """What is recorded today cannot be read by whoever breaks X25519 alone, or ML-KEM-768 alone, later."""
+    world.hub()
+    proxy = TcpProxy(lambda: world.port)
+    proxy.start()
+    try:
+        line = world.party("a", address=f"127.0.0.1:{proxy.port}")
+        assert group_of(proxy.greeting) == HYBRID
+        line.stop()
+    finally:
+        proxy.close()
+
+
 def test_tls_1_3_and_nothing_older(world: World, tmp_path: Path) -> None:
     world.hub()
     assert tls_version(world, tmp_path, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"

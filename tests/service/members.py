@@ -16,6 +16,7 @@ from cryptography.x509.oid import NameOID
 from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import Subject, key_bytes, write_file
 from woodlot.identity.identity import Trust, install, request
+from woodlot.identity.kem import kem_extension, kem_key
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -85,6 +86,7 @@ def build_certificate(
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(subject.usages if usages is None else usages), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(kem_extension(kem_key(key).public_key().public_bytes_raw()), critical=False)
         .sign(issuer_key, SHA256())
     )
 
@@ -122,7 +124,9 @@ def build_request(
             [x509.NameAttribute(NameOID.COMMON_NAME, common), x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Evil")]
         )
     )
-    for extension in [*([x509.SubjectAlternativeName(names)] if names else []), *more]:
+    p256 = key if isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size == 256 else None
+    sealing = kem_extension(kem_key(p256 or ec.generate_private_key(ec.SECP256R1())).public_key().public_bytes_raw())
+    for extension in [*([x509.SubjectAlternativeName(names)] if names else []), sealing, *more]:
         builder = builder.add_extension(extension, critical=False)
     return builder.sign(key or ec.generate_private_key(ec.SECP256R1()), SHA256()).public_bytes(Encoding.PEM)
 

@@ -62,13 +62,13 @@ def test_a_name_belongs_to_one_key_and_a_key_to_one_name(federation: Federation)
     authority.sign(first, days=60)  # renewal
     for rival in (
         second,
-        CertificateRequest(Subject("user", "BANK"), second.key),
-        CertificateRequest(Subject("user", "bank"), first.key),
+        CertificateRequest(Subject("user", "BANK"), second.key, second.kem),
+        CertificateRequest(Subject("user", "bank"), first.key, first.kem),
     ):
         with pytest.raises(IdentityError, match=r"is in use by party 'bank' \(serial .*--replace"):
             authority.sign(rival, days=30)
     with pytest.raises(IdentityError, match="this key is in use by party 'bank'"):
-        authority.sign(CertificateRequest(Subject("party", "shop"), first.key), days=30)
+        authority.sign(CertificateRequest(Subject("party", "shop"), first.key, first.kem), days=30)
     assert [one.state for one in authority.issued()] == ["valid", "valid"]
     assert authority.revocations().number == 1
     authority.sign(second, days=30, replace=True)

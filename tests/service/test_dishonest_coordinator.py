@@ -356,7 +356,7 @@ def test_sums_are_over_the_parties_of_the_order(rows_bench: Bench) -> None:
 def test_a_plan_for_two_is_for_those_who_allow_it(allowed: bool) -> None:
     own: Any = {"name": "bank", "table": None, "target": None, "lasting": None}
     secret = {"entropy": lambda purpose: bytes(32), "shared_secret": bytes(range(16))}
-    sums = Holdings(**own, **secret, allow_two=allowed).sum_client("secure", True, recover=True)
+    sums = Holdings(**own, **secret, allow_two=allowed).sum_client("secure", True)
     opening = OpenSums(clients=PARTIES, mode="secure")
     if allowed:
         sums.handle(opening)

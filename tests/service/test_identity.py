@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -206,10 +207,11 @@ def test_installing_checks_everything_before_it_writes(federation: Federation) -
     made = request(root / "bank", "party", "bank")
     other = request(root / "shop", "party", "shop")
     foreign = Authority.create(root / "foreign", "north", days=60)
-    teller = authority.sign(CertificateRequest(Subject("user", "teller"), made.key), days=30)
+    teller = authority.sign(CertificateRequest(Subject("user", "teller"), made.key, made.kem), days=30)
     good = authority.sign(made, days=30, replace=True)
     bundles = {
         "not of the key": authority.sign(other, days=30),
+        "another's ML-KEM-768 key": authority.sign(replace(made, kem=other.kem), days=30, replace=True),
         "'teller', but party 'bank' was asked": teller,
         "not signed by this federation": good.replace(federation.ca, (foreign.folder / "ca.pem").read_bytes()),
         "holds no authority's certificate": good[: good.index(federation.ca)],

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from members import Federation, pem_of, self_signed
@@ -16,6 +25,7 @@ from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import CertificateRequest, Subject
 from woodlot.identity.identity import Identity, Trust
+from woodlot.identity.kem import kem_key
 from woodlot.jobs.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
 from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
 from woodlot.protocols.core.forest_plan import ForestPlan
@@ -189,11 +199,46 @@ def test_a_part_is_for_one_party_and_one_job(federation: Federation) -> None:
         {"sealed": {"shop": order.sealed["shop"]}},
         {"sealed": {"bank": b"", "shop": b""}},
         {"sealed": {"bank": order.sealed["bank"][:64], "shop": b""}},
+        {"sealed": {"bank": order.sealed["bank"][:1000], "shop": b""}},
     ):
         with pytest.raises(RemoteProtocolError, match="no part that this party can open; was its certificate renewed"):
             open_part(msgspec.structs.replace(order, **changes), bank)
     with pytest.raises(RemoteProtocolError, match="no part that this party can open"):
         open_part(order, replace(shop, name="bank"))
+
+
+def test_a_part_is_sealed_with_both_keys(federation: Federation) -> None:
+    """Whoever has one of the two private keys alone cannot open it."""
+    bank, order = identity(federation, "bank"), orders(federation)[0]
+    key = load_pem_private_key(bank.key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    sealed = order.sealed["bank"]
+    point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sealed[:65])
+    classical, lattice = key.exchange(ec.ECDH(), point), kem_key(key).decapsulate(sealed[65 : 65 + 1088])
+    info = b"woodlot order part 2\0" + sealed[: 65 + 1088] + f"{order.job}\0bank".encode()
+
+    def opened(secret: bytes) -> bytes:
+        cipher = ChaCha20Poly1305(HKDF(SHA256(), 32, salt=None, info=info).derive(secret))
+        return cipher.decrypt(bytes(12), sealed[65 + 1088 :], None)
+
+    assert msgspec.json.decode(opened(classical + lattice), type=Part) == open_part(order, bank)
+    for secret in (classical, lattice, classical + bytes(32), bytes(32) + lattice):
+        with pytest.raises(InvalidTag):
+            opened(secret)
+
+
+def test_nothing_is_sealed_to_a_certificate_without_a_key_for_it(federation: Federation) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bank")])
+    now = datetime.now(UTC)
+    plain = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1)).sign(key, SHA256())
+    )  # fmt: skip
+    with pytest.raises(IdentityError, match="'bank' has no ML-KEM-768 key"):
+        common_fields(
+            {"bank": Part(table="t")}, {"bank": plain.public_bytes(Encoding.PEM)}, federation="f", coordinator="c"
+        )
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hospitals import LABEL, PLAN, charges_of, extra_trees, hospitals, rows_of
+from hospitals import HOSPITALS, LABEL, PLAN, charges_of, extra_trees, hospitals, patients, rows_of
 from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes
 from shared import Shared
@@ -18,6 +18,7 @@ from small_jobs import COORDINATOR
 
 import woodlot as wl
 from woodlot.connected.connected_rows import ConnectedRowFederation
+from woodlot.dashboard.views import CoordinatorView
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import Order
 from woodlot.privacy.accounting import Spend
@@ -86,6 +87,27 @@ def test_other_methods_survive_deaths_too(stage: Rows, model: Any) -> None:
     total = stage.replies("bern", job)
     assert len(kill_through(stage, again, "bern", {3, total // 2, total - 2})) > 1
     assert stage.outcome_of(again.job) == stage.outcome_of(job)
+
+
+@pytest.mark.slow
+def test_a_hospital_that_is_away_for_good_does_not_stop_the_others(tmp_path: Path) -> None:
+    names = (*HOSPITALS, "dora")
+    world = hospitals(tmp_path, {name: patients(k + 1) for k, name in enumerate(names)})
+    with ThreadPoolExecutor(1) as pool, processes(world) as running:
+        running.wait_connected()
+        with rows_of(world) as user:
+            plan = wl.HorizontalForestClassifier(3, max_depth=3, random_state=0, spare_after=0.2, quorum=3).make_plan()
+            order = user.train_rows_order(plan, LABEL, {})
+            with running.halt("dora", order.job, {14}) as halt:  # in the middle of a sum
+                end = pool.submit(lambda: user.client.finish(user.client.submit(order).job))
+                assert halt.wait() == 14
+                running.kill("dora")
+            assert end.result().state == "done"
+        view = CoordinatorView(world.coordinator_config())
+        forest = view.store.forest(order.job).coordinator
+        view.store.close()
+    assert forest.left == ("dora",)
+    assert forest.structure.n_nodes > 3
 
 
 @pytest.mark.slow

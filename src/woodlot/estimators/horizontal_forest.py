@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+import warnings
 from typing import Any
 
 from woodlot.estimators.whole import (
@@ -11,7 +13,10 @@ from woodlot.estimators.whole import (
     WholeForestRegressor,
     growth_fields,
 )
+from woodlot.federation.grown import GrownForest
 from woodlot.protocols.rows.lossless import MAX_BINS, LosslessPlan
+from woodlot.protocols.rows.methods import HorizontalPlan
+from woodlot.runtime.audit import Account
 
 
 class _LosslessMethod(WholeForest):
@@ -25,7 +30,32 @@ class _LosslessMethod(WholeForest):
             bins=tuple((str(name), tuple(float(edge) for edge in edges)) for name, edges in declared.items()),
             sums=p["sums"],
             allow_two=bool(p["allow_two"]),
+            spare_after=None if p["spare_after"] is None else float(p["spare_after"]),
+            quorum=quorum_number(p["quorum"]),
         )
+
+    @property
+    def left_(self) -> tuple[str, ...]:
+        """Clients that dropped out of the training, which went on without them."""
+        left: tuple[str, ...] = self.forest_.coordinator.left
+        return left
+
+    def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
+        super()._keep(plan, forest, account)
+        if self.left_:
+            warnings.warn(
+                f"the training went on without {', '.join(self.left_)}: the forest has their rows in part, or not at "
+                "all. See left_",
+                UserWarning,
+                stacklevel=6,
+            )
+
+
+def quorum_number(quorum: Any) -> int | float | None:
+    """A quorum as plans have it: a number of clients, a share of them, or None."""
+    if quorum is None:
+        return None
+    return int(quorum) if isinstance(quorum, numbers.Integral) else float(quorum)
 
 
 class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
@@ -65,6 +95,13 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         Secure sums hide each client's numbers from the coordinator and need three clients; plain ones show them.
     allow_two : bool, default=False
         Allow secure sums over two clients, each of whom learns the other's numbers from the model.
+    spare_after : float or None, default=None
+        Go on without a client that refuses, or is away for so many seconds. What is counted from then on is counted
+        without its rows; ``left_`` names it. None: the training stops, and between organisations it goes on when the
+        client is back. Each sum then takes one round more, and another one when a client drops out.
+    quorum : int, float or None, default=None
+        How many clients must be left for that: a number, or more than a share of them. At least more than half, and
+        three. None: more than two thirds.
     n_jobs : int or None, default=None
         Threads of the clients; the forest does not depend on them.
     random_state : int, RandomState or None
@@ -82,6 +119,8 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         Who saw what during training.
     cost_ : Cost
         Rounds, bytes and seconds of the training.
+    left_ : tuple of str
+        Clients that dropped out, where the training could go on without them.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
 
@@ -117,6 +156,8 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         bins: Any = None,
         sums: str = "secure",
         allow_two: bool = False,
+        spare_after: float | None = None,
+        quorum: int | float | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -134,6 +175,8 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         self.bins = bins
         self.sums = sums
         self.allow_two = allow_two
+        self.spare_after = spare_after
+        self.quorum = quorum
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -173,6 +216,8 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         bins: Any = None,
         sums: str = "secure",
         allow_two: bool = False,
+        spare_after: float | None = None,
+        quorum: int | float | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -190,6 +235,8 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         self.bins = bins
         self.sums = sums
         self.allow_two = allow_two
+        self.spare_after = spare_after
+        self.quorum = quorum
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

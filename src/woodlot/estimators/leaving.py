@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from woodlot.estimators.whole import WholeForest
 
 LEVELS = (1, 3)
-CHANGEABLE = ("allow_two", "sums", "n_jobs", "verbose")
+CHANGEABLE = ("allow_two", "sums", "spare_after", "quorum", "n_jobs", "verbose")
 """Parameters that may be changed between fit and revocation: the forest does not depend on them."""
 
 

@@ -214,6 +214,8 @@ _COLLABORATIVE: dict[str, Rule] = _LOCAL | _SUMS | {
 }  # fmt: skip
 _LOSSLESS: dict[str, Rule] = _ROWS | _SAMPLES | _SUMS | {
     "max_bins": whole(MIN_BINS, MOST_BINS),
+    "spare_after": NONE | POSITIVE,
+    "quorum": NONE | whole(1) | fraction("a share of the clients in (0, 1)", lambda value: 0 < value < 1),
     "bins": NONE
     | Rule(
         ("finite edges in ascending order for each of some columns",),

@@ -595,5 +595,5 @@ def fresh_entropy() -> Entropy:
 def _fresh_sealer(name: str, common: bytes) -> Sealer:
     """Secrets for one sealed prediction; parties in one process have a secret in common in place of identities."""
     entropy = fresh_entropy()
-    sums = SumClient(name, job="local", entropy=entropy, shared_secret=common, allow_two=True, recover=False)
+    sums = SumClient(name, job="local", entropy=entropy, shared_secret=common, allow_two=True)
     return Sealer(name, sums, entropy=entropy)

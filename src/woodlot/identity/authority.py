@@ -32,6 +32,7 @@ from cryptography.x509.oid import NameOID
 from woodlot.exceptions import IdentityError
 from woodlot.identity import certificates as files
 from woodlot.identity.certificates import CertificateRequest, Revocations, Subject, fingerprint, public_key
+from woodlot.identity.kem import kem_extension
 
 AUTHORITY_KEY = "ca-key.pem"
 ISSUED = "issued.jsonl"
@@ -296,6 +297,7 @@ class Authority:
             .add_extension(_key_usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(subject.usages), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(kem_extension(request.kem), critical=False)
             .sign(self._key, SHA256())
         )
 

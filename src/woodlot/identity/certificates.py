@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from woodlot.exceptions import IdentityError
+from woodlot.identity.kem import kem_public
 
 KEY = "key.pem"
 REQUEST = "request.pem"
@@ -127,11 +128,14 @@ class CertificateRequest:
         Role and name that are asked for.
     key : EllipticCurvePublicKey
         The key to be certified; who made the request has proved to hold its other half.
+    kem : bytes
+        The ML-KEM-768 key that orders are sealed with besides; see `kem`.
 
     """
 
     subject: Subject
     key: ec.EllipticCurvePublicKey
+    kem: bytes
 
     @property
     def fingerprint(self) -> str:
@@ -145,7 +149,7 @@ class CertificateRequest:
         key = _p256(what, readable(what, request.public_key))
         if not readable(what, lambda: request.is_signature_valid):
             raise IdentityError(f"{what} is not signed by its own key; ask for it again")
-        return cls(subject_of(request, what), key)
+        return cls(subject_of(request, what), key, kem_public(request, what))
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from cryptography.x509.oid import NameOID
 from woodlot.exceptions import IdentityError
 from woodlot.identity import certificates as files
 from woodlot.identity.certificates import CertificateRequest, Revocations, Subject, fingerprint, public_key
+from woodlot.identity.kem import kem_extension, kem_key, kem_public
 from woodlot.identity.revocation_source import RevocationSource
 from woodlot.runtime.peers import Credentials, Peer
 
@@ -152,16 +153,18 @@ def request(folder: str | os.PathLike[str], role: str, name: str) -> Certificate
         )
     files.make_folder(root)
     key = ec.generate_private_key(ec.SECP256R1())
+    kem = kem_key(key).public_key().public_bytes_raw()
     document = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(subject.uri)]), critical=True)
+        .add_extension(kem_extension(kem), critical=False)
         .sign(key, SHA256())
     )
     # the key last: it marks the folder as taken, and then the request is there
     files.write_file(root / files.REQUEST, document.public_bytes(Encoding.PEM))
     files.write_file(root / files.KEY, files.key_bytes(key), files.OWNER_ONLY)
-    return CertificateRequest(subject, key.public_key())
+    return CertificateRequest(subject, key.public_key(), kem)
 
 
 def install(
@@ -404,6 +407,8 @@ def _identity(
     if public_key(certificate) != key.public_key():
         raise IdentityError(f"{what} is not of the key beside it; install the one signed for this request")
     subject = _member(certificate, authority, what)
+    if kem_public(certificate, what) != kem_key(key).public_key().public_bytes_raw():
+        raise IdentityError(f"{what} has another's ML-KEM-768 key; install the one signed for this request")
     return Identity(
         name=subject.name,
         role=subject.role,

@@ -153,6 +153,6 @@ def _seal(part: Part, certificate: bytes, job: str, party: str) -> bytes:
     return share + _cipher(secret, share, job, party).encrypt(_NONCE, msgspec.json.encode(part), None)
 
 
-def _cipher(secret: bytes, share: bytes, job: str, party: str) -> ChaCha20Poly1305:
-    info = b"woodlot order part\0" + share + f"{job}\0{party}".encode()
+def _cipher(secret: bytes, shares: bytes, job: str, party: str) -> ChaCha20Poly1305:
+    info = b"woodlot order part 2\0" + shares + f"{job}\0{party}".encode()
     return ChaCha20Poly1305(HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(secret))

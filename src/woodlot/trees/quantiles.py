@@ -23,6 +23,7 @@ VALUE_BITS = 32
 DIGITS = 1 << DIGIT_BITS
 """Numbers that are counted for a prefix."""
 _SIGN = np.uint32(1 << 31)
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 def ordered_form(values: NDArray[np.float32]) -> NDArray[np.uint32]:
@@ -113,7 +114,10 @@ class PooledColumn:
 
     def bins(self) -> Bins:
         """The bins, after all digits are known."""
+        # A prefix that is not refined (an edge only where a client has dropped out) may not be the form of a number:
+        # it is below all of them.
         values = ordered_values(self._prefix).astype(np.float64)
+        values[np.isnan(values)] = _LOWEST
         last = len(values) - 1
         edges = np.arange(last + 1) if len(values) <= self._max_bins else self._at_quantiles(followers=False)
         edges = edges[edges < last]

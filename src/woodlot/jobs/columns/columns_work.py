@@ -360,7 +360,6 @@ class ColumnsWork(MessageHandler):
             signer=home.signer(self.job),
             shared_secret=home.shared_secret,
             allow_two=True,
-            recover=False,
             data_digest=digest,
         )
         return Sealer(home.identity.name, sums, entropy=entropy, data_digest=digest)

@@ -275,7 +275,8 @@ def check_rows_revocation(store: JobStore, order: RevokeRowsOrder) -> None:
     if not isinstance(training, TrainRowsOrder):
         raise DataError("the order by which this model was grown is not recorded here; train it anew")
     # sums are the same however they are made, and a plan without random_state has drawn its seed
-    free = {name: getattr(training.plan, name) for name in ("seed", "sums", "allow_two") if hasattr(order.plan, name)}
+    summing = ("seed", "sums", "allow_two", "spare_after", "quorum")
+    free = {name: getattr(training.plan, name) for name in summing if hasattr(order.plan, name)}
     if type(order.plan) is not type(training.plan) or msgspec.structs.replace(order.plan, **free) != training.plan:
         raise DataError("the order has other parameters than the training; a revocation grows the same without a party")
 

@@ -39,6 +39,8 @@ class CoordinatorForest:
     """Parties that let the coordinator keep the complete model: as they said in the training."""
     outside: dict[str, int] = field(default_factory=dict)
     """How many training values of each column lay outside of the range that was declared, where one was."""
+    left: tuple[str, ...] = ()
+    """Parties that dropped out of the training, which went on without them."""
     makers: NDArray[np.int16] | None = None
     """Of a whole forest: number of the client that has grown or split each node, where this is known; not stored."""
 

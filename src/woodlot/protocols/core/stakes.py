@@ -47,7 +47,7 @@ _NUMBERS = """
     DescendMasked EncryptedStart OpenDescent StartEncrypted
     CountCells ParticipantSummary
     DealComparisons ForestInUse OpenAnswers RegisterSplits TakeRequest
-    RowsPredicted AskScore ScoreBatch MaskedVector
+    RowsPredicted AskScore ScoreBatch MaskedVector SharesTold
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
     AskPairs AskRows DealShuffle HiddenSummary KeepSplits MaskedRecords PlantHidden ServerTotals StartDealer StartServer
     AskLeader LeadJob LeaderAnswer LeaderQuestion LedJobOpened LedStep SealedReply
@@ -71,6 +71,7 @@ _NOTHING = """
     UseForest
     CloseScoring OpenScoring ScoringReady AskSealed
     OpenSums StartSums SumsIntroduced SumsStarted
+    PrepareSums SumsPrepared TakeShares SharesTaken NameSurvivors SurvivorsEchoed Unmask
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone
     ColumnShares DealDraws DealerKey DealerReady DealtDraws DealtShuffle HiddenReady OpenHidden PassRecords ShareColumns
     SplitsKept

@@ -194,16 +194,15 @@ class Holdings:
     n_jobs: int = 1
     blocks: Callable[[], Blocks] | None = None
 
-    def sum_client(self, mode: Mode, allow_two: bool, recover: bool = False) -> SumClient:
+    def sum_client(self, mode: Mode, allow_two: bool, quorum: int | float | None = None) -> SumClient:
         """This client's part of the sums of the job.
 
         Parameters
         ----------
         mode, allow_two
             As the plan says.
-        recover : bool
-            Whether to repeat a sum without a client that has gone away. A coordinator could pretend that, so it is
-            allowed only where the plan asks for it.
+        quorum : int, float or None
+            How many clients a sum needs, as the plan says; by default all.
         """
         return SumClient(
             self.name,
@@ -213,7 +212,7 @@ class Holdings:
             shared_secret=self.shared_secret if mode == "secure" else None,
             mode=mode,
             allow_two=allow_two and self.allow_two,
-            recover=recover,
+            quorum=quorum,
             data_digest=self.data_digest,
         )
 

@@ -1,10 +1,13 @@
 """Masks that hide each client's vector and cancel in the sum of all.
 
-Clients u < v have a key in common for each round. Both make the same mask of it; u adds it and v subtracts it::
+Neighbours u < v have a key in common for each round. Both make the same mask of it; u adds it and v subtracts it::
 
-    key    HKDF-SHA256(X25519(u, v), shared secret if any; salt = transcript,
+    key    HKDF-SHA256(pair secret; salt = transcript,
                        info = tag, round, u, v, length, bits, all clients of the round, what is asked)
     mask   ChaCha20 keystream under this key, nonce zero, as little-endian integers; the key is used for this alone
+
+The pair secret is that of the agreement where all clients are needed (`Masker`). Where some can be spared it is one of
+the round, and each client adds a mask of its own (`recovery.RecoverableMasker`).
 
 All sums are modulo 2^64, or modulo 2^32 for vectors of 32 bits.
 """
@@ -13,27 +16,67 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from numpy.typing import NDArray
 
 from woodlot.exceptions import LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive
+from woodlot.protocols.sums.keystreams import Vector, fill
 
-TAG = "woodlot secure sum 3"
+TAG = "woodlot secure sum 4"
 """The protocol and its version; in everything that is signed, hashed or made a key of."""
 
 WIDTHS = ("<u8", "<u4")
 """The dtypes of vectors."""
 
-Vector: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
-_NONCE = bytes(16)  # for keys that are used once
-_ZEROS = memoryview(bytes(1 << 16))  # what is encrypted to get a keystream, piece by piece
+class MaskTerms(NamedTuple):
+    """What all masks of a round depend on.
+
+    Attributes
+    ----------
+    transcript : bytes
+        Hash of what all clients were told at the start of the session.
+    round : bytes or int
+        The round.
+    clients : tuple of str
+        The clients of the round.
+    about : bytes
+        What is asked.
+
+    """
+
+    transcript: bytes
+    round: bytes | int
+    clients: tuple[str, ...]
+    about: bytes
+
+    def add(self, vector: Vector, scratch: Vector, secret: bytes, name: str, peer: str, *, sign: int = 1) -> None:
+        """Add the mask that `name` has in common with `peer`, or the one of its own if that is itself.
+
+        Parameters
+        ----------
+        vector : uint64 or uint32 array
+            What it is added to, in place.
+        scratch : array
+            Of the same size and dtype; overwritten.
+        secret : bytes
+            Of the pair, or of the client alone.
+        name, peer : str
+            Whose mask, and with whom.
+        sign : int
+            -1 to take the mask away again.
+
+        """
+        first, second = sorted((name, peer))
+        terms = (self.round, first, second, vector.size, 8 * vector.dtype.itemsize, self.clients, self.about)
+        fill(derive(TAG, secret, *terms, salt=self.transcript), scratch)
+        if (name == first) == (sign > 0):
+            vector += scratch
+        else:
+            vector -= scratch
 
 
 class PlainMasker:
@@ -105,6 +148,18 @@ class PlainMasker:
             self._clients = clients
         return result
 
+    def restrict(self, clients: tuple[str, ...]) -> None:
+        """Do without some clients in all later rounds.
+
+        Raises
+        ------
+        RemoteProtocolError, PolicyError
+            As for `mask`.
+
+        """
+        self._check_clients(clients)
+        self._clients = clients
+
     def check(self, round_id: bytes | int, survivors: Iterable[str], *, fresh: bool) -> None:
         """Refuse a round that could not be masked, before its numbers are made; with `fresh` also one used before.
 
@@ -124,18 +179,18 @@ class PlainMasker:
             raise RemoteProtocolError("the clients of a round are this one and some of those of the round before it")
         if len(clients) < self._minimum:
             raise PolicyError(
-                f"a sum over {len(clients)} clients would tell too much of each; this one takes part in sums "
-                f"over {self._minimum} or more"
+                f"a sum over {len(clients)} clients has too few of them; this one takes part in sums over "
+                f"{self._minimum} or more"
             )
         if len(clients) < len(self._clients) and not self._recover:
-            raise PolicyError("this client does not repeat a sum without some of the others")
+            raise PolicyError("this client takes part in no sum without some of the others")
 
     def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...], about: bytes) -> Vector:
         return vector.copy()
 
 
 class Masker(PlainMasker):
-    """Masks one client's vectors.
+    """Masks one client's vectors, for sums of which every round has all clients.
 
     Parameters
     ----------
@@ -143,49 +198,21 @@ class Masker(PlainMasker):
         This client.
     transcript : bytes
         Hash of what all clients were told at the start of the session.
+    clients : iterable of str
+        All clients of the session, this one among them.
     secrets : mapping of str to bytes
-        What this client has in common with each other.
-    minimum : int
-        How many clients a round must have.
-    recover : bool
-        Whether a round may have fewer clients than the one before it.
+        What this client has in common with each of its neighbours.
 
     """
 
-    def __init__(
-        self, name: str, transcript: bytes, secrets: Mapping[str, bytes], *, minimum: int = 3, recover: bool = True
-    ) -> None:
-        super().__init__(name, (name, *secrets), minimum=minimum, recover=recover)
+    def __init__(self, name: str, transcript: bytes, clients: Iterable[str], secrets: Mapping[str, bytes]) -> None:
+        super().__init__(name, clients, recover=False)
         self._transcript = transcript
         self._secrets = dict(secrets)
 
     def _apply(self, vector: Vector, round_id: bytes | int, clients: tuple[str, ...], about: bytes) -> Vector:
-        result = vector.copy()
-        mask = np.empty_like(result)
-        for peer in clients:
-            if peer == self.name:
-                continue
-            first, second = sorted((self.name, peer))
-            terms = (round_id, first, second, vector.size, 8 * vector.dtype.itemsize, clients, about)
-            key = derive(TAG, self._secrets[peer], *terms, salt=self._transcript)
-            _fill(key, mask)
-            if self.name == first:
-                result += mask
-            else:
-                result -= mask
+        terms = MaskTerms(self._transcript, round_id, clients, about)
+        result, scratch = vector.copy(), np.empty_like(vector)
+        for peer, secret in self._secrets.items():
+            terms.add(result, scratch, secret, self.name, peer)
         return result
-
-
-def keystream(key: bytes, size: int) -> NDArray[np.uint64]:
-    """So many uniform numbers of 64 bits from a key that is used for nothing else."""
-    numbers = np.empty(size, "<u8")
-    _fill(key, numbers)
-    return numbers
-
-
-def _fill(key: bytes, out: Vector) -> None:
-    encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
-    stream = out.data.cast("B")
-    for first in range(0, len(stream), len(_ZEROS)):
-        part = stream[first : first + len(_ZEROS)]
-        encryptor.update_into(_ZEROS[: len(part)], part)

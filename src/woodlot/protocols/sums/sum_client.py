@@ -5,19 +5,26 @@ request asks for; what it returns is the reply.
 
 States::
 
-    idle      OpenSums    -> opened     who takes part, and the mode; this client introduces itself
-    opened    StartSums   -> started    the others' introductions are checked, secrets agreed on
+    idle      OpenSums        -> opened     who takes part, and the mode; this client introduces itself
+    opened    StartSums       -> started    the others' introductions are checked, secrets agreed on
     started   answer, mask, note: calls of the party, no messages
+    started   PrepareSums     shares of the secrets of the next rounds are dealt; here and below: where clients can be
+                              spared
+    started   TakeShares      the shares that neighbours have dealt
+    started   NameSurvivors   who has survived the latest round: one list, for good
+    started   Unmask          shares are told, of one secret of each client
 
 In *started* a round is used once: the same order and numbers give the same bytes again, anything else under the round
 is refused. Clients that are left out of a round stay out. ``_asked`` is a digest of all that was answered or noted; it
 enters every later mask, so that only clients that were asked the same things have masks that cancel. ``_before`` has
-the digest before each round, so that a repeated round is masked as it was the first time. A refused message or order
-changes nothing.
+the digest before each round, so that a repeated round is masked as it was the first time. Where clients can be spared a
+question is answered in one round only (``_rounds``): with a client and without it, the answers would tell its part. A
+refused message or order changes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
@@ -26,7 +33,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import (
     Agreement,
     Entropy,
@@ -39,7 +46,10 @@ from woodlot.protocols.core.agreement import (
 )
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.sums import sum_messages as msg
-from woodlot.protocols.sums.masks import TAG, Masker, PlainMasker, Vector
+from woodlot.protocols.sums.keystreams import Vector
+from woodlot.protocols.sums.masks import TAG, Masker, PlainMasker
+from woodlot.protocols.sums.neighbours import draw_picks, n_picks, neighbours_of
+from woodlot.protocols.sums.recovery import Circle, RecoverableMasker
 from woodlot.protocols.sums.vectors import pack
 
 PURPOSE = "secure-sum"
@@ -59,6 +69,37 @@ def minimum_clients(mode: msg.Mode, allow_two: bool) -> int:
     if mode == "plain":
         return 1
     return 2 if allow_two else 3
+
+
+def quorum_of(quorum: int | float | None, n_clients: int, minimum: int) -> int | None:
+    """How many of so many clients a sum needs; None if it needs all.
+
+    Parameters
+    ----------
+    quorum : int, float or None
+        A number of clients; more than a share of them; or all.
+    n_clients : int
+        All clients.
+    minimum : int
+        What a sum needs in any case, see `minimum_clients`.
+
+    Raises
+    ------
+    ConfigError
+        If it is not more than half of the clients, or more than there are. With half of them a coordinator could have
+        two lists of survivors confirmed, and so learn a client's numbers from two sums.
+
+    """
+    if quorum is None:
+        return None
+    needed = quorum if isinstance(quorum, int) else math.floor(quorum * n_clients + 1e-9) + 1
+    needed = max(needed, minimum)
+    if needed > n_clients or 2 * needed <= n_clients:
+        raise ConfigError(
+            f"a quorum of {needed} of {n_clients} clients is not possible; set quorum to more than half of the "
+            "clients, and not more than there are"
+        )
+    return None if needed == n_clients else needed
 
 
 class SumClient(MessageHandler):
@@ -81,9 +122,9 @@ class SumClient(MessageHandler):
         What this client takes part in. Plain sums show the coordinator the numbers of each client.
     allow_two : bool
         Whether it takes part in sums over two clients.
-    recover : bool
-        Whether it repeats a sum without a client that has dropped out. See docs/protocol/secure-sum.md for what a
-        coordinator who is not honest about that would learn.
+    quorum : int, float or None
+        How many clients a sum needs, as for `quorum_of`. By default it needs all, and this client takes part in no sum
+        without one of them.
     data_digest : bytes
         Of the data that the numbers come from. It enters this client's key, so that no mask is used for two tables.
 
@@ -106,7 +147,7 @@ class SumClient(MessageHandler):
         shared_secret: bytes | None = None,
         mode: msg.Mode = "secure",
         allow_two: bool = False,
-        recover: bool = True,
+        quorum: int | float | None = None,
         data_digest: bytes = b"",
     ) -> None:
         self.name = name
@@ -114,19 +155,22 @@ class SumClient(MessageHandler):
         self._job = job
         self._mode = mode
         self._minimum = minimum_clients(mode, allow_two)
-        self._recover = recover
+        self._quorum = quorum
         self._shared_secret = shared_secret
         self._agreement: Agreement | None = None
+        self._own = b""
         if mode == "secure":
             check_trust(name, shared_secret, signer, "read its numbers")
             secret = secret_bytes(entropy, f"{PURPOSE} share")
             private = derive(TAG, secret, "share", data_digest)
+            self._own = derive(TAG, secret, "own", data_digest)
             self._agreement = Agreement(name, tag=TAG, purpose=PURPOSE, job=job, private=private, signer=signer)
         self._opening: msg.OpenSums | None = None
         self._introduction = msg.SumIntroduction()
         self._masker: PlainMasker | None = None
         self._asked = b""  # digest of all that has been answered
         self._before: dict[int, bytes] = {}  # what it was before each round
+        self._rounds: dict[bytes, int] = {}  # in which round each question was answered
 
     @takes(msg.OpenSums, when=SumClientState.idle, then=SumClientState.opened)
     def _on_OpenSums(self, message: msg.OpenSums) -> msg.SumsIntroduced:
@@ -139,10 +183,15 @@ class SumClient(MessageHandler):
                 f"sums over {len(message.clients)} clients would tell too much of each; this one takes part in sums "
                 f"over {self._minimum} or more"
             )
+        if message.quorum != self._quorum_of(message.clients):
+            raise PolicyError("sums are to need another number of clients than was ordered")
         if self._agreement is not None:
+            n_clients, place = len(message.clients), message.clients.index(self.name)
+            drawing = derive(TAG, self._own, "picks", message.clients)
             unsigned = msg.SumIntroduction(
                 configured=self._shared_secret is not None,
                 share=self._agreement.share,
+                picks=draw_picks(drawing, place, n_clients) if n_picks(n_clients) else (),
                 certificate=self._agreement.certificate,
             )
             self._introduction = self._agreement.sign(message, unsigned)
@@ -154,19 +203,58 @@ class SumClient(MessageHandler):
         opening, introductions = self._opening, message.introductions
         if opening is None:
             raise RemoteProtocolError("no sums are open here")
+        clients, quorum = opening.clients, opening.quorum
         if self._agreement is None:
-            if tuple(introductions) != opening.clients:
+            if tuple(introductions) != clients:
                 raise RemoteProtocolError("the introductions are not those of the clients named at the opening")
             transcript = transcript_of(TAG, self._job, opening, introductions)
-            self._masker = PlainMasker(self.name, opening.clients, recover=self._recover)
+            self._masker = PlainMasker(self.name, clients, minimum=quorum or 1, recover=quorum is not None)
         else:
-            self._agreement.check_named(opening.clients, self._introduction, introductions)
+            self._agreement.check_named(clients, self._introduction, introductions)
             check_configured({name: introduction.configured for name, introduction in introductions.items()})
             agreed = self._agreement.accept(opening, introductions)
+            neighbours = neighbours_of({name: introduction.picks for name, introduction in introductions.items()})
             transcript, extra = agreed.transcript, self._shared_secret or b""
             secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
-            self._masker = Masker(self.name, transcript, secrets, minimum=self._minimum, recover=self._recover)
+            if quorum is None:
+                secrets = {name: secrets[name] for name in clients if name in neighbours[self.name]}
+                self._masker = Masker(self.name, transcript, clients, secrets)
+            else:
+                circle = Circle(clients, neighbours, quorum)
+                self._masker = RecoverableMasker(self.name, transcript, circle, secrets, self._own)
         return msg.SumsStarted(transcript=transcript)
+
+    def _quorum_of(self, clients: tuple[str, ...]) -> int | None:
+        try:
+            return quorum_of(self._quorum, len(clients), self._minimum)
+        except ConfigError as error:
+            raise PolicyError(str(error)) from None
+
+    @takes(msg.PrepareSums, when=SumClientState.started)
+    def _on_PrepareSums(self, message: msg.PrepareSums) -> msg.SumsPrepared:
+        envelopes, shares = self._recoverable().prepare(message.first, message.clients)
+        return msg.SumsPrepared(first=message.first, envelopes=envelopes, shares=shares)
+
+    @takes(msg.TakeShares, when=SumClientState.started)
+    def _on_TakeShares(self, message: msg.TakeShares) -> msg.SharesTaken:
+        self._recoverable().take(message.first, message.clients, message.shares)
+        return msg.SharesTaken(first=message.first)
+
+    @takes(msg.NameSurvivors, when=SumClientState.started)
+    def _on_NameSurvivors(self, message: msg.NameSurvivors) -> msg.SurvivorsEchoed:
+        echoes = self._recoverable().confirm(message.round, message.survivors)
+        return msg.SurvivorsEchoed(round=message.round, echoes=echoes)
+
+    @takes(msg.Unmask, when=SumClientState.started)
+    def _on_Unmask(self, message: msg.Unmask) -> msg.SharesTold:
+        masker = self._recoverable()
+        shares = masker.tell(message.round, message.survivors, message.echoes)
+        return msg.SharesTold(round=message.round, asked=masker.asked, shares=shares)
+
+    def _recoverable(self) -> RecoverableMasker:
+        if not isinstance(self._masker, RecoverableMasker):
+            raise RemoteProtocolError("no client can be spared in these sums, so there are no shares")
+        return self._masker
 
     def check(self, order: msg.SumOrder, *, fresh: bool = False) -> None:
         """Refuse an order that could not be answered, before anything is counted, drawn or paid for.
@@ -214,7 +302,10 @@ class SumClient(MessageHandler):
 
         """
         terms = _digest(order.length, order.bound, about)
+        if isinstance(self._masker, RecoverableMasker) and self._rounds.get(about, order.round) != order.round:
+            raise RemoteProtocolError("this was answered in another round; a question is answered in one round only")
         vector = self._mask(order.round, pack(order, values), order.clients, terms)
+        self._rounds[about] = order.round
         if self._mode == "plain":
             return msg.PlainVector(round=order.round, values=vector)
         return msg.MaskedVector(round=order.round, values=vector)

@@ -30,6 +30,9 @@ class SumIntroduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         Whether it has a shared secret from its configuration.
     share : bytes
         A fresh X25519 public key.
+    picks : tuple of int
+        The places of the clients that it has drawn to share masks with, in ascending order; empty where it shares
+        masks with all.
     certificate : bytes
         Its identity; empty if it has none.
     signature : bytes
@@ -39,6 +42,7 @@ class SumIntroduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     configured: bool = False
     share: bytes = b""
+    picks: tuple[int, ...] = ()
     certificate: bytes = b""
     signature: bytes = b""
 
@@ -49,9 +53,9 @@ class SumOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Parameters
     ----------
     round : int
-        Its number in the session. A sum that is repeated without some clients has a new one.
+        Its number in the session.
     clients : tuple of str
-        Whose vectors are added.
+        Whose vectors are asked for.
     length : int
         Numbers in each vector.
     bound : int
@@ -67,8 +71,7 @@ class SumOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         check_clients(self.clients)
-        if not 0 <= self.round < 1 << MAX_BITS:
-            raise ValueError("rounds are numbered from 0")
+        _check_round(self.round)
         if self.length < 1:
             raise ValueError("a sum has one number or more")
         if self.bound < 1 or self.bound * len(self.clients) >= 1 << (MAX_BITS - 1):
@@ -86,16 +89,29 @@ def check_clients(clients: tuple[str, ...]) -> None:
         raise ValueError("clients are named in ascending order, each once")
 
 
-class OpenSums(Message):
-    """Asks a client to introduce itself to those whose vectors will be added to its own."""
+def _check_round(number: int) -> None:
+    if not 0 <= number < 1 << MAX_BITS:
+        raise ValueError("rounds are numbered from 0")
 
-    discloses: ClassVar = Disclosure(*_TO_PARTY, "whose numbers will be added, and whether they are masked", "clear")
+
+class OpenSums(Message):
+    """Asks a client to introduce itself to those whose vectors will be added to its own.
+
+    ``quorum`` clients are needed for a sum; where it is None no client can be spared.
+    """
+
+    discloses: ClassVar = Disclosure(
+        *_TO_PARTY, "whose numbers will be added, whether they are masked, and how many clients a sum needs", "clear"
+    )
     clients: tuple[str, ...]
     mode: Mode
+    quorum: int | None = None
 
     def check(self) -> None:
-        """Every client has one place."""
+        """Every client has one place, and a quorum is some of them."""
         check_clients(self.clients)
+        if self.quorum is not None and not 1 <= self.quorum < len(self.clients):
+            raise ValueError("a quorum is at least one client, and fewer than all")
 
 
 class SumsIntroduced(Message):
@@ -129,6 +145,118 @@ class SumsStarted(Message):
     transcript: bytes
 
 
+class PrepareSums(Message):
+    """Asks a client to deal the shares of the next rounds; where clients can be spared."""
+
+    discloses: ClassVar = Disclosure(*_TO_PARTY, "whose numbers will be added in the next rounds", "clear")
+    first: int
+    clients: tuple[str, ...]
+
+    def check(self) -> None:
+        """Rounds have numbers, clients one place each."""
+        _check_round(self.first)
+        check_clients(self.clients)
+
+
+class SumsPrepared(Message):
+    """Envelopes of a client's keys, one for each round, and what it has sealed for each of its neighbours."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_PARTY,
+        "nothing: an envelope can be opened with the shares that clients tell if this one drops out, and shares are "
+        "sealed for those who hold them",
+        "encrypted",
+    )
+    first: int
+    envelopes: tuple[bytes, ...]
+    shares: dict[str, bytes]
+
+
+class TakeShares(Message):
+    """Brings a client the shares that its neighbours have sealed for it."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_PARTY,
+        "who has dealt shares; one share of each of its neighbours' secrets for the next rounds, which tells nothing "
+        "alone",
+        "encrypted",
+    )
+    first: int
+    clients: tuple[str, ...]
+    shares: dict[str, bytes]
+
+    def check(self) -> None:
+        """Rounds have numbers, clients one place each."""
+        _check_round(self.first)
+        check_clients(self.clients)
+
+
+class SharesTaken(Message):
+    """The client has the shares."""
+
+    discloses: ClassVar = Disclosure(*_FROM_PARTY, "nothing but that shares have arrived", "clear")
+    first: int
+
+
+class NameSurvivors(Message):
+    """Names the clients of which the vectors of a round are there; no other list is taken for this round."""
+
+    discloses: ClassVar = Disclosure(*_TO_PARTY, "whose numbers are in the sum", "clear")
+    round: int
+    survivors: tuple[str, ...]
+
+    def check(self) -> None:
+        """Rounds have numbers, clients one place each."""
+        _check_round(self.round)
+        check_clients(self.survivors)
+
+
+class SurvivorsEchoed(Message):
+    """Proves to each other survivor which list this client was told."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_PARTY, "nothing: codes by which others find out whether they were told the same", "encoded"
+    )
+    round: int
+    echoes: dict[str, bytes]
+
+
+class Unmask(Message):
+    """Asks for shares: of the own masks of survivors, of the common keys of the others; never both of one client."""
+
+    discloses: ClassVar = Disclosure(
+        *_TO_PARTY, "whose numbers are in the sum, and that the others were told the same", "clear"
+    )
+    round: int
+    survivors: tuple[str, ...]
+    echoes: dict[str, bytes]
+
+    def check(self) -> None:
+        """Rounds have numbers, clients one place each."""
+        _check_round(self.round)
+        check_clients(self.survivors)
+
+
+class SharesTold(Message):
+    """A client's share of one secret of itself and of each neighbour, and a hash of what it was asked."""
+
+    discloses: ClassVar = Disclosure(
+        *_FROM_PARTY,
+        "with the shares of enough other clients, the masks that are still in the sum of the survivors' numbers, and "
+        "so this sum; nothing of one client's numbers",
+        "encoded",
+    )
+    round: int
+    asked: bytes
+    shares: dict[str, bytes]
+
+
+SETTING_UP = (OpenSums, StartSums)
+"""What a client is told before any sum."""
+RECOVERING = (PrepareSums, TakeShares, NameSurvivors, Unmask)
+"""What it is told besides where clients can be spared."""
+
+
 class SumVector(Message, abstract=True):
     """A client's numbers, and two check numbers after them."""
 
@@ -141,7 +269,8 @@ class MaskedVector(SumVector):
 
     discloses: ClassVar = Disclosure(
         *_FROM_PARTY,
-        "nothing of one client's numbers; together with the vectors of all other clients of the same round, their sum",
+        "nothing of one client's numbers; together with the vectors of all other clients of the same round (where "
+        "clients can be spared: of those who have survived it, and the shares that they tell), their sum",
         "encoded",
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolError
-from woodlot.protocols.sums.masks import Vector
+from woodlot.protocols.sums.keystreams import Vector
 from woodlot.protocols.sums.sum_messages import SumOrder
 
 CHECKS = 2
@@ -52,8 +52,8 @@ def pack(order: SumOrder, values: NDArray[Any]) -> Vector:
     return vector
 
 
-def unpack(order: SumOrder, total: Vector) -> NDArray[np.int64]:
-    """At the coordinator: the sums, if they can be those of the clients of this order.
+def unpack(order: SumOrder, total: Vector, n_clients: int) -> NDArray[np.int64]:
+    """At the coordinator: the sums, if they can be those of so many clients of this order.
 
     Raises
     ------
@@ -61,13 +61,13 @@ def unpack(order: SumOrder, total: Vector) -> NDArray[np.int64]:
         If they cannot.
 
     """
-    if int(total[-2]) != len(order.clients) or total[-1] != _check_number(total[:-1]):
+    if int(total[-2]) != n_clients or total[-1] != _check_number(total[:-1]):
         raise RemoteProtocolError(
             "the sum is not one of these clients' numbers: they were told different things, have different secrets "
             "or versions, or a vector was changed on its way"
         )
     sums = total[:-CHECKS].view(f"<i{order.bits // 8}").astype(np.int64)
-    largest = order.bound * len(order.clients)
+    largest = order.bound * n_clients
     if int(sums.max()) > largest or int(sums.min()) < -largest:
         raise RemoteProtocolError(f"a sum is beyond {largest}, the largest that these clients can have")
     return sums

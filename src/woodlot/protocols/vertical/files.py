@@ -236,6 +236,7 @@ def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> Pa
         "n_rows": forest.n_rows,
         "extra": dict(extra),
         **({"outside": forest.outside} if forest.outside else {}),
+        **({"left": list(forest.left)} if forest.left else {}),
     }
     arrays: dict[str, NDArray[Any]] = {
         "offset": forest.structure.offset,
@@ -277,6 +278,7 @@ def _unpack_coordinator(
         n_rows=int(header["n_rows"]),
         sampling=None,
         outside={str(name): int(count) for name, count in header.get("outside", {}).items()},
+        left=tuple(str(name) for name in header.get("left", ())),
     )
     check_coordinator(forest)
     return forest, dict(header["extra"])

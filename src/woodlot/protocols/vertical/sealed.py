@@ -24,7 +24,8 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_par
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.sums import SumClient, open_sums
-from woodlot.protocols.sums.masks import PlainMasker, keystream
+from woodlot.protocols.sums.keystreams import keystream
+from woodlot.protocols.sums.masks import PlainMasker
 from woodlot.protocols.vertical import sealed_messages as msg
 from woodlot.trees.kernels.seal import clear_possible, find_zeros
 from woodlot.trees.predict import Vote, outputs_from_leaves

@@ -89,10 +89,7 @@ def common_bins(
     if wrong:
         raise ConfigError(f"bins are declared for {wrong}, which are no columns of numbers of this federation")
     undeclared = [f for f in numeric if schema.names[f] not in declared]
-    found = None
-    while found is None:  # again, where a client has dropped out in the middle: bins are of the rows that are left
-        found = yield from _count_all(session, schema, undeclared, max_bins, limit)
-    pooled, missing = found
+    pooled, missing = yield from _count_all(session, schema, undeclared, max_bins, limit)
     bins: list[Bins | None] = [None] * len(schema.names)
     for f in numeric:
         bins[f] = pooled[f].bins() if f in pooled else declared_bins(declared[schema.names[f]])
@@ -110,9 +107,12 @@ def common_bins(
 
 def _count_all(
     session: SumSession, schema: CommonSchema, numeric: Sequence[int], max_bins: int, limit: int
-) -> Generator[Round, dict[str, Message], tuple[dict[int, PooledColumn], NDArray[np.int64]] | None]:
-    """The refined counts of some columns, and missing values of all; None where a client has dropped out meanwhile."""
-    clients = session.clients
+) -> Generator[Round, dict[str, Message], tuple[dict[int, PooledColumn], NDArray[np.int64]]]:
+    """The refined counts of some columns, and missing values of all.
+
+    Where a client drops out in the middle, the rest is counted without it. Nothing is counted again: the difference of
+    the two counts would be that client's part.
+    """
     pooled = {f: PooledColumn(max_bins) for f in numeric}
     missing: NDArray[np.int64] = np.zeros(0, np.int64)
     bound = schema.count_bound()
@@ -143,4 +143,4 @@ def _count_all(
             counts[some] = sums[n_missing:].reshape(-1, DIGITS)
         for f, column in pooled.items():
             column.refine(counts[columns == f])
-    return (pooled, missing) if session.clients == clients else None
+    return pooled, missing

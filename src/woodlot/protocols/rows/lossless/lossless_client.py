@@ -6,8 +6,8 @@ that leaves the client are vectors of sums.
 States are those of `HorizontalClient`. Within *ready*::
 
     CountValues   quantiles of columns; at most so many prefixes per column as quantiles take
-    DrawRows      once (again only without a client that has left, before the first level): begins the trees
-    CountCells    level ``_level`` once more (other nodes, features or clients), or level ``_level + 1``
+    DrawRows      once: begins the trees
+    CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
 
 A drawing has a number (``_tried``), and blocks keep the one in use beside it (``_drawn``). DrawRows whose sum is
 refused leaves an unused drawing in the blocks, and the next one takes its place; the trees go on with the drawing that
@@ -74,17 +74,16 @@ class LosslessClient(HorizontalClient):
         self._drawn: tuple[int, lossless_messages.DrawRows, int] | None = None  # the drawing in use
         self._level = -1
         self._past: list[RowSplits] = []
-        self._drawn_by = 0  # how many clients
         self._values_asked: dict[int, _AskedValues] = {}
-        self._cells_asked: dict[int, _Cells] = {}
+        self._cells_asked: dict[int, NDArray[np.int64]] = {}  # features of nodes, as one number each
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self._blocks.set_up("use_schema", message, self._task)
         self._schema = message
         return msg.SchemaInUse()
 
-    @takes(sum_messages.OpenSums, sum_messages.StartSums, when=RowClientState.ready)
-    def _set_up_sums(self, message: Message) -> Message:
+    @takes(*sum_messages.SETTING_UP, *sum_messages.RECOVERING, when=RowClientState.ready)
+    def _on_sums(self, message: Message) -> Message:
         return self._sums.handle(message)
 
     def _answer(
@@ -132,14 +131,12 @@ class LosslessClient(HorizontalClient):
         """Quantiles take a few prefixes of a column, of each length: more of them would be a list of all values."""
         n = len(self.schema.names)
         counts = np.bincount(message.column, minlength=n)
-        asked = _AskedValues(message.order.clients, message.known_bits, counts)
+        asked = _AskedValues(message.known_bits, counts)
         if isinstance(self.plan, LosslessPlan):
             for number, before in self._values_asked.items():
-                if number != message.order.round and before[:2] == asked[:2]:
+                if number != message.order.round and before.known_bits == asked.known_bits:
                     counts = counts + before.counts
-            # where a client has left in the middle, the others are asked from the beginning again
-            times = 1 if self.plan.spare_after is None else 2
-            if int(counts.max(initial=0)) > times * 2 * (self.plan.max_bins or MAX_BINS):
+            if int(counts.max(initial=0)) > 2 * (self.plan.max_bins or MAX_BINS):
                 raise RemoteProtocolError("CountValues asks for more than the quantiles of a column take")
         return asked
 
@@ -158,8 +155,7 @@ class LosslessClient(HorizontalClient):
             self.check_ordered(message, n_estimators=message.n_trees, with_rows=message.with_rows)
             if message.seed != settings.bootstrap_seed or not self.plan.is_drawn_by(message.thresholds):
                 raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
-            # without a client that has left rows are drawn again; the rest of a training depends on it
-            if self._drawing and (len(message.order.clients) >= self._drawn_by or self._level >= 0):
+            if self._drawing:
                 raise RemoteProtocolError("Unexpected DrawRows; rows are drawn once")
         self._check_edges(message)
         self._sums.check(message.order)
@@ -171,7 +167,6 @@ class LosslessClient(HorizontalClient):
         reply = self._answer(message, totals)
         self._drawing, self._level, self._past = self._tried, -1, []
         self._drawn = (self._tried, message, seed)
-        self._drawn_by = len(message.order.clients)
         return reply
 
     def _check_edges(self, message: lossless_messages.DrawRows) -> None:
@@ -188,7 +183,7 @@ class LosslessClient(HorizontalClient):
     def _on_CountCells(self, message: lossless_messages.CountCells) -> Message:
         if not self._drawing:
             raise RemoteProtocolError("Unexpected CountCells; expected after DrawRows")
-        if message.level not in (self._level, self._level + 1):  # the same again: other nodes, features or clients
+        if message.level not in (self._level, self._level + 1):  # the same again: other nodes or features
             raise RemoteProtocolError(f"Unexpected level {message.level} after level {self._level}")
         asked = self._check_cells(message)
         self._sums.check(message.order)
@@ -201,7 +196,7 @@ class LosslessClient(HorizontalClient):
         self._cells_asked[message.order.round] = asked
         return reply
 
-    def _check_cells(self, message: lossless_messages.CountCells) -> _Cells:
+    def _check_cells(self, message: lossless_messages.CountCells) -> NDArray[np.int64]:
         """A feature is counted once at a node, and no node is deeper than was ordered."""
         if len(message.nodes) != len(message.n_pairs) or int(message.n_pairs.sum()) != len(message.pair_feature):
             raise RemoteProtocolError("CountCells does not say which features are counted at which nodes")
@@ -211,29 +206,20 @@ class LosslessClient(HorizontalClient):
             if message.level >= self.plan.settings(len(self.schema.names)).max_depth:
                 raise RemoteProtocolError("CountCells asks about nodes that are as deep as max_depth allows: leaves")
             before = [
-                cells.pairs
-                for number, cells in self._cells_asked.items()
+                pairs
+                for number, pairs in self._cells_asked.items()
                 if message.level == self._level and number != message.order.round
-                and cells.clients == message.order.clients
-            ]  # fmt: skip
+            ]
             if len(np.unique(pairs)) < len(pairs) or np.isin(pairs, np.concatenate([_NONE, *before])).any():
                 raise RemoteProtocolError("CountCells asks about a feature of a node again")
-        return _Cells(message.order.clients, pairs)
+        return pairs
 
 
 class _AskedValues(NamedTuple):
-    """What was asked of values: of whom, bits of the prefixes, and how many of them of each column."""
+    """What was asked of values: bits of the prefixes, and how many of them of each column."""
 
-    clients: tuple[str, ...]
     known_bits: int
     counts: NDArray[np.int64]
-
-
-class _Cells(NamedTuple):
-    """What was asked of a level: of whom, and which features of which nodes."""
-
-    clients: tuple[str, ...]
-    pairs: NDArray[np.int64]
 
 
 _NONE = np.empty(0, np.int64)

@@ -19,6 +19,7 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,7 +52,9 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     """
     declared = plan.declared()
     schema = yield from agree_on_schema(clients, plan.task, None)
-    session = yield from open_sums(clients, mode=plan.sums, allow_two=plan.allow_two, spare_after=plan.spare_after)
+    session = yield from open_sums(
+        clients, mode=plan.sums, allow_two=plan.allow_two, spare_after=plan.spare_after, quorum=plan.needed
+    )
     columns = yield from common_bins(session, schema, plan.max_bins or MAX_BINS, declared, plan.words_at_once)
     growing = yield from _draw(plan, session, schema, columns)
     while growing.n_open:
@@ -59,7 +62,8 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     trees, leaves, gain = growing.finish()
     if plan.task == "targets":
         leaves.value[:] = true_targets(leaves.value, schema.magnitude, growing.target_bits)
-    return whole_forest(trees, leaves, gain, schema)
+    forest, part = whole_forest(trees, leaves, gain, schema)
+    return replace(forest, left=tuple(sorted(session.left))), part
 
 
 def _draw(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +17,10 @@ from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
 MAX_BINS = 255
 """Bins of a column by default; with the code of missing values they fit a byte."""
 MOST_BINS = 65_535
+MOST_SECONDS = 1e9
+"""The longest that a client may be waited for."""
+DEFAULT_QUORUM = 2 / 3
+"""More than this share of the clients must be left where some can be spared."""
 WORDS_AT_ONCE = 1 << 23
 """Numbers of eight bytes in one message of a client, unless a single node has more."""
 
@@ -33,6 +40,9 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     spare_after : float or None
         Go on without a client that refuses, or is away for so many seconds. What is counted from then on is counted
         without its rows. None: the run stops, and can be resumed when the client is back.
+    quorum : int, float or None
+        How many clients must be left for that: a number, or more than a share of them; by default more than two thirds.
+        At least more than half.
     words_at_once : int
         The most numbers of one message.
     """
@@ -40,7 +50,8 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
     sums: Mode = "secure"
     allow_two: bool = False
-    spare_after: float | None = None
+    spare_after: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] | None = None
+    quorum: PositiveInt | Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
     words_at_once: PositiveInt = WORDS_AT_ONCE
 
     @property
@@ -50,6 +61,13 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     @property
     def allows_two(self) -> bool:
         return self.allow_two
+
+    @property
+    def needed(self) -> int | float | None:
+        """How many clients a sum needs; None for all."""
+        if self.spare_after is None:
+            return None
+        return DEFAULT_QUORUM if self.quorum is None else self.quorum
 
     def declared(self) -> dict[str, NDArray[np.float64]]:
         """The declared edges of each column that has any.
