@@ -215,7 +215,10 @@ def _revocable(estimator: Any, shape: DataShape, network: Network) -> Forecast:
     seconds_each = max(0.0, more.seconds - few.seconds) / more_splits
     keys = (few.key_seconds + more.key_seconds) / 2  # the search for primes is a matter of luck
     each = (more.n_bytes + per_split * (work.S - more.splits)) / parties
-    total = {party: int(n + each) for party, n in base.bytes_by_party.items()} | more.roles
+    roles = {
+        role: int(n + (n - few.roles[role]) / more_splits * (work.S - more.splits)) for role, n in more.roles.items()
+    }
+    total = {party: int(n + each) for party, n in base.bytes_by_party.items()} | roles
     rounds = base.rounds + more.rounds
     return Forecast(
         rounds=rounds,
