@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from processes import three_companies
+from processes import small_tables, three_companies
 from small_jobs import PARTIES, PLAN, train_order, user_of
 from world import POLICY, World, running
 
@@ -20,6 +21,7 @@ from woodlot.exceptions import DataError, JobFailed, PolicyError, ReceiptError
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import MemberKey, make_receipt
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.orders import KeysOrder, Part
 
 LEADER = "bank"
 
@@ -28,7 +30,7 @@ LEADER = "bank"
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("led"), three_companies())
     for own in made.settings.values():
-        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "score", "revoke"]
+        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "score", "revoke", "keys"]
         own["policy"] = POLICY | {"protocols": kinds}
     with running(made):
         yield made
@@ -187,10 +189,13 @@ def test_the_leader_must_take_part(world: World, models: tuple[str, str]) -> Non
 
 
 def test_kinds_that_no_party_leads_are_refused_by_name(led: ConnectedFederation, models: tuple[str, str]) -> None:
-    with pytest.raises(DataError, match="kept by 'bank', who leads its jobs"), led.scoring(models[0]):
-        pass
     with pytest.raises(DataError, match="revocable forests cannot be led"):
         wl.RevocableForestClassifier(2).fit(led, y="bank.late")
+    order = KeysOrder(
+        **led.client.order_fields({p: Part() for p in PARTIES}), model=models[0], helper="bank", key_service="shop"
+    )
+    with pytest.raises(DataError, match="kept by 'bank', who leads its jobs"):
+        led.run(order)
 
 
 def test_an_order_names_the_leader_of_its_model(led: ConnectedFederation, models: tuple[str, str]) -> None:
@@ -218,6 +223,28 @@ def test_what_ends_a_job_at_the_leader_is_told_to_the_user(world: World, led: Co
     assert stored.facts.error == (
         "party 'bank': it has ended the job that it leads; the user who ordered it can ask it why"
     )
+
+
+# --- online scoring ---
+
+
+def test_rows_are_scored_by_their_ids_as_ever(led: ConnectedFederation, models: tuple[str, str]) -> None:
+    """By several threads at once, for rows that a party lacks too."""
+    ids = sorted({i for held in small_tables().values() for i in held["customers"]["id"].to_pylist()})
+    with led.scoring(models[0]) as mine, led.scoring(models[1]) as theirs, ThreadPoolExecutor(4) as pool:
+        np.testing.assert_array_equal(mine.classes_, theirs.classes_)
+        for answers in zip(mine.outputs(ids), theirs.outputs(ids), strict=True):
+            np.testing.assert_array_equal(*answers)
+        whole = theirs.outputs(ids)[0]
+        for k, outputs in enumerate(pool.map(lambda k: mine.outputs(ids[k : k + 3])[0], range(12))):
+            np.testing.assert_array_equal(outputs, whole[k : k + 3])
+        with pytest.raises(DataError, match="ids are whole numbers"):
+            mine.outputs(["nobody"])
+        np.testing.assert_array_equal(mine.outputs(ids[:2])[0], whole[:2])  # a refusal ends nothing
+        job = mine.job
+    assert led.client.job(job).state == "done"
+    with pytest.raises(DataError, match="not open"):
+        mine.outputs(ids[:2])
 
 
 # --- a party leaves ---

@@ -10,23 +10,27 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from party_bench import Bench, Play, play
+from party_bench import Bench, Play, number_id, play
+from processes import FIRST_ID
 from small_jobs import PARTIES, PLAN
 
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.hosting import JobHost
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.frame_seal import Seal
 from woodlot.jobs.led.leader_desk import LeaderDesk
+from woodlot.jobs.led.led_scores import RelayScorer, answer_seal
 from woodlot.jobs.led.question_seal import AskedQuestion, TakenQuestion
 from woodlot.jobs.led.relay_jobs import relay_job
 from woodlot.jobs.order_seal import housekeeping_job
-from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, ScoreOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.scores.score_seal import IdSeal, new_key
 from woodlot.protocols.core.message import Message, Refusal, Round
 from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.score_messages import AskScore, ScoreBatch
 from woodlot.runtime.codec import decode, encode
 
 LEADER, OTHER = PARTIES
@@ -292,6 +296,82 @@ def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench) -> No
     for job in (order.job, done):
         bench.job(LEADER, housekeeping_job(job)).handle(msg.ForgetJob(job=job))
     assert states() == ["cancelled", "done"]
+
+
+# --- online scoring ---
+
+
+def scored(bench: LedBench, model: str) -> tuple[Play, RelayScorer, ScoreOrder, dict[str, bytes]]:
+    keys = {party: new_key() for party in PARTIES}
+    fields = bench.fields_of({p: Part(table="customers", key=key) for p, key in keys.items()})
+    order = ScoreOrder(**fields, model=model, led_by=LEADER)
+    record = relay(bench, order)
+    assert isinstance(record.outcome, RelayScorer)
+    return record, record.outcome, order, keys
+
+
+def test_a_batch_is_asked_by_the_leader_and_answered_to_the_user(tmp_path: Path) -> None:
+    with closing(LedBench(tmp_path)) as bench:
+        for party in PARTIES:
+            bench.change_policy(party, protocols=("train", "predict", "score"))
+        trained = relay(bench, order_of(bench))
+        record, scorer, order, keys = scored(bench, trained.job)
+
+        def opened() -> dict[str, PartyJob]:
+            """The parties, once they have opened the scoring."""
+            made = {p: bench.job(p, order.job) for p in PARTIES}
+            for party, asked in record.asked.items():
+                for data in asked:
+                    made[party].handle(decode(data))
+            return made
+
+        jobs, ids = opened(), [number_id(FIRST_ID + k) for k in range(5)]
+        request = AskScore(
+            job=order.job,
+            number=1,
+            n_rows=5,
+            sealed={p: IdSeal(key, order.job, p).seal(1, ids) for p, key in keys.items()},
+        )
+        protocol, said = scorer.score(1, [request]), []
+        step = next(protocol)
+        while True:
+            said.append(step.requests)
+            replies = {p: decode(encode(jobs[p].handle(decode(encode(m))))) for p, m in step.requests.items()}
+            try:
+                step = protocol.send(replies)
+            except StopIteration as end:
+                (told,) = end.value
+                break
+        answer = answer_seal(keys[LEADER], order.job, LEADER).open(1, told.answer.data)
+        assert decode(answer).outputs.shape == (5, 2)  # type: ignore[attr-defined]
+        with pytest.raises(RemoteProtocolError):
+            answer_seal(keys[OTHER], order.job, LEADER).open(1, told.answer.data)
+
+        lead, frame, on = (next(iter(requests.values())) for requests in said)
+        assert isinstance(frame, led.ScoreFrame)
+        assert isinstance(on, led.ScoreOn)
+        # a repeat gets the same; a leader that was started again declines what it has no beginning of
+        assert encode(jobs[LEADER].handle(on)) == encode(led.LedScores(answers=(told.answer,)))
+        assert encode(jobs[OTHER].handle(frame)) == encode(jobs[OTHER].handle(frame))
+        again = opened()
+        with pytest.raises(DataError, match="ask again"):
+            again[LEADER].handle(on)
+        again[LEADER].handle(lead)
+        refuses(again[LEADER], led.ScoreOn(batch=1, frames={}), "not those of the parties")
+        assert encode(again[LEADER].handle(on)) == encode(led.LedScores(answers=(told.answer,)))
+        # nothing else comes in the frame of a batch, nor one of another number
+        opening = next(m for m in map(decode, record.asked[OTHER]) if isinstance(m, led.SealedRequest))
+        refuses(again[OTHER], led.ScoreFrame(batch=2, frame=frame.frame), "is not one that 'bank' has sealed")
+        refuses(again[OTHER], led.ScoreFrame(batch=1, frame=opening.frame), "is not one that 'bank' has sealed")
+        refuses(
+            again[OTHER],
+            ScoreBatch(batch=1, numbers=(1,), n_rows=(5,), sealed=(request.sealed[OTHER],)),
+            "in the clear",
+        )
+        refuses(again[OTHER], lead, "leads no scoring")
+        refuses(again[LEADER], frame, "nobody but this party leads")
+        with pytest.raises(DataError, match="no ids for bank, shop"):
+            again[LEADER].handle(led.LeadScores(batch=3, numbers=(1,), n_rows=(5,), sealed={}))
 
 
 # --- seals ---

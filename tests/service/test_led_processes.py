@@ -38,7 +38,7 @@ Led = Stage[ConnectedFederation]
 def led_world(root: Path, tables: Any = None) -> World:
     world = World(root, small_tables() if tables is None else tables)
     for own in world.settings.values():
-        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke"]
+        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score"]
         own["policy"] = POLICY | {"protocols": kinds}
     return world
 
@@ -216,6 +216,8 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
             scored = user.run(user.predict_order(forest, "bank.late", deliver_to="shop"))
             assert scored.score is not None
             user.client.model(forest)
+            with user.scoring(forest) as scoring:
+                scoring.outputs(list(range(FIRST_ID, FIRST_ID + 60)))
             linear = user.train_linear_order(LINEAR, Labels("bank", "late", None), {})
             user.client.predictions(user.run(user.predict_linear_order(user.run(linear).job)).job)
             answers = user.client.predictions(scored.job).outputs
@@ -223,7 +225,7 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
         running.close()
     received = read(heard.read_bytes())
     kinds = {type(decode(data)).__name__ for data in received}
-    assert {"LedStep", "SealedReply", "LeaderAnswer", "AskLeader", "SubmitJob"} <= kinds
+    assert {"LedStep", "SealedReply", "LeaderAnswer", "AskLeader", "SubmitJob", "LedScores"} <= kinds
     assert not kinds & {"Offers", "Partitions", "LeafTotals", "Decisions", "Predictions"}
     files = [(str(path), path.read_bytes()) for path in (tmp_path / COORDINATOR / "state").rglob("*") if path.is_file()]
     everything = [("received", data) for data in received] + files
@@ -232,4 +234,4 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
     assert all(len(needles) > 20 for needles in looked_for.values())
     assert search(looked_for, everything, short_hits=SHORT_HITS) == {}
     led = [("led", path.read_bytes()) for path in (tmp_path / "bank" / "state" / "led").rglob("*") if path.is_file()]
-    assert search(looked_for, led, short_hits=SHORT_HITS).keys() >= {"classes", "answers", "answers of leaves"}
+    assert search(looked_for, led, short_hits=SHORT_HITS).keys() >= {"classes", "answers"}

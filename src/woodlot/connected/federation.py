@@ -419,6 +419,7 @@ class ConnectedFederation(AnyFederation):
             To be closed, or used in a ``with`` statement.
         """
         from woodlot.connected.scores import Scoring, vote_of
+        from woodlot.jobs.led.led_scores import answer_seal
         from woodlot.jobs.orders import ScoreOrder
         from woodlot.jobs.scores.score_seal import IdSeal, new_key
 
@@ -427,9 +428,11 @@ class ConnectedFederation(AnyFederation):
         if not keys:
             raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
         fields = self.order_fields({p: self.part(p, key=key) for p, key in keys.items()})
-        order = ScoreOrder(**fields, model=facts.model, vote=vote or vote_of(facts))
+        order = ScoreOrder(**fields, **self._led(facts.model), model=facts.model, vote=vote or vote_of(facts))
         self.client.await_phase(self.client.submit(order).job, "scoring")
-        return Scoring(self.client, order.job, facts, {p: IdSeal(key, order.job, p) for p, key in keys.items()})
+        answers = None if order.leader is None else answer_seal(keys[order.leader], order.job, order.leader)
+        seals = {p: IdSeal(key, order.job, p) for p, key in keys.items()}
+        return Scoring(self.client, order.job, facts, seals, answers)
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.jobs.job_messages import JobStatus, ModelFacts
+from woodlot.jobs.led.led_messages import SealedScore
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
+    from woodlot.jobs.led.frame_seal import Seal
     from woodlot.jobs.scores.score_seal import IdSeal
     from woodlot.service.client import Client
 
@@ -42,8 +44,11 @@ class Scoring:
 
     """
 
-    def __init__(self, client: Client, job: str, facts: ModelFacts, seals: Mapping[str, IdSeal]) -> None:
+    def __init__(
+        self, client: Client, job: str, facts: ModelFacts, seals: Mapping[str, IdSeal], answers: Seal | None = None
+    ) -> None:
         self.job = job
+        self._answers = answers  # where a party leads, which seals what it answers
         self.classes_: NDArray[Any] | None = np.array(facts.classes) if facts.classes else None
         self._client = client
         self._seals = dict(seals)
@@ -71,9 +76,15 @@ class Scoring:
         number = next(self._numbers)
         sealed = {party: seal.seal(number, values) for party, seal in self._seals.items()}
         request = msg.AskScore(job=self.job, number=number, n_rows=len(values), sealed=sealed)
-        reply = self._client.ask(request, msg.Score)
+        reply = self._ask(request)
         uncertain = unpack(reply.uncertain, len(values), "uncertain rows").astype(bool)
         return np.array(reply.outputs), uncertain
+
+    def _ask(self, request: msg.AskScore) -> msg.Score:
+        if self._answers is None:
+            return self._client.ask(request, msg.Score)
+        sealed = self._client.ask(request, SealedScore).answer
+        return self._client.read(self._answers.open(request.number, sealed.data), msg.Score, "the leader")
 
     def predict_proba(self, ids: Any) -> NDArray[np.float64]:
         """Probabilities of ``classes_``; parameters as for `outputs`."""

@@ -85,6 +85,7 @@ KINDS = (
         protocol=scores.open_job,
         work=ScoreWork,
         check=columns.check_prediction,
+        led=True,
     ),
     # --- linear models over columns ---
     Kind(

@@ -123,28 +123,18 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return False
 
 
-class AlignedOrder(Order, frozen=True, kw_only=True):
-    """What orders to parties with different columns say besides.
+class LedOrder(Order, frozen=True, kw_only=True):
+    """What orders say that a party may lead.
 
     Attributes
     ----------
-    method, join
-        How the common rows are found; see `woodlot.protocols.align`.
-    alignment : str or None
-        The job that has found them already.
     led_by : str, unset by default
         The party that runs the protocol in place of the coordinator: of a training its label holder, of later jobs the
         leader of their model.
 
     """
 
-    method: Literal["keyed-hash", "psi"] = "keyed-hash"
-    join: Literal["inner", "outer"] = "inner"
-    alignment: JobId | None = None
     led_by: str | msgspec.UnsetType = msgspec.UNSET
-
-    every_row: ClassVar[bool] = False
-    """Whether every party must have every row."""
 
     @property
     def leader(self) -> str | None:
@@ -158,6 +148,30 @@ class AlignedOrder(Order, frozen=True, kw_only=True):
             holder = getattr(self, "holder", self.leader)
             if self.leader not in self.parties or holder != self.leader:
                 raise RemoteProtocolError("the leader of a training is its label holder, of any job one of its parties")
+
+
+class AlignedOrder(LedOrder, frozen=True, kw_only=True):
+    """What orders to parties with different columns say besides.
+
+    Attributes
+    ----------
+    method, join
+        How the common rows are found; see `woodlot.protocols.align`.
+    alignment : str or None
+        The job that has found them already.
+
+    """
+
+    method: Literal["keyed-hash", "psi"] = "keyed-hash"
+    join: Literal["inner", "outer"] = "inner"
+    alignment: JobId | None = None
+
+    every_row: ClassVar[bool] = False
+    """Whether every party must have every row."""
+
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
         if self.every_row and self.join != "inner":
             raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
 
@@ -475,7 +489,7 @@ Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
 """Orders by which a party leaves a model."""
 
 
-class ScoreOrder(Order, frozen=True, kw_only=True, tag="score"):
+class ScoreOrder(LedOrder, frozen=True, kw_only=True, tag="score"):
     """Open a scoring: rows that the user names by their ids, a few at a time, until it is closed.
 
     Attributes

@@ -23,9 +23,13 @@ from woodlot.jobs.led.led_messages import (
     LeaderMet,
     LeadJob,
     LeadOn,
+    LeadScores,
     LedJobOpened,
+    LedScores,
     LedStep,
     MeetLeader,
+    ScoreFrame,
+    ScoreOn,
     SealedReply,
     SealedRequest,
 )
@@ -125,7 +129,7 @@ class PartyJob(OpenedJob):
         if order.leader is None:
             self._work = work
             return msg.JobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint)
-        self._led = LedPart(home, order, user, message, work.handle)
+        self._led = LedPart(taken, message, work.handle)
         self._work = work
         return LedJobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint, key=self._led.key)
 
@@ -173,6 +177,18 @@ class PartyJob(OpenedJob):
     @takes(LeadOn, when=(OpeningState.open, OpeningState.led))
     def _on_LeadOn(self, message: LeadOn) -> LedStep:
         return self._led_part(message).lead_on(message)
+
+    @takes(ScoreFrame, when=OpeningState.led)
+    def _on_ScoreFrame(self, message: ScoreFrame) -> SealedReply:
+        return self._led_part(message).answer_score(message)
+
+    @takes(LeadScores, when=OpeningState.led)
+    def _on_LeadScores(self, message: LeadScores) -> LedStep:
+        return self._led_part(message).led_scoring(message).begin(message)
+
+    @takes(ScoreOn, when=OpeningState.led)
+    def _on_ScoreOn(self, message: ScoreOn) -> LedScores:
+        return self._led_part(message).led_scoring(message).finish(message)
 
     def _led_part(self, message: Message) -> LedPart:
         if self._led is None:

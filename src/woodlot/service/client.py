@@ -99,7 +99,7 @@ class Client:
 
     def ask(self, request: Message, kind: type[M]) -> M:
         """Ask the coordinator; what it declines is raised."""
-        return self._read(self._line.ask(encode(request, limit=self._limit)), kind, "the coordinator")
+        return self.read(self._line.ask(encode(request, limit=self._limit)), kind, "the coordinator")
 
     def ask_leader(self, leader: str, request: Message, kind: type[M]) -> M:
         """Ask the party that leads a job what the coordinator must not read; the coordinator, if no party does."""
@@ -110,9 +110,10 @@ class Client:
             raise RemoteProtocolError(f"the coordinator passed another's certificate on as that of {leader!r}")
         question = AskedQuestion(self.identity, leader, known[leader], encode(request, limit=self._limit))
         reply = self.ask(AskLeader(leader=leader, question=question.sealed), LeaderAnswered)
-        return self._read(question.open(reply.answer.tobytes()), kind, f"the leader {leader!r}")
+        return self.read(question.open(reply.answer.tobytes()), kind, f"the leader {leader!r}")
 
-    def _read(self, data: bytes, kind: type[M], who: str) -> M:
+    def read(self, data: bytes, kind: type[M], who: str) -> M:
+        """What somebody has answered; what is declined is raised."""
         reply = decode(data, limit=self._limit)
         if isinstance(reply, msg.Declined):
             raise _error_of(reply, who)

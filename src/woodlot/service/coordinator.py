@@ -28,6 +28,7 @@ from woodlot.jobs.columns.revoke_jobs import check_no_other
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import ENDED, JobStore
 from woodlot.jobs.led.led_messages import AskLeader
+from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import Revocation, ScoreOrder
 from woodlot.protocols.core.message import Message
@@ -355,7 +356,7 @@ class Coordinator:
                     on_progress=watch.progress,
                     on_phase=watch.phase,
                 )
-                if isinstance(outcome, Scorer):
+                if isinstance(outcome, Scorer | RelayScorer):
                     self._keep_open(job, live, ScoringJob(live.facts.user, outcome, driver, ledger, self.scorings.pool))
                     stack.pop_all()  # the scoring closes the driver
                     return None

@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, WoodlotError
+from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg
@@ -48,8 +49,8 @@ class ScoringJob:
     ----------
     user : str
         Whose it is.
-    scorer : Scorer
-        The forest.
+    scorer : Scorer or RelayScorer
+        The forest; or what carries requests to the party that leads.
     driver : Driver
         Asks the parties; it is closed with the scoring.
     ledger : Ledger
@@ -66,7 +67,9 @@ class ScoringJob:
 
     on_end: Callable[[dict[str, Any]], None]
 
-    def __init__(self, user: str, scorer: Scorer, driver: Driver, ledger: Ledger, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, user: str, scorer: Scorer | RelayScorer, driver: Driver, ledger: Ledger, pool: ThreadPoolExecutor
+    ) -> None:
         self.user = user
         self._pool = pool
         self._scorer = scorer
@@ -125,19 +128,25 @@ class ScoringJob:
         began = time.monotonic()
         try:
             self._batch += 1
-            scorer = self._scorer.score(self._batch, [asked.request for asked in batch])
-            scored = run(scorer, self._driver, ledger=self._ledger)
+            scored = self._answers([asked.request for asked in batch])
         except Exception as error:  # noqa: BLE001 - whoever waits must get an answer, whatever went wrong
             # the driver goes on after a refusal only
             told = error if isinstance(error, DataError | PolicyError | LocalProtocolError) else self._fail(error)
             for asked in batch:
                 asked.answer.set_exception(told)
         else:
-            for asked, (outputs, uncertain) in zip(batch, scored, strict=True):
+            for asked, answer in zip(batch, scored, strict=True):
                 self._n_rows += asked.request.n_rows
-                asked.answer.set_result(msg.Score(outputs=outputs, uncertain=pack(uncertain)))
+                asked.answer.set_result(answer)
             time.sleep(max(0.0, GATHER_SECONDS + began - time.monotonic()))
         self._pool.submit(self._work)
+
+    def _answers(self, requests: list[msg.AskScore]) -> Sequence[Message]:
+        """What the users of a batch are told."""
+        if isinstance(self._scorer, RelayScorer):
+            return run(self._scorer.score(self._batch, requests), self._driver, ledger=self._ledger)
+        scored = run(self._scorer.score(self._batch, requests), self._driver, ledger=self._ledger)
+        return [msg.Score(outputs=outputs, uncertain=pack(uncertain)) for outputs, uncertain in scored]
 
     def _fail(self, error: Exception) -> DataError:
         """End it, and say so."""

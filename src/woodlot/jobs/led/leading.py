@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -26,8 +26,10 @@ from woodlot.jobs.job_store import UNFINISHED, JobStore
 from woodlot.jobs.kind import CoordinatorHost, kind_of
 from woodlot.jobs.led.frame_seal import Ways
 from woodlot.jobs.led.led_messages import LedStep
-from woodlot.jobs.orders import Order
+from woodlot.jobs.led.led_scores import LedScoring
+from woodlot.jobs.orders import Order, ScoreOrder
 from woodlot.protocols.core.message import Message, Role, Round
+from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.run import Ended, Stepper
@@ -36,6 +38,9 @@ Frames = Mapping[str, NDArray[np.uint8]]
 
 ENDED = LedStep(phase="done", done=0, total=0, ended=True, frames={})
 """The last step of every job."""
+
+SCORE = str(ScoreOrder.__struct_config__.tag)
+"""The kind of job that has no outcome: it is over when the coordinator says so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +63,8 @@ class LeaderSeat:
         The seals between the leader and each other party.
     replays : callable
         Whether the job is being rebuilt after a restart.
+    key : bytes
+        Of a scoring: what came from the user in the leader's part of the order.
 
     """
 
@@ -68,6 +75,23 @@ class LeaderSeat:
     ask_own: Callable[[Message], Message]
     ways: Mapping[str, Ways]
     replays: Callable[[], bool]
+    key: bytes = field(default=b"", repr=False)
+
+    def begin_own(self, data: bytes) -> Future[bytes]:
+        """Have the leader's own part answer a request, while others work."""
+        own: Future[bytes] = Future()
+
+        def work() -> None:
+            try:
+                own.set_result(encode(self.ask_own(decode(data))))
+            except BaseException as error:  # noqa: BLE001 - raised where the answer is needed
+                own.set_exception(error)
+
+        if self.replays():  # certificates may have expired since: the thread must not outlast the replay
+            work()
+        else:
+            threading.Thread(target=work, name="woodlot-leader", daemon=True).start()
+        return own
 
 
 class Leading:
@@ -94,6 +118,7 @@ class Leading:
         self._numbers = dict.fromkeys(seat.ways, 0)
         self._round: Round | None = None
         self._own: Future[bytes] | None = None
+        self.scoring: LedScoring | None = None
 
     def _recorded(self) -> msg.JobFacts:
         """The job in the leader's own record; after a restart it is there already."""
@@ -132,7 +157,11 @@ class Leading:
                 step = self._resume(step, {})
             if isinstance(step, Round):
                 return self._ask(step)
-            self._keep(step.outcome)
+            if isinstance(step.outcome, Scorer):
+                self.scoring = LedScoring(self._seat, step.outcome)
+                self._round = None
+            else:
+                self._keep(step.outcome)
             return ENDED
         except JournalError:  # the disk is at fault: the request stays open, and the job is rebuilt
             raise
@@ -154,7 +183,7 @@ class Leading:
             data = encode(request)
             self._ledger.record(Role.coordinator, party, request, len(data))
             if party == self._name:
-                self._begin_own(data)
+                self._own = self._seat.begin_own(data)
             else:
                 self._numbers[party] += 1
                 sealed = self._seat.ways[party].out.seal(self._numbers[party], data)
@@ -162,21 +191,6 @@ class Leading:
         self._round = step
         done, total = (0, 0) if progress is None else (progress.done, progress.total)
         return LedStep(phase=step.phase, done=done, total=total, ended=False, frames=frames)
-
-    def _begin_own(self, data: bytes) -> None:
-        own: Future[bytes] = Future()
-
-        def work() -> None:
-            try:
-                own.set_result(encode(self._seat.ask_own(decode(data))))
-            except BaseException as error:  # noqa: BLE001 - raised where the answer is needed
-                own.set_exception(error)
-
-        if self._seat.replays():  # certificates may have expired since: the thread must not outlast the replay
-            work()
-        else:
-            threading.Thread(target=work, name="woodlot-leader", daemon=True).start()
-        self._own = own
 
     def _resume(self, step: Round, answers: Mapping[str, bytes]) -> Round | Ended[Any]:
         """Give the protocol the answers to its round; what its own part refuses is raised inside it."""
@@ -225,4 +239,5 @@ def end_led(store: JobStore, job: str) -> None:
     stored = store.job(job)
     if stored is not None and stored.facts.state in UNFINISHED:
         facts = stored.facts
-        store.update(msgspec.structs.replace(facts, version=facts.version + 1, state="cancelled", ended=time.time()))
+        state = "done" if facts.kind == SCORE else "cancelled"
+        store.update(msgspec.structs.replace(facts, version=facts.version + 1, state=state, ended=time.time()))

@@ -102,6 +102,63 @@ class SealedReply(Message):
     frame: U8
 
 
+# --- online scoring ---
+
+
+class LeadScores(Message):
+    """Has the leader of a scoring ask the parties for some requests, which are answered together."""
+
+    repeatable: ClassVar[bool] = True
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY, "how many rows are to be predicted; sealed by the user to each party alone: their ids", "encrypted"
+    )
+    batch: int
+    numbers: tuple[int, ...]
+    n_rows: tuple[int, ...]
+    sealed: dict[str, tuple[bytes, ...]]
+
+    def check(self) -> None:
+        """One number and size per request, and for each party as many seals."""
+        if self.batch < 1 or not len(self.numbers) == len(self.n_rows) > 0:
+            raise ValueError("a batch has a number, and a number and a size for each of its requests")
+        if any(len(seals) != len(self.numbers) for seals in self.sealed.values()):
+            raise ValueError("a batch has a seal for each of its requests and parties")
+
+
+class ScoreFrame(Message):
+    """Brings a party the leader's frame of a batch."""
+
+    repeatable: ClassVar[bool] = True
+    discloses: ClassVar = Disclosure(*TO_PARTY, "what the leader asks this party", "encrypted")
+    batch: int
+    frame: U8
+
+
+class ScoreOn(Message):
+    """Brings the leader of a scoring the answers to its frames of a batch."""
+
+    repeatable: ClassVar[bool] = True
+    discloses: ClassVar = Disclosure(*TO_PARTY, "what the other parties answer the leader", "encrypted")
+    batch: int
+    frames: dict[str, U8]
+
+
+class LedScores(Message):
+    """The leader's answers to the requests of a batch, each sealed to the user."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, _SIZES, "encrypted")
+    answers: tuple[U8, ...]
+
+
+class SealedScore(Message):
+    """Brings a user the leader's answer to one request."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_USER, "the forest's answer for each row, and which rows some party does not have", "encrypted"
+    )
+    answer: U8
+
+
 # --- between users and leaders ---
 
 

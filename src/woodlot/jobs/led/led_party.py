@@ -11,13 +11,15 @@ import numpy as np
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts
-from woodlot.jobs.home import PartyHome
+from woodlot.jobs.home import AskedOrder
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.frame_seal import LedKeys, Ways
 from woodlot.jobs.led.leading import LeaderSeat, Leading, finish_led, has_kept
+from woodlot.jobs.led.led_scores import LedScoring, frame_number
 from woodlot.jobs.orders import Order
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical.score_messages import ScoreBatch
 from woodlot.runtime.codec import decode, encode
 
 if TYPE_CHECKING:
@@ -29,12 +31,8 @@ class LedPart:
 
     Parameters
     ----------
-    home : PartyHome
-        The party.
-    order : Order
-        What was ordered.
-    user : str
-        Who has signed it.
+    asked : AskedOrder
+        The party, and what was ordered.
     opening : OpenJob
         As everybody was sent it.
     work : callable
@@ -42,12 +40,11 @@ class LedPart:
 
     """
 
-    def __init__(
-        self, home: PartyHome, order: Order, user: str, opening: msg.OpenJob, work: Callable[[Message], Message]
-    ) -> None:
-        self._home = home
-        self._order = order
-        self._user = user
+    def __init__(self, asked: AskedOrder[Order], opening: msg.OpenJob, work: Callable[[Message], Message]) -> None:
+        home = self._home = asked.home
+        order = self._order = asked.order
+        self._user = asked.user
+        self._part = asked.part
         self._opening = opening
         self._work = work
         self._keys = LedKeys(home, order, opening)
@@ -92,6 +89,24 @@ class LedPart:
         self._answered = number
         return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
 
+    def answer_score(self, message: led.ScoreFrame) -> led.SealedReply:
+        """Answer the leader's frame of a batch of a scoring; a repeat gets the same answer."""
+        if self._ways is None:
+            raise RemoteProtocolError("Unexpected ScoreFrame: nobody but this party leads here")
+        number = frame_number(message.batch)
+        request = decode(self._ways.back.open(number, message.frame.data))
+        if not isinstance(request, ScoreBatch):
+            raise RemoteProtocolError(f"Unexpected {type(request).__name__} in the frame of a batch")
+        reply = encode(self._ask(request))
+        return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
+
+    def led_scoring(self, message: Message) -> LedScoring:
+        """The scoring that this party leads, and has opened."""
+        scoring = None if self._leading is None else self._leading.scoring
+        if scoring is None:
+            raise RemoteProtocolError(f"Unexpected {type(message).__name__}: this party leads no scoring in this job")
+        return scoring
+
     def lead(self, message: led.LeadJob) -> led.LedStep:
         """Begin to lead."""
         if not self._leads or self._home.lead is None:
@@ -119,7 +134,7 @@ class LedPart:
 
     def _seat(self, host: JobHost, ways: Mapping[str, Ways]) -> LeaderSeat:
         replays = partial(self._home.replays, self._order.job)
-        return LeaderSeat(host, self._order, self._opening, self._user, self._ask, ways, replays)
+        return LeaderSeat(host, self._order, self._opening, self._user, self._ask, ways, replays, self._part.key)
 
     def _ask(self, request: Message) -> Message:
         reply = self._work(request)

@@ -16,20 +16,28 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts, find_rows, row_facts
 from woodlot.jobs.kind import Kept
 from woodlot.jobs.led import led_messages as led
-from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, TrainLinearOrder, TrainOrder
+from woodlot.jobs.led.led_scores import RelayScorer
+from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, ScoreOrder, TrainLinearOrder, TrainOrder
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 
 
-def relay_job(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], CommonRowCounts]:
-    """Open and align, then carry what the leader asks to the parties, and their answers to the leader."""
+def relay_job(
+    order: Order, opening: msg.OpenJob
+) -> Generator[Round, dict[str, Message], CommonRowCounts | RelayScorer]:
+    """Open and align, then carry what the leader asks to the parties, and their answers to the leader.
+
+    A scoring is open then: returned is what carries its batches.
+    """
     leader = order.leader
-    if leader is None or not isinstance(order, AlignedOrder):
+    if leader is None:
         raise RemoteProtocolError("the order names no leader")
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
     opened = {p: reply_of(replies[p], led.LedJobOpened, p) for p in order.parties}
     keys = {p: opened[p].key for p in order.parties}
-    rows = yield from find_rows(order, {p: opened[p].n_aligned for p in order.parties})
+    rows = CommonRowCounts(0)
+    if isinstance(order, AlignedOrder):  # in a scoring the user names rows
+        rows = yield from find_rows(order, {p: opened[p].n_aligned for p in order.parties})
     others = [p for p in order.parties if p != leader]
     beginning: dict[str, Message] = {
         leader: led.LeadJob(keys=keys, n_rows=rows.n_rows, rows=rows.rows, common=rows.common)
@@ -47,7 +55,7 @@ def relay_job(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, 
         answers = {p: reply_of(replies[p], led.SealedReply, p).frame for p in asked}
         replies = yield Round(step.phase, {leader: led.LeadOn(frames=answers)})
         step = reply_of(replies[leader], led.LedStep, leader)
-    return rows
+    return RelayScorer(order) if isinstance(order, ScoreOrder) else rows
 
 
 def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:

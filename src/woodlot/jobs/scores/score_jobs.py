@@ -19,7 +19,8 @@ def open_job(
     """Bring the order to every party, and have those that split nodes get ready."""
     forest = host.store.forest(order.model).coordinator
     scorer = Scorer(forest, order.parties, order.vote)
-    yield Round("open", dict.fromkeys(order.parties, opening))
+    if host.rows is None:  # else the coordinator has done that, and a party leads
+        yield Round("open", dict.fromkeys(order.parties, opening))
     ready = msg.OpenScoring(model=order.model, forest=forest_id_of(forest))
     if scorer.asked:
         yield Round("score", dict.fromkeys(scorer.asked, ready))

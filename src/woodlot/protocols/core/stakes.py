@@ -33,7 +33,7 @@ _ROWS = """
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
     CodeShares OpenBins ServerSums
-    LeadOn LeaderAnswered SealedRequest
+    LeadOn LeaderAnswered ScoreFrame ScoreOn SealedRequest SealedScore
 """
 
 _NUMBERS = """
@@ -50,7 +50,7 @@ _NUMBERS = """
     RowsPredicted AskScore ScoreBatch MaskedVector SharesTold
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
     AskPairs AskRows DealShuffle HiddenSummary KeepSplits MaskedRecords PlantHidden ServerTotals StartDealer StartServer
-    AskLeader LeadJob LeaderAnswer LeaderQuestion LedJobOpened LedStep SealedReply
+    AskLeader LeadJob LeadScores LeaderAnswer LeaderQuestion LedJobOpened LedScores LedStep SealedReply
 """
 
 _NOTHING = """
