@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509 import load_pem_x509_certificate
 from workshop import federation
 
 from woodlot.exceptions import WoodlotError
 from woodlot.identity import certificates
 from woodlot.identity.certificates import CertificateRequest, Revocations
+from woodlot.identity.exchange import secret_with
 from woodlot.identity.identity import Trust
 from woodlot.identity.receipts import MemberKey, Receipt, Statement, check_request, make_receipt, signature_of
 from woodlot.identity.receipts import SignedRequest as Asked
@@ -106,17 +105,8 @@ def parts(data: bytes) -> None:
 
 def _sealed(text: bytes) -> bytes:
     """As `order_seal` seals a part, whatever the text is."""
-    theirs = load_pem_x509_certificate(federation().identity("bank").certificate).public_key()
-    assert isinstance(theirs, ec.EllipticCurvePublicKey)
-    own = _own_key()
-    share = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    cipher = order_seal._cipher(own.exchange(ec.ECDH(), theirs), share, "0" * 32, "bank")
-    return share + cipher.encrypt(bytes(12), text, None)
-
-
-@cache
-def _own_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
+    share, secret = secret_with(federation().identity("bank").certificate, "bank")
+    return share + order_seal._cipher(secret, share, "0" * 32, "bank").encrypt(bytes(12), text, None)
 
 
 def issued(data: bytes) -> None:
