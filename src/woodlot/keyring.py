@@ -6,7 +6,7 @@ Between organisations the helper and the key service are processes of their own;
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -118,10 +118,18 @@ class LocalKeyring:
         }
         self.ledger = Ledger() if ledger is None else ledger
         self._owners = owners = list[str]()  # of the columns of the present request
+        self._leavers = leavers = list[str]()  # who is about to leave
         self._driver = InProcessDriver(
             {
                 **self.providers,
-                HELPER: Helper(HELPER, owners=lambda: owners, threads=threads, **_member(common, setting)),
+                HELPER: Helper(
+                    HELPER,
+                    owners=lambda: owners,
+                    replaces=True,
+                    leavers=lambda: leavers,
+                    threads=threads,
+                    **_member(common, setting),
+                ),
                 KEY_SERVICE: KeyService(KEY_SERVICE, make=make, **_member(common, setting)),
             },
             ledger=self.ledger,
@@ -145,12 +153,20 @@ class LocalKeyring:
         forest: CoordinatorForest,
         former: EncryptedSplits | None = None,
         origin: NDArray[np.int64] | None = None,
+        leavers: Collection[str] = (),
     ) -> EncryptedSplits:
-        """Have every party encrypt its splits of a forest, or those that a former one of this epoch does not have."""
+        """Have every party encrypt its splits of a forest, or those that a former one of this epoch does not have.
+
+        Parties that are about to leave are not asked.
+        """
         self.finish()
         if former is not None and former.epoch != self.keys.epoch:
             former, origin = None, None
-        splits = self._run(encrypt_splits(forest, self.keys, former, origin, fingerprint=forest_id_of(forest)))
+        self._leavers[:] = leavers
+        protocol = encrypt_splits(
+            forest, self.keys, former, origin, fingerprint=forest_id_of(forest), leavers=tuple(leavers)
+        )
+        splits = self._run(protocol)
         self._registered = splits.registered
         return splits
 

@@ -150,7 +150,9 @@ def test_a_private_forest_is_paid_for(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert {charge.unit for charge in charges} == {"rows"}
 
 
-def test_splits_are_encrypted_by_members_that_join_when_they_are_named(fed: wl.Federation) -> None:
+def test_splits_are_encrypted_by_members_that_join_when_they_are_named(
+    fed: wl.Federation, caplog: pytest.LogCaptureFixture
+) -> None:
     helper, key_service = fed.host.helper, fed.host.key_service
     keys: dict[str, Any] = {"helper": helper, "key_service": key_service, "bits": 512, "setting": "test"}
 
@@ -161,6 +163,7 @@ def test_splits_are_encrypted_by_members_that_join_when_they_are_named(fed: wl.F
     plan = wl.RevocableForestClassifier(n_estimators=2, max_depth=2, random_state=0).make_plan()
     order = TrainRevocableOrder(**parts(label="late"), **keys, holder="bank", plan=plan, settings="{}")
     fed.run(order)
+    assert "helper and coordinator are in this process" in caplog.text
     assert fed.host.store.model_facts(order.job).revocable
     again = fed.run(KeysOrder(**parts(), **keys, model=order.job))  # a new epoch
     assert again.state == "done"
@@ -177,6 +180,25 @@ def test_splits_are_encrypted_by_members_that_join_when_they_are_named(fed: wl.F
     ]
     outputs = [fed.host.store.answers(facts.job)[0] for facts in asked]
     np.testing.assert_array_equal(*outputs)
+
+
+def test_a_party_that_has_labels_only_vouches_for_no_splits() -> None:
+    """The helper wants everybody's word, also that of a party that keeps no part of the forest."""
+    rng, ids = np.random.default_rng(0), np.arange(60)
+    tables = {name: pd.DataFrame({"id": ids, f"of_{name}": rng.normal(size=60)}) for name in ("club", "shop")}
+    bank = pd.DataFrame({"id": ids, "late": rng.integers(0, 2, 60).astype(str)})
+    fed = wl.Federation.local(tables | {"bank": bank}, id="id")
+    helper, key_service = fed.host.helper, fed.host.key_service
+    keys: dict[str, Any] = {"helper": helper, "key_service": key_service, "bits": 512, "setting": "test"}
+
+    def parts(**bank: Any) -> dict[str, Any]:
+        own = {party: fed.part(party, **(bank if party == "bank" else {})) for party in fed.parties}
+        return fed.order_fields(own | {helper: Part(), key_service: Part()})
+
+    plan = wl.RevocableForestClassifier(n_estimators=2, max_depth=2, random_state=0).make_plan()
+    order = TrainRevocableOrder(**parts(label="late"), **keys, holder="bank", plan=plan, settings="{}")
+    assert fed.run(order).state == "done"
+    assert fed.run(KeysOrder(**parts(), **keys, model=order.job)).state == "done"
 
 
 # --- what the parties and the host refuse ---

@@ -160,7 +160,10 @@ class World:
             )
             for name in self.parties
         }
-        self.helper = Helper(HELPER, owners=self.owners, **self._member(HELPER))
+        self.leavers: list[str] = []
+        self.helper = Helper(
+            HELPER, owners=self.owners, replaces=True, leavers=lambda: self.leavers, **self._member(HELPER)
+        )
         self.key_service = KeyService(KEYS, make=ready_master, **self._member(KEYS))
         self.members: dict[str, Any] = {**self.providers, HELPER: self.helper, KEYS: self.key_service}
         self.ledger = Ledger()

@@ -123,6 +123,29 @@ def test_a_revocation_begins_at_nodes_of_the_former_forest_with_rows_that_come_t
     assert np.array_equal(found.forest.structure.right, honest.forest.structure.right)
 
 
+def test_finished_trees_have_no_more_splits_than_the_levels_had() -> None:
+    """With full trees a party would vouch for more splits than there are, and count paths that are none."""
+    members = {name: Participant(name, table(name), plan=PLAN) for name in NAMES}
+
+    def right(depth: int, first: int = 0) -> list[int]:
+        size = (1 << depth) - 1  # of a full tree below
+        below = [*right(depth - 1, first + 1), *right(depth - 1, first + 1 + size)] if depth else []
+        return [first + 1 + size if depth else -1, *below]
+
+    def wrong(party: Participant, message: Message) -> Iterator[Message]:
+        if isinstance(message, msg.FinishConstruction):
+            whole = right(4)
+            trees = [at + tree * len(whole) if at >= 0 else at for tree in range(3) for at in whole]
+            offset = np.arange(4, dtype=np.int64) * len(whole)
+            yield changed(message, offset=offset, right=np.array(trees, np.int32))
+
+    grown, refusals = run(construct(PLAN, NAMES, target()), members, wrong)
+    splits = int((grown.forest.structure.right >= 0).sum())
+    found = [words for words in refusals if "more splits than the" in words]
+    assert len(found) == len(refusals) == 3
+    assert splits < 45
+
+
 def test_finished_trees_are_sound_and_no_deeper_than_was_ordered() -> None:
     shallow = replace(PLAN, forest=replace(PLAN.forest, max_depth=1))
     members = {name: Participant(name, table(name), plan=shallow) for name in NAMES}

@@ -307,6 +307,43 @@ def test_a_party_registers_no_more_splits_than_the_others_leave_it() -> None:
     world.helper.handle(honest)
 
 
+def test_a_list_leaves_no_party_out() -> None:
+    """Else a party could have all splits of it, as many as it likes: the others were never asked how many there are."""
+    world = World(plant(0, n_features=4))
+    world.planted.coordinator.owner[world.planted.coordinator.owner == 1] = 0
+    bank, shop = world.planted.splits["bank"], world.planted.splits["shop"]
+    both = np.argsort(np.concatenate([bank.node, shop.node]))
+    merged = (np.concatenate([bank.feature, shop.feature]), np.concatenate([bank.threshold, shop.threshold]))
+    world.planted.splits["bank"] = splits_at(
+        np.concatenate([bank.node, shop.node])[both], merged[0][both], merged[1][both]
+    )
+    world.planted.splits["shop"] = splits_at(shop.node[:0], shop.feature[:0], shop.threshold[:0])
+    keys = world.run(begin_epoch(world.parties, helper=HELPER, key_service=KEYS, **TEST))
+    protocol = encrypt_splits(world.planted.coordinator, keys, fingerprint=FOREST)
+    asked = next(protocol).requests
+    assert set(asked) == {"bank", "shop", "tax"}
+    replies: dict[str, Any] = {name: world.members[name].handle(message) for name, message in asked.items()}
+    honest = protocol.send(replies).requests[HELPER]
+    assert isinstance(honest, msg.RegisterSplits)
+    # whoever has no splits vouches for that, too
+    others = {name: tag for name, tag in honest.statements.items() if name != "shop"}
+    with pytest.raises(RemoteProtocolError, match="'shop' has not vouched"):
+        world.helper.handle(msgspec.structs.replace(honest, statements=others))
+    tax, own = replies["tax"], world.providers["tax"].keys
+    assert own is not None
+    lines = tax.splits[:, : keys.group.element_bytes]
+    hashes = hash_lines(lines)
+    order, count = sort_hashes(hashes), len(lines)
+    facts = own_facts(1, FOREST, count, tax.feature[order], hashes[order])
+    alone = msgspec.structs.replace(
+        honest, splits=lines, names=("tax",), fresh_owner=np.zeros(count, np.uint16), fresh_feature=tax.feature,
+        proofs={"tax": tax.proof}, statements={"tax": tag_of(own.key_with(HELPER, "splits"), *facts)},
+    )  # fmt: skip
+    with pytest.raises(RemoteProtocolError, match="'bank' has not vouched"):
+        world.helper.handle(alone)
+    world.helper.handle(honest)
+
+
 def test_a_request_is_for_the_splits_that_were_registered_when_it_was_signed(begun: Begun) -> None:
     """A party leaves, and the splits of the forest without it take their place: a request from before is refused."""
     world, keys, forest = begun
@@ -320,7 +357,11 @@ def test_a_request_is_for_the_splits_that_were_registered_when_it_was_signed(beg
     node = np.flatnonzero(owner == 0)
     place = np.array([0, 2, -1, 1, 3], np.int32)[planted.feature[node]]
     planted.splits["bank"] = splits_at(node, place, planted.threshold[node])
-    splits = world.run(encrypt_splits(planted.coordinator, keys, forest.splits, origin, fingerprint="successor"))
+    world.leavers.append("shop")
+    protocol = encrypt_splits(
+        planted.coordinator, keys, forest.splits, origin, fingerprint="successor", leavers=("shop",)
+    )
+    splits = world.run(protocol)
     world.run(revoke_key(keys, "shop"))
     successor = world.encrypted(splits)
     assert splits.registered != forest.splits.registered

@@ -271,6 +271,10 @@ def test_a_leavers_splits_are_not_opened_after_level_1() -> None:
     world.run(walk_encrypted(forest, keys, before))
     world.run(revoke_key(keys, "shop"))
 
+    with pytest.raises(PolicyError, match=r"'shop' has no key in epoch 1, and columns of the request are named as its"):
+        ask((world, keys, forest), msg.OpenDifferences, lambda message: message)
+    columns = world.planted.coordinator.feature_party
+    columns[columns == 1] = 0
     with pytest.raises(PolicyError, match=r"'helper'.*'shop' has no key in epoch 1: its splits cannot be used"):
         ask((world, keys, forest), msg.OpenDifferences, lambda message: message)
     listed = forest.splits.listed

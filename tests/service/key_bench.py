@@ -25,6 +25,7 @@ from woodlot.service.client import Client
 from woodlot.service.encrypted import encrypted_order
 
 ORDERED: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
+ROWS = {"bank.age": [40.0], "bank.income": [3000.0], "shop.visits": [3.0], "shop.basket": [20.0]}
 PROTOCOLS = ("train", "keys", "predict-encrypted", "predict")
 
 
@@ -100,8 +101,7 @@ def recorded_keys(root: Path) -> Iterator[Recorded]:
         made = play(bench, bench.order(model=trained.job))
         user = Told(bench, told_keys(bench.coordinator, trained.job))
         user.model = trained.job
-        rows = {"bank.age": [40.0], "bank.income": [3000.0], "shop.visits": [3.0], "shop.basket": [20.0]}
-        order = encrypted_order(user, trained.job, rows, setting="test", helper="helper", key_service="keys")
+        order = encrypted_order(user, trained.job, ROWS, setting="test", helper="helper", key_service="keys")
         plays = {
             "keys": made,
             "predict-encrypted": play(bench, order),

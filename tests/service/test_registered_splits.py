@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from key_bench import recorded_keys
+from key_bench import ROWS, KeyBench, Told, recorded_keys
 from party_bench import Play, Recorded
 
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import EpochError, PolicyError, RemoteProtocolError
 from woodlot.jobs.order_seal import open_part, read_order
+from woodlot.jobs.revocable.key_jobs import told_keys
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
+from woodlot.protocols.revocable.split_list import SplitList, hash_lines
 from woodlot.runtime.codec import decode, encode
+from woodlot.service.encrypted import encrypted_order
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +81,59 @@ def test_a_provider_encrypts_splits_of_the_forest_in_use_only(recorded: Recorded
         with pytest.raises(RemoteProtocolError, match=why):
             bank.handle(msgspec.structs.replace(asked, **fields))
     bank.handle(asked)
+
+
+def test_splits_are_registered_of_the_ordered_model_and_not_replaced(recorded: Recorded) -> None:
+    """While the job is open, also after the epoch has begun, a coordinator and a party could bring other ones."""
+    job = recorded.plays["keys"]
+    helper, registering = until(recorded, job, msg.RegisterSplits)
+    with pytest.raises(PolicyError, match="a forest of another model than was ordered"):
+        helper.handle(msgspec.structs.replace(registering, forest=f"{'1' * 32} forest"))
+    helper.handle(registering)
+    listed = read_list_after(registering)
+    again = msgspec.structs.replace(
+        registering, forest=f"{registering.forest} lie", **listed.fields(), stays=np.zeros(len(listed.owner), np.uint8)
+    )
+    with pytest.raises(PolicyError, match="none can be added or replaced"):
+        helper.handle(again)
+    commit = decode(job.asked["helper"][-1])
+    assert isinstance(commit, msg.CommitEpoch)
+    helper.handle(commit)
+    with pytest.raises(PolicyError, match="none can be added or replaced"):
+        helper.handle(again)
+
+
+def read_list_after(message: msg.RegisterSplits) -> SplitList:
+    names = [message.names[number] for number in message.fresh_owner.tolist()]
+    return SplitList.of(names, message.fresh_feature, hash_lines(message.splits))
+
+
+def test_a_request_is_for_the_model_whose_splits_are_registered(recorded: Recorded) -> None:
+    """The coordinator tells a user the keys of another model than the user has named."""
+    bench = recorded.bench
+    assert isinstance(bench, KeyBench)
+    job = recorded.plays["predict-encrypted"]
+    model = read_order(decode(job.asked["helper"][0]).order).model  # type: ignore[attr-defined]
+    user = Told(bench, told_keys(bench.coordinator, model))
+    user.model = "1" * 32
+    order = encrypted_order(user, user.model, ROWS, setting="test", helper="helper", key_service="keys")
+    helper = bench.job("helper", order.job)
+    helper.handle(bench.opening(order))
+    _, taking = until(recorded, job, msg.TakeRequest)
+    ticket = msgspec.structs.replace(
+        taking.ticket, request=bytes.fromhex(order.job), digest=hashlib.sha256(order.values).digest()
+    )
+    values = np.frombuffer(order.values, np.uint8).reshape(taking.values.shape)
+    with pytest.raises(EpochError, match="for another model than the one whose splits are registered"):
+        helper.handle(msgspec.structs.replace(taking, ticket=ticket, values=values, proof=order.proof))
+
+
+def test_a_party_without_a_key_is_not_named_as_an_owner(recorded: Recorded) -> None:
+    bench = recorded.bench
+    assert isinstance(bench, KeyBench)
+    model = read_order(decode(recorded.plays["predict-encrypted"].asked["helper"][0]).order).model  # type: ignore[attr-defined]
+    told = told_keys(bench.coordinator, model)
+    for stranger in ("tax", "helper", "keys"):
+        user = Told(bench, msgspec.structs.replace(told, parties=(*told.parties, stranger)))
+        with pytest.raises(PolicyError, match=f"those of '{stranger}', and the key service has made none"):
+            encrypted_order(user, model, ROWS, setting="test", helper="helper", key_service="keys")

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from key_bench import KeyBench, Told, splits_order
+from key_bench import ROWS, KeyBench, Told, splits_order
 from party_bench import play, train_order
 
 from woodlot.exceptions import EpochError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.kind import CoordinatorHost, kind_of
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import Order, Part, RevokeRevocableOrder
@@ -23,7 +24,6 @@ from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.encrypted import encrypted_order
 
-ROWS = {"bank.age": [40.0], "bank.income": [3000.0], "shop.visits": [3.0], "shop.basket": [20.0]}
 OVER = "no longer in use here"
 
 
@@ -140,3 +140,24 @@ def test_a_rotation_that_waited_does_not_take_keys_back(bench: KeyBench, model: 
     with pytest.raises(EpochError, match="has ended here"):
         list(job)
     assert epochs(bench, model) == before
+
+
+def test_two_jobs_with_one_number_of_an_epoch(bench: KeyBench, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that waited does not replace the keys of the other, which came later and was committed."""
+    monkeypatch.setattr(bench.coordinator, "claim_epoch", lambda keyring, job: 2)
+    waiting = rounds(bench, bench.order(model=model))
+    advance(waiting, "RegisterSplits")
+    play(bench, bench.order(model=model))
+    stores = [home.store for home in bench.members.values()]
+    stores += [KeyStore(home.store.folder / "keys") for home in bench.homes.values()]
+    before = [store.load(model, "another job")[0] for store in stores]
+    assert {keys.epoch for keys in before if keys is not None} == {2}
+    with pytest.raises(EpochError, match="epoch 2 has begun here with another modulus"):
+        list(waiting)
+    assert [store.load(model, "another job")[0] for store in stores] == before
+    for store, keys in zip(stores, before, strict=True):
+        assert keys is not None
+        other = msgspec.structs.replace(keys, group=msgspec.structs.replace(keys.group, modulus=b"another"))
+        with pytest.raises(EpochError, match=OVER):
+            store.check_present(model, other)
+        store.check_present(model, keys)

@@ -1,11 +1,14 @@
 """Jobs of any kind in this process: the parties' own handlers, with their policies, on tables in memory.
 
-All members are of one owner. They have identities of an authority that is made for this use, so an order is signed,
-sealed and checked as between organisations, and state folders in a temporary folder that lives as long as the host.
+All members are of one owner. Where an order names a helper, it is in one process with the coordinator, and their
+shares of the strong key together open everything: a simulation, which the log says. The members have identities of an
+authority that is made for this use, so an order is signed, sealed and checked as between organisations, and state
+folders in a temporary folder that lives as long as the host.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -38,6 +41,8 @@ from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.carried import Carrier
 from woodlot.runtime.drivers.thread_carrier import Answering, ThreadCarrier
 from woodlot.trees.parallel import effective_jobs
+
+logger = logging.getLogger(__name__)
 
 TABLE = "table"
 """The name of every party's table: in this process each has one."""
@@ -118,6 +123,11 @@ class LocalHost:
 
     def _start(self, name: str, role: MemberRole) -> None:
         """Have a helper or a key service join."""
+        if role == "helper":
+            logger.warning(
+                "helper and coordinator are in this process, and their shares of the strong key together open every "
+                "split and request: this is a simulation; between organisations run the helper elsewhere"
+            )
         self._identities |= make_identities(self._operator, self._root, {name: "party"})
         trust, n_jobs = self._host.trust, self._host.n_jobs
         member = MemberHost(self._state(name), role, self._identities[name], trust, self._policy_of(), n_jobs=n_jobs)

@@ -381,7 +381,7 @@ def _rekey(
         if level == 2:
             splits = secrets.ring.rotate(forest.coordinator, leavers[0])
         else:
-            splits = secrets.ring.encrypt(forest.coordinator, secrets.splits, made.origin)
+            splits = secrets.ring.encrypt(forest.coordinator, secrets.splits, made.origin, leavers)
             for leaver in leavers:
                 if leaver in secrets.ring.keys.parties:
                     secrets.ring.revoke(leaver)

@@ -99,15 +99,28 @@ class KeyStore:
 
         """
         stored = self._stored(model)
-        now = None if stored is None else (stored.keys.epoch, stored.keys.revoked, stored.keys.registered)
-        if keys is None or now != (keys.epoch, keys.revoked, keys.registered):
+        if stored is None or keys is None or _identity(stored.keys) != _identity(keys):
             raise EpochError("the keys with which this job was opened are no longer in use here")
 
     def keep(self, model: str, job: str, keys: EpochKeys) -> None:
-        """Replace the keys of a model, and erase what those before were made of; an earlier epoch never comes back."""
+        """Replace the keys of a model, and erase what those before were made of; an earlier epoch never comes back.
+
+        Nor does another one of the same number: a coordinator could give it to two jobs.
+
+        Raises
+        ------
+        EpochError
+            If the keys in use are of a later epoch, or of the same and of another modulus.
+
+        """
         present = self._stored(model)
         if present is not None and present.keys.epoch > keys.epoch:
             raise EpochError(f"epoch {keys.epoch} has ended here; the keys are of epoch {present.keys.epoch}")
+        if present is not None and present.keys.epoch == keys.epoch and present.keys.group != keys.group:
+            raise EpochError(
+                f"epoch {keys.epoch} has begun here with another modulus; the keys in use are not replaced. Order new "
+                "keys, under another number"
+            )
         old, before = self.load(model, job)
         data = msgspec.msgpack.encode(_StoredKeys(job, before, keys))
         if old is not None and old.epoch == keys.epoch:  # changed in a later job, such as by a revocation
@@ -143,6 +156,11 @@ class KeyStore:
         """Write a file at once or not at all; nobody else may read it."""
         private_folder(self._folder)
         write_whole(self._folder / name, lambda file: file.write(data.hex().encode()))
+
+
+def _identity(keys: EpochKeys) -> tuple[object, ...]:
+    """What tells keys from those that have replaced them."""
+    return keys.epoch, keys.group, keys.revoked, keys.registered
 
 
 def _read(path: Path, what: str) -> bytes:

@@ -125,9 +125,15 @@ class MemberJob(OpenedJob):
             "check_present": lambda keys: None if home.replays(job) else home.store.check_present(model, keys),
         }
         if home.role == "helper":
-            most = order.plan.most_splits if isinstance(order, TrainRevocableOrder) else MAX_SPLITS
             return Helper(
-                home.identity.name, owners=lambda: self._owners, most_splits=most, threads=home.n_jobs, **member
+                home.identity.name,
+                owners=lambda: self._owners,
+                most_splits=order.plan.most_splits if isinstance(order, TrainRevocableOrder) else MAX_SPLITS,
+                model=order.job if isinstance(order, RevocableOrder) else order.model,
+                replaces=_is_within(order),
+                leavers=lambda: (order.leaver,) if isinstance(order, RevokeRevocableOrder) else (),
+                threads=home.n_jobs,
+                **member,
             )
         return KeyService(home.identity.name, **member)
 
@@ -139,12 +145,17 @@ class MemberJob(OpenedJob):
         return msg.JobForgotten()
 
 
+def _is_within(order: MemberOrder | RevocableOrder) -> bool:
+    """Whether a party leaves, and the epoch goes on."""
+    return isinstance(order, RevokeRevocableOrder) and order.level != 2
+
+
 def _is_ordered(message: Message, order: MemberOrder | RevocableOrder) -> bool:
     """Whether an order asks for what is done to the keys: who leaves within an epoch, or begins a new one.
 
     When a party leaves within an epoch, the splits of the forest without it are registered, too.
     """
-    within = isinstance(order, RevokeRevocableOrder) and order.level != 2
+    within = _is_within(order)
     if isinstance(message, keys_msg.RevokeKey):
         return within and isinstance(order, RevokeRevocableOrder) and message.party == order.leaver
     return not within or isinstance(message, keys_msg.RegisterSplits)

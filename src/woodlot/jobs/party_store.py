@@ -158,6 +158,10 @@ class PartyStore:
         if folder.is_dir() and (path.read_bytes().decode() if path.is_file() else "") != (leader or ""):
             raise PolicyError("the order does not name who has led the training of this model; only it leads its jobs")
 
+    def has_no_part(self, job: str) -> bool:
+        """Whether this party has never kept a part of a forest."""
+        return not (self.folder / "models" / job).is_dir()
+
     def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
         """Store the party's part of a linear model; returns its fingerprint."""
         with _on_disk("its part of the model"):

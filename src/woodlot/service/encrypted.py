@@ -187,6 +187,11 @@ def _check_proof(client: Client, told: KeysOfModel) -> None:
             f"the modulus of this model is not one that the key service {told.key_service!r} has signed: {error}. "
             "If that member has a new identity since, have new keys made; else somebody may have changed it"
         ) from None
+    strangers = sorted(set(told.parties) - (set(proof.members) - {told.helper, told.key_service}))
+    if strangers:
+        raise PolicyError(
+            f"the keys of this model are said to be those of {strangers[0]!r}, and the key service has made none for it"
+        )
 
 
 def key_fields(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, PredictOrder
-from woodlot.protocols.core.forest_parts import CoordinatorForest, splitting_parties
+from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.epoch_keys import bytes_number, number_bytes, public_group, read_group
@@ -149,9 +149,10 @@ def _open(order: MemberOrder, opening: msg.OpenJob) -> Generator[Round, dict[str
         reply_of(replies[party], msg.JobOpened, party)
 
 
-def _use(forest: CoordinatorForest) -> Generator[Round, dict[str, Message], dict[str, NDArray[np.int32]]]:
-    """Have every provider take up its part; returns the places of their features in the request."""
-    providers = splitting_parties(forest)
+def _use(
+    forest: CoordinatorForest, providers: Sequence[str]
+) -> Generator[Round, dict[str, Message], dict[str, NDArray[np.int32]]]:
+    """Have providers take up their parts; returns the places of their features in the request."""
     use = UseForest(forest=forest_id_of(forest))
     replies = (yield Round("open", dict.fromkeys(providers, use))) if providers else {}
     return {name: reply_of(replies[name], ForestInUse, name).place for name in providers}
@@ -193,7 +194,9 @@ def keys_job(
         bits=order.bits,
         setting=order.setting,
     )
-    yield from _use(forest)
+    facts = store.model_facts(order.model)
+    having = active_parties(forest, None if facts.revocable else facts.holder)
+    yield from _use(forest, [party for party in having if party in keys.parties])
     splits = yield from encrypt_splits(forest, keys, fingerprint=forest_of_model(order.model, forest_id_of(forest)))
     yield from commit_epoch(keys)
     return Epoch(keys, splits)
@@ -268,7 +271,7 @@ def predict_encrypted_job(
     if stored is None:
         raise RemoteProtocolError("the job is not recorded")
     yield from _open(order, opening)
-    places = yield from _use(forest)
+    places = yield from _use(forest, splitting_parties(forest))
     columns = np.full(len(forest.feature_keys), -1)
     for name, place in places.items():
         own = forest.feature_party == forest.parties.index(name)

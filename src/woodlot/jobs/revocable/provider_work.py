@@ -20,6 +20,7 @@ from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.epoch_keys import bit_length
+from woodlot.protocols.revocable.participant import NO_SPLITS
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits, Structure
@@ -59,8 +60,8 @@ def make_provider(
     gate: RequestGate | None = None,
     columns: Callable[[], NDArray[np.int32]] | None = None,
     *,
-    structure: Callable[[], Structure],
-    fingerprint: Callable[[], str],
+    structure: Callable[[], Structure | None],
+    fingerprint: Callable[[], str | None],
 ) -> Provider:
     """This party as a provider of splits, with the keys that it has of the order's model."""
     name, job, keyring = home.identity.name, order.job, order.keyring
@@ -109,9 +110,13 @@ class ProviderWork(MessageHandler):
             self._splits,
             gate,
             self._columns,
-            structure=lambda: self._in_use().structure,
-            fingerprint=lambda: self._fingerprint,
+            structure=lambda: None if self._has_none() else self._in_use().structure,
+            fingerprint=lambda: None if self._has_none() else self._fingerprint,
         )
+
+    def _has_none(self) -> bool:
+        """Whether this party has no part of the forest, as one that has labels only."""
+        return self._forest is None and self._home.store.has_no_part(self._order.model)
 
     def _in_use(self) -> PartyForest:
         if self._forest is None:
@@ -119,7 +124,7 @@ class ProviderWork(MessageHandler):
         return self._forest
 
     def _splits(self) -> Splits:
-        return self._in_use().splits
+        return NO_SPLITS if self._has_none() else self._in_use().splits
 
     def _columns(self) -> NDArray[np.int32]:
         """For each of the party's columns, the column of the request that the user has signed as that one, or -1."""

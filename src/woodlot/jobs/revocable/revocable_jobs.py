@@ -199,6 +199,7 @@ def _rekey(
             before.splits,
             made.origin,
             fingerprint=forest_of_model(order.job, forest_id_of(made.forest)),
+            leavers=(order.leaver,),
         )
         keys = before.keys
         if order.leaver in keys.parties:

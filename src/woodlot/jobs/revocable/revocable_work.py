@@ -22,7 +22,7 @@ from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import growth_messages as growing
 from woodlot.protocols.revocable import key_messages as keys
-from woodlot.protocols.revocable.participant import Participant
+from woodlot.protocols.revocable.participant import NO_SPLITS, Participant
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.vertical import forest_messages
@@ -179,8 +179,8 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
                 self.home,
                 order,
                 self._splits,
-                structure=lambda: self._kept_part().structure,
-                fingerprint=lambda: self._kept,
+                structure=lambda: None if self._has_none() else self._kept_part().structure,
+                fingerprint=lambda: None if self._has_none() else self._kept,
             )
         return self._provider.handle(message)
 
@@ -189,8 +189,12 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
             raise RemoteProtocolError("splits are encrypted when they are kept")
         return self._part
 
+    def _has_none(self) -> bool:
+        """Whether this party has no part of the forest, since it has no columns to learn from: labels at most."""
+        return not self._taken.features
+
     def _splits(self) -> Splits:
-        return self._kept_part().splits
+        return NO_SPLITS if self._has_none() else self._kept_part().splits
 
     @takes(msg.DropModel)
     def _on_DropModel(self, message: msg.DropModel) -> msg.ModelDropped:

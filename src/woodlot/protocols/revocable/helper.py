@@ -23,7 +23,7 @@ from what it is used for, so that a repeated job repeats its bytes and no mask s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -149,6 +149,12 @@ class Helper(EpochMember):
         compared with its own columns only.
     most_splits : int, optional
         How many splits a forest may have, as it was ordered.
+    model : str, optional
+        The model of the order: splits are registered and compared for a forest of that name only. Anything without.
+    replaces : bool
+        Whether splits that are registered may be replaced, once: as in a revocation within an epoch.
+    leavers : callable, optional
+        Returns who leaves: they are not asked, and have no splits in what is registered.
     gate : RequestGate, optional
         Whose requests are answered; everybody's without.
     threads : int
@@ -162,6 +168,9 @@ class Helper(EpochMember):
         *,
         owners: Callable[[], Sequence[str]],
         most_splits: int = MAX_SPLITS,
+        model: str = "",
+        replaces: bool = False,
+        leavers: Callable[[], Collection[str]] = tuple,
         gate: RequestGate | None = None,
         threads: int = 1,
         **member: Any,
@@ -169,6 +178,9 @@ class Helper(EpochMember):
         super().__init__(name, **member)
         self._owners = owners
         self._most_splits = most_splits
+        self._model = model
+        self._replaces = replaces
+        self._leavers = leavers
         self.gate = RequestGate() if gate is None else gate
         self._threads = threads
         self._share: StrongShare | None = None
@@ -222,9 +234,9 @@ class Helper(EpochMember):
         digest = listed.digest(keys.epoch, message.forest)
         if digest == keys.registered:
             return msg.SplitsRegistered()
-        if keys.registered and (
-            message.forest in keys.forests or before.digest(keys.epoch, keys.forests[-1]) != keys.registered
-        ):
+        if not self._is_of_model(message.forest):
+            raise PolicyError("these are splits of a forest of another model than was ordered; they are not registered")
+        if keys.registered and not self._may_replace(keys, message.forest, before):
             raise PolicyError(
                 f"the splits of this forest are registered in epoch {keys.epoch}, or it does not come from the one "
                 "before; none can be added or replaced. Order new keys for the model"
@@ -235,13 +247,27 @@ class Helper(EpochMember):
             raise PolicyError(
                 f"{len(listed.owner)} splits are told, and the forest that was ordered has at most {self._most_splits}"
             )
-        _check_vouched(keys, message, listed)
+        _check_vouched(keys, message, listed, self._leavers())
         noted = msgspec.structs.replace(keys, registered=digest, forests=(*keys.forests, message.forest))
         if staged:
             self._stage(noted)
         else:
             self._replace(noted)
         return msg.SplitsRegistered()
+
+    def _is_of_model(self, forest: str) -> bool:
+        """Whether a forest is of the model that was ordered."""
+        return not self._model or forest.startswith(f"{self._model} ")
+
+    def _may_replace(self, keys: EpochKeys, forest: str, before: SplitList) -> bool:
+        """Whether splits of a forest may take the place of those that are registered, which were not changed here."""
+        changed_here = bool(self._model) and self._is_of_model(keys.forests[-1])
+        return (
+            self._replaces
+            and not changed_here
+            and forest not in keys.forests
+            and before.digest(keys.epoch, keys.forests[-1]) == keys.registered
+        )
 
     @takes(msg.RevokeAtHelper)
     def _on_RevokeAtHelper(self, message: msg.RevokeAtHelper) -> msg.RevokedAtHelper:
@@ -283,6 +309,11 @@ class Helper(EpochMember):
             raise RemoteProtocolError(
                 f"the requester has named the owners of {len(owners)} columns, and the request has {ticket.features}"
             )
+        strangers = sorted(set(owners) - set(keys.public))
+        if strangers:
+            raise PolicyError(
+                f"{strangers[0]!r} has no key in epoch {keys.epoch}, and columns of the request are named as its own"
+            )
         self.gate.check(ticket)
         values = share.group.read(lines)
         # another's values, or splits, could be sent as one's own, shifted by any number
@@ -299,6 +330,11 @@ class Helper(EpochMember):
             raise EpochError(
                 "the request is signed for other splits than the parties have registered here; ask for the keys of the "
                 "model again, and encrypt it anew"
+            )
+        if not self._is_of_model(keys.forests[-1]):
+            raise EpochError(
+                "the request is for another model than the one whose splits are registered under these keys; ask for "
+                "the keys of the model again"
             )
         listed = read_list(message)
         if listed.digest(keys.epoch, keys.forests[-1]) != keys.registered:
@@ -425,8 +461,10 @@ def _list_after(message: msg.RegisterSplits) -> SplitList:
     )
 
 
-def _check_vouched(keys: EpochKeys, message: msg.RegisterSplits, listed: SplitList) -> None:
-    """Refuse splits unless each owner vouches for its own, and for their number in all, and knows those that are new.
+def _check_vouched(keys: EpochKeys, message: msg.RegisterSplits, listed: SplitList, leavers: Collection[str]) -> None:
+    """Refuse splits unless each party vouches for its own, and for their number in all, and knows those that are new.
+
+    A party without splits vouches for that: else a list could leave parties out, and others would have their number.
 
     Raises
     ------
@@ -435,16 +473,18 @@ def _check_vouched(keys: EpochKeys, message: msg.RegisterSplits, listed: SplitLi
     CiphertextError
         If an owner does not know what is in one of them: it may be somebody else's, or made of it.
     RemoteProtocolError
-        If an owner has not vouched for them.
+        If a party has not vouched for them.
 
     """
     group = keys.read_group()
     elements, hashes = group.read(message.splits), hash_lines(message.splits)
     fresh = np.array([message.names[number] for number in message.fresh_owner.tolist()], object)
-    for number, owner in enumerate(listed.owners):
-        if owner not in keys.public:
+    staying = sorted(set(keys.public) - set(leavers))
+    for owner in listed.owners:
+        if owner not in staying:
             raise PolicyError(f"{owner!r} has no key in epoch {keys.epoch}: its splits cannot be used")
-        own = listed.owner == number
+    for owner in staying:
+        own = np.array([name == owner for name in listed.names()], bool)
         facts = own_facts(keys.epoch, message.forest, len(own), listed.feature[own], listed.hashes[own])
         check_tag(
             keys.key_with(owner, "splits"),

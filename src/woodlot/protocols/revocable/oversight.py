@@ -23,11 +23,15 @@ from woodlot.trees.sampling import derive_seed, tree_keys
 
 
 class Opened(NamedTuple):
-    """The nodes that are open now: their keys and depths, and where in the former trees those stood that were begun."""
+    """The nodes that are open now: their keys and depths, and where in the former trees those stood that were begun.
+
+    ``n_split``: how many of those before were split.
+    """
 
     key: NDArray[np.uint64]
     depth: NDArray[np.int64]
     begun: NDArray[np.int64]
+    n_split: int = 0
 
 
 class Oversight:
@@ -59,6 +63,7 @@ class Oversight:
         self._parent[inner + 1] = self._parent[self._trees.right[inner]] = inner
         self._sampling = plan.sampling(self._n_rows)
         self._begun: set[int] = set()
+        self._n_split = 0  # of all levels that were told
         self._open = Opened(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
     def check_candidates(self, selected: NDArray[np.uint8], keys: NDArray[np.uint64], own: NDArray[np.uint64]) -> None:
@@ -123,7 +128,7 @@ class Oversight:
             raise RemoteProtocolError(
                 "ExpandLeaves opens a node that the plan makes a leaf: it is too small or too deep"
             )
-        return Opened(keys.copy(), depths, begun)
+        return Opened(keys.copy(), depths, begun, int(is_split.sum()))
 
     def _begin(self, keys: NDArray[np.uint64], rows: NDArray[np.uint32], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the nodes stand at which growing begins: each once, with rows that can have come there."""
@@ -179,11 +184,16 @@ class Oversight:
         """A level was answered."""
         self._open = opened
         self._begun |= set(opened.begun.tolist())
+        self._n_split += opened.n_split
 
     def check_trees(self, structure: Structure) -> None:
         """Refuse finished trees that the plan does not ask for."""
         if structure.n_trees != self._trees.n_trees or depth_of(structure) > self._plan.max_depth:
             raise RemoteProtocolError("FinishConstruction carries other trees, or deeper ones, than were ordered")
+        # of the last level it is not told which nodes are split; in a revocation not which of the former ones stay
+        most = self._n_split + len(self._open.key)
+        if self._former is None and int((structure.right >= 0).sum()) > most:
+            raise RemoteProtocolError(f"FinishConstruction carries more splits than the {most} that there can be")
 
 
 def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

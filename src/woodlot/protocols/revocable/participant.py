@@ -308,7 +308,7 @@ class Participant(MessageHandler):
             self._oversight.check_trees(structure)
         feature = np.concatenate([_NONE, *(part[0] for part in won)])
         threshold = np.concatenate([np.empty(0), *(part[1] for part in won)])
-        former = _NO_SPLITS if self.former is None or not self._regrows else self.former.splits
+        former = NO_SPLITS if self.former is None or not self._regrows else self.former.splits
         if len(message.node) != len(feature) or len(message.moved) != len(former.node):
             raise RemoteProtocolError("FinishConstruction must say where each split stands")
         node = np.concatenate([message.moved, message.node]).astype(np.int64)
@@ -348,7 +348,7 @@ def check_values(name: str, column: str, table: Table) -> NDArray[np.float32]:
 _NONE = np.empty(0, np.int64)
 _NO_ROWS = np.empty(0, np.uint32)
 _NUMBERS = NumericCoding(np.empty(0, np.float32), np.empty(0, np.float32))
-_NO_SPLITS = Splits(
+NO_SPLITS = Splits(
     node=np.empty(0, np.int32),
     feature=np.empty(0, np.int32),
     threshold=np.empty(0),

@@ -60,10 +60,10 @@ class Provider(EpochMember):
     structure : callable, optional
         Returns the structure of the forest in use: then no more comparisons are opened than paths have with the party's
         splits, and not as many as it has splits for each row; and the helper is told how many splits there are in all.
-        Without, that number is the coordinator's word.
+        Without, or where it is None since the party has no part of the forest, that number is the coordinator's word.
     fingerprint : callable, optional
-        Returns the fingerprint of the forest in use: splits are encrypted for no other. Without, it is the
-        coordinator's word.
+        Returns the fingerprint of the forest in use: splits are encrypted for no other. Without, or where it is None
+        since the party has no part of the forest, it is the coordinator's word.
     encoding, digits
         How splits become integers; see `woodlot.crypto.encoding`. All parties and requesters must have the same.
 
@@ -76,8 +76,8 @@ class Provider(EpochMember):
         splits: Callable[[], Splits],
         gate: RequestGate | None = None,
         columns: Callable[[], NDArray[np.int32]] | None = None,
-        structure: Callable[[], Structure] | None = None,
-        fingerprint: Callable[[], str] | None = None,
+        structure: Callable[[], Structure | None] | None = None,
+        fingerprint: Callable[[], str | None] | None = None,
         encoding: Encoding = "exact",
         digits: int = DEFAULT_DIGITS,
         **member: Any,
@@ -169,9 +169,11 @@ class Provider(EpochMember):
 
     def _check_forest(self, message: msg.EncryptSplits) -> None:
         """Refuse splits of another forest than the one in use, of a part of it, or under another number of splits."""
-        if self._fingerprint is not None and message.forest != self._fingerprint():
+        fingerprint = None if self._fingerprint is None else self._fingerprint()
+        if fingerprint is not None and message.forest != fingerprint:
             raise RemoteProtocolError("splits are to be encrypted for another forest than the one in use here")
-        if self._structure is not None and message.total != int((self._structure().right >= 0).sum()):
+        structure = None if self._structure is None else self._structure()
+        if structure is not None and message.total != int((structure.right >= 0).sum()):
             raise RemoteProtocolError(f"the forest in use here has another number of splits than {message.total}")
         if message.kept.shape != (len(message.kept_feature), HASH_BYTES):
             raise RemoteProtocolError("there is not one column for each split that stays")
@@ -236,8 +238,8 @@ class Provider(EpochMember):
 
     def _most_of_a_row(self) -> int:
         """How many comparisons with this party's splits a row has at most."""
-        nodes = self._splits().node
-        return len(nodes) if self._structure is None else most_on_paths(self._structure(), nodes)
+        nodes, structure = self._splits().node, None if self._structure is None else self._structure()
+        return len(nodes) if structure is None else most_on_paths(structure, nodes)
 
     def _check_columns(self, compared: dict[int, int]) -> None:
         """Refuse values of another column than the split's: they are not what the requester has asked about."""

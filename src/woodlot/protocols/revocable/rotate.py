@@ -8,7 +8,7 @@ epoch. What the coordinator and the leaver have kept is then half of a decryptio
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,11 @@ def encrypt_splits(
     origin: NDArray[np.int64] | None = None,
     *,
     fingerprint: str,
+    leavers: Collection[str] = (),
 ) -> Generator[Round, dict[str, Message], EncryptedSplits]:
     """At the coordinator: have every provider encrypt its splits of a forest, and the helper register them.
+
+    Parties without splits are asked as well: the helper wants everybody's word on what there is.
 
     Parameters
     ----------
@@ -49,6 +52,8 @@ def encrypt_splits(
         for a new one: only the new ones are encrypted.
     fingerprint : str
         Of the forest, as its parties know it.
+    leavers : collection of str
+        Parties that still have a key and are about to leave: they are not asked.
 
     Raises
     ------
@@ -63,10 +68,11 @@ def encrypt_splits(
     inner = np.flatnonzero(forest.structure.right >= 0).astype(np.int32)
     stays = np.zeros(len(inner), bool) if former is None or origin is None else origin[inner] >= 0
     names = [forest.parties[owner] for owner in forest.owner[inner].tolist()]
-    providers = tuple(dict.fromkeys(names))
-    gone = [name for name in providers if name not in keys.parties]
+    staying = [name for name in keys.parties if name not in leavers]
+    gone = [name for name in dict.fromkeys(names) if name not in staying]
     if gone:
         raise PolicyError(f"the forest has splits of {named(gone)}, who has no key in epoch {keys.epoch}")
+    providers = tuple(dict.fromkeys([*names, *staying]))
     width = 2 * keys.group.element_bytes
     data = np.zeros((len(inner), width), np.uint8)
     feature, tag = np.zeros(len(inner), np.int32), np.zeros((len(inner), TAG_BYTES), np.uint8)
@@ -86,7 +92,11 @@ def encrypt_splits(
             epoch=keys.epoch, forest=fingerprint, total=len(inner), node=inner[mine[name] & ~stays], kept=hashes[kept],
             kept_feature=feature[kept],
         )  # fmt: skip
-    replies = (yield Round(PHASE, ask)) if ask else {}
+    if not len(inner):  # nothing is ever compared
+        return EncryptedSplits(
+            epoch=keys.epoch, node=inner, data=data, feature=feature, tag=tag, forest=fingerprint, listed=NO_SPLITS
+        )
+    replies = yield Round(PHASE, ask)
     proofs, statements = {}, {}
     for name in providers:
         reply, at = reply_of(replies[name], msg.SplitsEncrypted, name), mine[name] & ~stays
@@ -106,8 +116,6 @@ def encrypt_splits(
     splits = EncryptedSplits(
         epoch=keys.epoch, node=inner, data=data, feature=feature, tag=tag, forest=fingerprint, listed=listed
     )
-    if not len(inner):  # nothing is ever compared
-        return splits
     at = np.flatnonzero(~stays)
     at = at[sort_hashes(hashes[at])]
     fresh = SplitList.of([names[number] for number in at], feature[at], hashes[at])
