@@ -112,7 +112,7 @@ class _Split(NamedTuple):
     inverted: Any
 
 
-class _Opening(NamedTuple):
+class _OpenPlace(NamedTuple):
     """A step that is blinded and not opened yet."""
 
     blinded: packed.BlindedPacks
@@ -136,7 +136,7 @@ class _Request:
     floor: int = -1  # the highest row of earlier blocks
     pairs: set[tuple[int, int]] = field(default_factory=set)  # row and split of the present block
     used: set[_Place] = field(default_factory=set)
-    open: dict[_Place, _Opening] = field(default_factory=dict)
+    open: dict[_Place, _OpenPlace] = field(default_factory=dict)
 
 
 class Helper(EpochMember):
@@ -391,7 +391,7 @@ class Helper(EpochMember):
             request.pairs = set()
         request.pairs |= pairs
         request.used.add(place)
-        request.open[place] = _Opening(blinded, compared, lines, sum(sizes))
+        request.open[place] = _OpenPlace(blinded, compared, lines, sum(sizes))
         return msg.DifferencesBlinded(blinded=group.write(blinded.c1))
 
     @staticmethod
