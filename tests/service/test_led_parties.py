@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from party_bench import Bench, Play, number_id, play
-from processes import FIRST_ID
+from processes import FIRST_ID, three_companies
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
@@ -39,9 +41,10 @@ LEADER, OTHER = PARTIES
 class LedBench(Bench):
     """A bench whose parties can lead."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.led = {party: JobStore(root / party / "led") for party in PARTIES}
+    def __init__(self, root: Path, tables: dict[str, dict[str, pa.Table]] | None = None) -> None:
+        super().__init__(root, tables)
+        self.homes |= {party: self._home(party) for party in tables or () if party not in self.homes}
+        self.led = {party: JobStore(root / party / "led") for party in self.homes}
         for party, home in self.homes.items():
             self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
 
@@ -58,8 +61,8 @@ class LedBench(Bench):
         super().close()
 
 
-def order_of(bench: Bench) -> TrainOrder:
-    return TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}", led_by=LEADER)
+def order_of(bench: Bench, **parts: Part) -> TrainOrder:
+    return TrainOrder(**bench.fields(**parts), holder=LEADER, plan=PLAN, settings="{}", led_by=LEADER)
 
 
 def relay(bench: Bench, order: Order, jobs: dict[str, PartyJob] | None = None) -> Play:
@@ -152,6 +155,26 @@ def test_a_leader_that_has_kept_the_outcome_answers_the_last_request_again(bench
         if not again.has_done(message):  # as sessions do
             again.handle(message)
     assert encode(again.handle(message)) == trained.answered[LEADER][-1]
+
+
+def test_frames_that_do_not_fit_into_one_message_travel_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(led, "MAX_PART_BYTES", 100)
+    with closing(LedBench(tmp_path, three_companies())) as bench:
+        record = relay(bench, order_of(bench, club=Part(table="customers")))
+        kinds = Counter(type(decode(data)).__name__ for data in record.asked[LEADER])
+        assert kinds["AskFrames"] == kinds["TakeFrames"] > 5
+        assert bench.led[LEADER].job(record.job) is not None
+        again = bench.again(LEADER, record.job)
+        for asked, answered in zip(record.asked[LEADER], record.answered[LEADER], strict=True):
+            message = decode(asked)
+            if isinstance(message, led.AskFrames):
+                refuses(again, led.LeadOn(frames={}), "there are more frames")
+            elif isinstance(message, led.TakeFrames):
+                refuses(again, led.AskFrames(), "there are no more frames")
+                refuses(again, led.TakeFrames(frames={"nobody": np.zeros(40, np.uint8)}), "not those of the parties")
+            assert encode(again.handle(message)) == answered
 
 
 # --- what the coordinator may not do ---

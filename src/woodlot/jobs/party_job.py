@@ -20,6 +20,8 @@ from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.led.leading import end_led
 from woodlot.jobs.led.led_messages import (
+    AskFrames,
+    FramesTaken,
     LeaderMet,
     LeadJob,
     LeadOn,
@@ -32,6 +34,7 @@ from woodlot.jobs.led.led_messages import (
     ScoreOn,
     SealedReply,
     SealedRequest,
+    TakeFrames,
 )
 from woodlot.jobs.led.led_party import LedPart
 from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job, open_part
@@ -177,6 +180,14 @@ class PartyJob(OpenedJob):
     @takes(LeadOn, when=(OpeningState.open, OpeningState.led))
     def _on_LeadOn(self, message: LeadOn) -> LedStep:
         return self._led_part(message).lead_on(message)
+
+    @takes(TakeFrames, when=OpeningState.led)
+    def _on_TakeFrames(self, message: TakeFrames) -> FramesTaken:
+        return self._led_part(message).take_frames(message)
+
+    @takes(AskFrames, when=OpeningState.led)
+    def _on_AskFrames(self, message: AskFrames) -> LedStep:
+        return self._led_part(message).more_frames(message)
 
     @takes(ScoreFrame, when=OpeningState.led)
     def _on_ScoreFrame(self, message: ScoreFrame) -> SealedReply:

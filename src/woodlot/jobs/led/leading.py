@@ -25,7 +25,7 @@ from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import UNFINISHED, JobStore
 from woodlot.jobs.kind import CoordinatorHost, kind_of
 from woodlot.jobs.led.frame_seal import Ways
-from woodlot.jobs.led.led_messages import LedStep
+from woodlot.jobs.led.led_messages import LedStep, in_parts
 from woodlot.jobs.led.led_scores import LedScoring
 from woodlot.jobs.orders import Order, ScoreOrder
 from woodlot.protocols.core.message import Message, Role, Round
@@ -118,6 +118,8 @@ class Leading:
         self._numbers = dict.fromkeys(seat.ways, 0)
         self._round: Round | None = None
         self._own: Future[bytes] | None = None
+        self._taken: dict[str, bytes] = {}  # answers that came before the last ones of their round
+        self._unsent: list[LedStep] = []  # the rest of a round that does not fit into one message
         self.scoring: LedScoring | None = None
 
     def _recorded(self) -> msg.JobFacts:
@@ -136,13 +138,31 @@ class Leading:
 
     def go_on(self, frames: Frames) -> LedStep:
         """Take the answers to the round before; returns the next one. Frames that are not theirs change nothing."""
-        step = self._round
-        if step is None:
-            raise RemoteProtocolError("this job has ended at its leader")
-        if set(frames) != set(step.requests) - {self._name}:
+        step = self._asked_round()
+        if set(frames) | set(self._taken) != set(step.requests) - {self._name}:
             raise RemoteProtocolError("the answers are not those of the parties that were asked")
-        answers = {party: self._opened(party, frame) for party, frame in frames.items()}
+        answers = self._taken | {party: self._opened(party, frame) for party, frame in frames.items()}
+        self._taken = {}
         return self._next(lambda: self._resume(step, answers))
+
+    def take(self, frames: Frames) -> None:
+        """Take some of the answers to the round before; the others follow."""
+        if not set(frames) <= set(self._asked_round().requests) - {self._name}:
+            raise RemoteProtocolError("the answers are not those of the parties that were asked")
+        self._taken |= {party: self._opened(party, frame) for party, frame in frames.items()}
+
+    def more(self) -> LedStep:
+        """More frames of the present round."""
+        if not self._unsent:
+            raise RemoteProtocolError("Unexpected AskFrames: there are no more frames in this round")
+        return self._unsent.pop(0)
+
+    def _asked_round(self) -> Round:
+        if self._round is None:
+            raise RemoteProtocolError("this job has ended at its leader")
+        if self._unsent:
+            raise RemoteProtocolError("there are more frames in this round; AskFrames is expected")
+        return self._round
 
     @property
     def _name(self) -> str:
@@ -190,7 +210,12 @@ class Leading:
                 frames[party] = np.frombuffer(sealed, np.uint8)
         self._round = step
         done, total = (0, 0) if progress is None else (progress.done, progress.total)
-        return LedStep(phase=step.phase, done=done, total=total, ended=False, frames=frames)
+        parts = in_parts(frames)
+        first, *self._unsent = [
+            LedStep(phase=step.phase, done=done, total=total, ended=False, frames=part, more=k < len(parts) - 1)
+            for k, part in enumerate(parts)
+        ]
+        return first
 
     def _resume(self, step: Round, answers: Mapping[str, bytes]) -> Round | Ended[Any]:
         """Give the protocol the answers to its round; what its own part refuses is raised inside it."""

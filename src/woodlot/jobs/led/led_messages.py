@@ -6,13 +6,20 @@ the coordinator then holds for the leader, and the coordinator learns what is sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.protocols.core.message import FROM_PARTY, FROM_USER, TO_PARTY, TO_USER, U8, Disclosure, Message, Name
 
 _SIZES = "who sends a frame to whom, its length and time; what is in it only the two ends can read"
+
+MAX_PART_BYTES = 256 << 20
+"""Bytes of frames that travel in one message, unless a single one has more: so that many parties, each with large
+messages, stay within the limit of a message."""
 
 Phase = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z -]{0,30}\Z")]
 """What the leader calls the part of the protocol that it is in: users and logs are told."""
@@ -75,8 +82,31 @@ class LeadOn(Message):
     frames: dict[str, U8]
 
 
+class TakeFrames(Message):
+    """Brings the leader some of the answers to its round, where they are too large for one message."""
+
+    brief_reply: ClassVar[bool] = True
+    discloses: ClassVar = Disclosure(*TO_PARTY, "what the other parties answer the leader", "encrypted")
+    frames: dict[str, U8]
+
+
+class FramesTaken(Message):
+    """The leader has these answers."""
+
+    discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that they are taken", "clear")
+
+
+class AskFrames(Message):
+    """Asks the leader for more frames of its round, where they are too large for one message."""
+
+    discloses: ClassVar = Disclosure(*TO_PARTY, "nothing but that its frames have arrived so far", "clear")
+
+
 class LedStep(Message):
-    """The leader's next round: a frame for each party that it asks; or the end of the job."""
+    """The leader's next round: a frame for each party that it asks; or the end of the job.
+
+    `more` says that there are more frames, which do not fit into this message: see `AskFrames`.
+    """
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY, f"the name of the phase, and how far it has come in numbers; {_SIZES}", "encrypted"
@@ -86,6 +116,20 @@ class LedStep(Message):
     total: int
     ended: bool
     frames: dict[str, U8]
+    more: bool = False
+
+
+def in_parts(frames: Mapping[str, NDArray[np.uint8]]) -> list[dict[str, NDArray[np.uint8]]]:
+    """Frames in parts of up to `MAX_PART_BYTES`, or of one frame; at least one part, if an empty one."""
+    parts: list[dict[str, NDArray[np.uint8]]] = [{}]
+    room = MAX_PART_BYTES
+    for party, frame in frames.items():
+        if parts[-1] and len(frame) > room:
+            parts.append({})
+            room = MAX_PART_BYTES
+        parts[-1][party] = frame
+        room -= len(frame)
+    return parts
 
 
 class SealedRequest(Message):

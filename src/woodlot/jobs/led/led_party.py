@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from woodlot.jobs.hosting import JobHost
 
 
+LEADING = (led.LeadJob, led.LeadOn, led.TakeFrames, led.AskFrames)
+"""What a leader is asked on the way to the outcome."""
+
+
 class LedPart:
     """This party's part in one job that is led.
 
@@ -123,13 +127,25 @@ class LedPart:
         """Go on with what this party leads."""
         if self._leading is None and self._home.lead is not None and self.has_done(message):
             return finish_led(self._seat(self._home.lead, {}))
+        return self._led_by_this(message).go_on(message.frames)
+
+    def take_frames(self, message: led.TakeFrames) -> led.FramesTaken:
+        """Take some of the answers to what this party leads."""
+        self._led_by_this(message).take(message.frames)
+        return led.FramesTaken()
+
+    def more_frames(self, message: led.AskFrames) -> led.LedStep:
+        """Go on with a round of frames that this party leads."""
+        return self._led_by_this(message).more()
+
+    def _led_by_this(self, message: Message) -> Leading:
         if self._leading is None:
-            raise RemoteProtocolError("Unexpected LeadOn: this party does not lead the job")
-        return self._leading.go_on(message.frames)
+            raise RemoteProtocolError(f"Unexpected {type(message).__name__}: this party does not lead the job")
+        return self._leading
 
     def has_done(self, message: Message) -> bool:
         """Whether the leader has kept what this message of the job has led to, and needs not be asked again."""
-        lead, leads = self._home.lead, self._leads and isinstance(message, led.LeadJob | led.LeadOn)
+        lead, leads = self._home.lead, self._leads and isinstance(message, LEADING)
         return leads and lead is not None and has_kept(lead.store, self._order.job)
 
     def _seat(self, host: JobHost, ways: Mapping[str, Ways]) -> LeaderSeat:

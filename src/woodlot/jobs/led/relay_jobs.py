@@ -47,13 +47,21 @@ def relay_job(
         reply_of(replies[party], led.LeaderMet, party)
     step = reply_of(replies[leader], led.LedStep, leader)
     while not step.ended:
-        if not set(step.frames) <= set(others):
-            raise RemoteProtocolError(f"the leader {leader!r} sends frames to others than the parties of the job")
         progress = Progress(step.done, step.total, "") if step.total else None
-        asked: dict[str, Message] = {p: led.SealedRequest(frame=frame) for p, frame in step.frames.items()}
+        frames = dict(step.frames)
+        while step.more:
+            replies = yield Round(step.phase, {leader: led.AskFrames()})
+            step = reply_of(replies[leader], led.LedStep, leader)
+            frames |= step.frames
+        if not set(frames) <= set(others):
+            raise RemoteProtocolError(f"the leader {leader!r} sends frames to others than the parties of the job")
+        asked: dict[str, Message] = {p: led.SealedRequest(frame=frame) for p, frame in frames.items()}
         replies = yield Round(step.phase, asked, progress)
-        answers = {p: reply_of(replies[p], led.SealedReply, p).frame for p in asked}
-        replies = yield Round(step.phase, {leader: led.LeadOn(frames=answers)})
+        *parts, last = led.in_parts({p: reply_of(replies[p], led.SealedReply, p).frame for p in asked})
+        for part in parts:
+            replies = yield Round(step.phase, {leader: led.TakeFrames(frames=part)})
+            reply_of(replies[leader], led.FramesTaken, leader)
+        replies = yield Round(step.phase, {leader: led.LeadOn(frames=last)})
         step = reply_of(replies[leader], led.LedStep, leader)
     return RelayScorer(order) if isinstance(order, ScoreOrder) else rows
 

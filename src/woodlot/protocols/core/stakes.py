@@ -33,7 +33,7 @@ _ROWS = """
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
     CodeShares OpenBins ServerSums
-    LeadOn LeaderAnswered ScoreFrame ScoreOn SealedRequest SealedScore
+    LeadOn LeaderAnswered ScoreFrame ScoreOn SealedRequest SealedScore TakeFrames
 """
 
 _NUMBERS = """
@@ -75,7 +75,7 @@ _NOTHING = """
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone
     ColumnShares DealDraws DealerKey DealerReady DealtDraws DealtShuffle HiddenReady OpenHidden PassRecords ShareColumns
     SplitsKept
-    LeaderMet MeetLeader
+    AskFrames FramesTaken LeaderMet MeetLeader
 """
 
 _LISTS: dict[Stake, str] = {"rows": _ROWS, "numbers": _NUMBERS, "nothing": _NOTHING}
