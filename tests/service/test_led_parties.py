@@ -282,6 +282,19 @@ def test_a_model_is_used_for_its_leader_only(bench: LedBench, trained: Play) -> 
         bench.job(OTHER, order.job).handle(bench.opening(order))
 
 
+def test_a_policy_says_who_may_lead(tmp_path: Path) -> None:
+    with closing(LedBench(tmp_path)) as bench:
+        led_order = order_of(bench)
+        plain = TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}")
+        for lead, refused, taken in (("holder", plain, led_order), ("coordinator", led_order, plain)):
+            bench.change_policy(OTHER, lead=(lead,))
+            with pytest.raises(PolicyError, match="setting lead"):
+                bench.job(OTHER, refused.job).handle(bench.opening(refused))
+            bench.job(OTHER, taken.job).handle(bench.opening(taken))
+            aligned = AlignOrder(**bench.fields())  # of which the coordinator learns sizes only
+            bench.job(OTHER, aligned.job).handle(bench.opening(aligned))
+
+
 def test_the_leader_of_a_training_is_its_label_holder(bench: LedBench) -> None:
     for leader in (OTHER, "club"):
         order = TrainOrder(**bench.fields(), holder=LEADER, plan=PLAN, settings="{}", led_by=leader)

@@ -117,6 +117,8 @@ class PartyJob(OpenedJob):
             check_age(order)
         if order.leader is not None and not kind.led:
             raise PolicyError(f"a job of the kind {kind.name!r} cannot be led by a party")
+        if kind.led:
+            home.policy.check_lead(order.leader)
         if model := getattr(order, "model", ""):
             home.store.check_leader(model, order.leader)
         asked = AskedOrder(home, order, user, message.certificate, open_part(order, home.identity))

@@ -26,6 +26,9 @@ RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
 WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"]
 """How a party's answers to a prediction over columns may travel, from the one that tells least on."""
 
+Lead = Literal["coordinator", "holder"]
+"""Who can run jobs over columns."""
+
 EVERYBODY = "*"
 """Stands for every user, and where answers go for every party, whose certificate the federation has signed."""
 
@@ -109,6 +112,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels : {"shared", "encrypted", "coordinator"}
         How this party's labels may be learnt from: under a code that does not hide them from those who take part;
         encrypted only; or as "shared", and by revocable forests too, for which the coordinator gets them in clear.
+    lead : tuple of {"coordinator", "holder"}
+        Who may run jobs over columns (but revocable forests): the coordinator, or the party that leads, which is the
+        label holder of the training. Who runs them sees offers, partitions and decisions of this party.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
     wire_forms : tuple of {"sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"}
@@ -140,6 +146,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plain_sums: bool = False
     allow_two: bool = False
     labels: Literal["shared", "encrypted", "coordinator"] = "shared"
+    lead: tuple[Lead, ...] = get_args(Lead)
     share_model: bool = False
     wire_forms: tuple[WireForm, ...] = get_args(WireForm)
     weak_keys: bool = False
@@ -196,6 +203,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"{msgspec.json.encode(name).decode()} to the setting receive in the section [policy] of its "
                     "configuration"
                 )
+
+    def check_lead(self, leader: str | None) -> None:
+        """Refuse a job that is run by whom this party does not let run it."""
+        lead: Lead = "coordinator" if leader is None else "holder"
+        if lead not in self.lead:
+            who = "the coordinator" if leader is None else f"{leader!r}"
+            raise PolicyError(
+                f"this party does not let {who} run jobs over columns: the setting lead in the section [policy] of its "
+                f"configuration does not list {lead!r}; order with another lead, or its operator can add it there"
+            )
 
     def check_rows(self, n: int, what: str = "common rows") -> None:
         """Refuse to work on fewer rows than the policy allows."""
