@@ -408,3 +408,21 @@ def test_two_processes_with_one_key_are_shown(stage: Stage) -> None:
     shown = stage.get("/").text
     assert f'role="alert"><b>shop</b>: {said}, last at 20' in shown
     assert "its key was copied: revoke its certificate" in shown
+
+
+def test_of_a_model_that_a_party_keeps_the_coordinator_shows_what_it_knows(stage: Stage) -> None:
+    """Its leader's own page of the same model has that party's part, as ever."""
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables="customers", lead="holder") as federation:
+        model = str(wl.FederatedForestClassifier(2, random_state=0).fit(federation, y="bank.late").forest_.model)
+    shown = stage.get(f"/models/{model}", role="coordinator")
+    assert shown.status_code == 200
+    assert "bank, who leads its jobs" in shown.text
+    assert "SealedReply" in shown.text
+    assert "kept at bank" in stage.get("/models").text
+    assert "; bank leads" in stage.get(f"/jobs/{model}").text
+    assert stage.get(f"/models/{model}", role="bank").status_code == 200
+    trees = stage.get(f"/models/{model}/trees/0", role="coordinator")
+    assert trees.status_code >= 400
+    assert "keeps this model" in html.unescape(trees.text)
+    assert stage.get("/").status_code == stage.get("/disclosure").status_code == 200

@@ -312,7 +312,8 @@ def say_predicted(
     if reply is not None and out is None and as_json:
         more["answers"] = {name: column.tolist() for name, column in columns.items()}
     if finish(facts, access, as_json=as_json, more=more):
-        classes = any(model.classes for model in client.models() if model.model == facts.model)
+        known = [model for model in client.models() if model.model == facts.model]
+        classes = any((client.find_model(facts.model) if model.leader else model).classes for model in known)
         _print(facts, reply, columns, out, to, classes)
 
 

@@ -202,6 +202,12 @@ class Pages:
                 n_own=len(part.splits.node), roles_with=self._roles_with(model),
             )  # fmt: skip
         facts = view.model(model)
+        if facts.leader:
+            return self._page(
+                "model_led", role, model=model, facts=facts, settings=_settings(facts.settings),
+                cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
+                roles_with=self._roles_with(model),
+            )  # fmt: skip
         linear = view.is_linear(model)
         return self._page(
             "model_linear" if linear else "model", role, model=model, facts=facts,

@@ -219,6 +219,9 @@ class CoordinatorView(StateView):
 
     def is_linear(self, model: str) -> bool:
         """Whether a model is a linear one, and no forest."""
+        leader = self.model(model).leader
+        if leader:
+            raise DataError(f"{leader!r} keeps this model; the coordinator has no part of it")
         return self.store.is_linear(model)
 
     def forest(self, model: str) -> CoordinatorForest:
