@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +27,7 @@ from woodlot.jobs.led.leader_desk import LeaderDesk
 from woodlot.jobs.led.led_scores import RelayScorer, answer_seal
 from woodlot.jobs.led.question_seal import AskedQuestion, TakenQuestion
 from woodlot.jobs.led.relay_jobs import relay_job
-from woodlot.jobs.order_seal import housekeeping_job
+from woodlot.jobs.order_seal import common_fields, housekeeping_job
 from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, ScoreOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.scores.score_seal import IdSeal, new_key
@@ -36,6 +37,7 @@ from woodlot.protocols.vertical.score_messages import AskScore, ScoreBatch
 from woodlot.runtime.codec import decode, encode
 
 LEADER, OTHER = PARTIES
+RELAY = bytes(range(32))
 
 
 class LedBench(Bench):
@@ -47,6 +49,10 @@ class LedBench(Bench):
         self.led = {party: JobStore(root / party / "led") for party in self.homes}
         for party, home in self.homes.items():
             self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
+
+    def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """With the secret that the parties of a led job have from its user."""
+        return super().fields_of({p: msgspec.structs.replace(part, relay=RELAY) for p, part in parts.items()})
 
     def again(self, party: str, name: str) -> PartyJob:
         """A party's job as it is made after a restart in the middle of it."""
@@ -310,10 +316,19 @@ def test_kinds_that_no_party_leads_are_refused_by_parties_too(bench: LedBench) -
 
 def test_a_party_without_a_place_for_it_cannot_lead(tmp_path: Path) -> None:
     with closing(Bench(tmp_path)) as plain:
-        order = order_of(plain)
+        bank, shop = Part(table="customers", label="late", relay=RELAY), Part(table="customers", relay=RELAY)
+        order = order_of(plain, bank=bank, shop=shop)
         with pytest.raises(PolicyError, match="cannot lead"):
             plain.job(LEADER, order.job).handle(plain.opening(order))
         assert isinstance(plain.job(OTHER, order.job).handle(plain.opening(order)), led.LedJobOpened)
+
+
+@pytest.mark.parametrize("relay", [b"short", b""])
+def test_a_led_order_has_a_secret_for_its_parties(bench: LedBench, relay: bytes) -> None:
+    parts = {p: Part(table="customers", relay=relay or msgspec.UNSET) for p in PARTIES}
+    fields = common_fields(parts, {p: bench.homes[p].identity.certificate for p in PARTIES}, **bench.here)
+    order = TrainOrder(**fields, holder=LEADER, plan=PLAN, settings="{}", led_by=LEADER)
+    refuses(bench.job(OTHER, order.job), bench.opening(order), f"a secret of {len(relay)} bytes for its parties")
 
 
 def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench) -> None:

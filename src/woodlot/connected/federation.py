@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 Lead: TypeAlias = Literal["coordinator", "holder"]
 """Whose process runs a training over columns."""
 
+RELAY_BYTES = 32
+"""Bytes of the secret that the parties of a job have from its user, where a party leads."""
+
 
 def connect(
     address: str,
@@ -270,20 +273,24 @@ class ConnectedFederation(AnyFederation):
         tables: Mapping[str, str] | None = None,
         members: Sequence[str] = (),
         keys: str = "",
+        leader: str = "",
     ) -> dict[str, Any]:
         from woodlot.jobs.orders import Part
 
+        relay = _relay_secret(leader)
         parts = {
             party: Part(
                 table=table,
                 label=labels.column if labels is not None and labels.holder == party else None,
                 weight=labels.weight if labels is not None and labels.holder == party else None,
                 keys=keys,
+                **relay,
             )
             for party, table in (self._tables if tables is None else tables).items()
         } | {member: Part() for member in members}
         alignment = None if self._alignment is None else self._alignment.job
-        return self.order_fields(parts) | self._fields | {"alignment": alignment}
+        fields = self.order_fields(parts) | self._fields | {"alignment": alignment}
+        return fields | ({"led_by": leader} if leader else {})
 
     def align_order(self) -> AlignOrder:
         """An order to find the common rows and keep them."""
@@ -300,29 +307,29 @@ class ConnectedFederation(AnyFederation):
             raise DataError(
                 "protection='hidden' works in one process so far; use protection='open' on a connected federation"
             )
-        fields = self._common(labels) | self._led_training(plan, labels)
+        fields = self._common(labels, leader=self._leader_for(plan, labels))
         return TrainOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
 
-    def _led_training(self, plan: ForestPlan | LinearPlan, labels: Labels) -> dict[str, Any]:
-        """The field of an order to train that names its leader, if a party leads."""
+    def _leader_for(self, plan: ForestPlan | LinearPlan, labels: Labels) -> str:
+        """The party that leads a training; empty: the coordinator runs it."""
         if self._lead != "holder":
-            return {}
+            return ""
         if plan.class_weight and isinstance(plan.class_weight, tuple):
             raise DataError(
                 "class_weight names classes, and the coordinator reads the settings of an order. Use "
                 "class_weight='balanced' with lead='holder', or lead='coordinator'"
             )
-        return {"led_by": labels.holder}
+        return labels.holder
 
-    def _led(self, model: str) -> dict[str, Any]:
-        """The field of an order about a model that names its leader, if a party leads."""
+    def _leader_of(self, model: str) -> str:
+        """The party that leads jobs about a model; empty: the coordinator runs them."""
         leader = self.client.leader_of(model)
         if leader and leader not in self.parties:
             raise DataError(
                 f"{leader!r} keeps this model and leads its jobs, and is not among the parties {list(self.parties)}; "
                 "add it"
             )
-        return {"led_by": leader} if leader else {}
+        return leader
 
     def _require_inner(self) -> None:
         if self._fields["join"] != "inner":
@@ -343,9 +350,10 @@ class ConnectedFederation(AnyFederation):
         helper, key_service = self._members
         keys = key_fields(self.client, model.model, helper=helper, key_service=key_service) if model.revocable else {}
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
-        fields = self._common(labels, staying, members) | {"alignment": model.model, "join": "inner"}
+        fields = self._common(labels, staying, members, leader=model.leader)
+        fields |= {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
-        fields |= {"model": model.model, "leaver": leaver, "task": task, "led_by": model.led_by}
+        fields |= {"model": model.model, "leaver": leaver, "task": task}
         if model.revocable:
             exact: Literal[1, 2, 3] = 1 if level == 1 else 2 if level == 2 else 3
             return RevokeRevocableOrder(**fields, **keys, holder=model.holder, level=exact)
@@ -390,8 +398,7 @@ class ConnectedFederation(AnyFederation):
         labels = None if label is None else self.find_labels(label, None)
         keys = keys_name(self.client, model) if options.get("how") == "encrypted-splits" else ""
         return PredictOrder(
-            **self._common(labels, keys=keys),
-            **self._led(model),
+            **self._common(labels, keys=keys, leader=self._leader_of(model)),
             model=model,
             score_at=None if labels is None else labels.holder,
             **options,
@@ -427,8 +434,11 @@ class ConnectedFederation(AnyFederation):
         keys = {party: new_key() for party in self.parties if party in facts.parties}
         if not keys:
             raise DataError(f"none of these parties has a part of the model; its parties are {list(facts.parties)}")
-        fields = self.order_fields({p: self.part(p, key=key) for p, key in keys.items()})
-        order = ScoreOrder(**fields, **self._led(facts.model), model=facts.model, vote=vote or vote_of(facts))
+        leader = self._leader_of(facts.model)
+        relay = _relay_secret(leader)
+        fields = self.order_fields({p: self.part(p, key=key, **relay) for p, key in keys.items()})
+        fields |= {"led_by": leader} if leader else {}
+        order = ScoreOrder(**fields, model=facts.model, vote=vote or vote_of(facts))
         self.client.await_phase(self.client.submit(order).job, "scoring")
         answers = None if order.leader is None else answer_seal(keys[order.leader], order.job, order.leader)
         seals = {p: IdSeal(key, order.job, p) for p, key in keys.items()}
@@ -581,7 +591,7 @@ class ConnectedFederation(AnyFederation):
         from woodlot.jobs.orders import TrainLinearOrder
 
         self._require_inner()
-        fields = self._common(labels) | self._led_training(plan, labels)
+        fields = self._common(labels, leader=self._leader_for(plan, labels))
         return TrainLinearOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
 
     def predict_linear_order(self, model: str, label: str | None = None, **options: Any) -> PredictLinearOrder:
@@ -590,7 +600,8 @@ class ConnectedFederation(AnyFederation):
 
         labels = None if label is None else self.find_labels(label, None)
         score_at = None if labels is None else labels.holder
-        return PredictLinearOrder(**self._common(labels), **self._led(model), model=model, score_at=score_at, **options)
+        fields = self._common(labels, leader=self._leader_of(model))
+        return PredictLinearOrder(**fields, model=model, score_at=score_at, **options)
 
     def fit_linear(
         self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None
@@ -607,6 +618,11 @@ class ConnectedFederation(AnyFederation):
         """Have the party that has the labels score."""
         label = _label_elsewhere(y, sample_weight)
         return self._told_score(self.predict_linear_order(model_of(fitted), label, give_answers=False))
+
+
+def _relay_secret(leader: str) -> dict[str, Any]:
+    """The field of every party's part of an order that a party leads: a secret that only they have."""
+    return {"relay": os.urandom(RELAY_BYTES)} if leader else {}
 
 
 def _label_elsewhere(y: Any, sample_weight: Any) -> str:

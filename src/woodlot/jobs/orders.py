@@ -43,7 +43,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     In an encrypted prediction there is no table; `columns` names, for each column of the request, the party's own, or
     is empty where it is another party's. To the helper it names the party that each column is of. A scoring has the key
     with which the user seals ids to this party. A prediction by encrypted splits has in `keys` the name under which the
-    party keeps the keys of the model.
+    party keeps the keys of the model. In a job that a party leads, `relay` is a secret of all its parties, drawn by the
+    user: it enters the keys of their frames.
     """
 
     table: str = ""
@@ -52,6 +53,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     columns: tuple[str, ...] = ()
     key: bytes = b""
     keys: KeysName = ""
+    relay: bytes | msgspec.UnsetType = msgspec.UNSET
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):

@@ -1,9 +1,12 @@
 """Keys and seals between the leader of a job and its other parties; whoever carries the frames has none of them.
 
 Every party signs a fresh X25519 key together with the order (`Agreement`). Leader and party derive one key for each
-direction; all signed keys enter it. The nonce of a frame is a MAC of its number and content, so that a job which is
-replayed makes the same bytes, and two different frames have different nonces, also where a state folder was restored
-from a copy and the job went another way since.
+direction; all signed keys enter it, and a secret that the user has drawn and sealed to each party, by P-256 together
+with ML-KEM-768. So a coordinator that keeps the frames cannot open them with a quantum computer later.
+
+The nonce of a frame is a MAC of its number and content, so that a job which is replayed makes the same bytes, and two
+different frames have different nonces, also where a state folder was restored from a copy and the job went another way
+since.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_messages import OpenJob
 from woodlot.jobs.led.led_messages import LedKey
 from woodlot.jobs.orders import Order
-from woodlot.protocols.core.agreement import Agreement, derive
+from woodlot.protocols.core.agreement import MIN_SECRET, Agreement, derive
 
 TAG = "woodlot led job 1"
 PURPOSE = "key of a led job"
@@ -87,10 +90,15 @@ class LedKeys:
         The job.
     opening : OpenJob
         As everybody was sent it: keys are signed together with it.
+    relay : bytes
+        The user's secret for the parties of the job.
 
     """
 
-    def __init__(self, home: PartyHome, order: Order, opening: OpenJob) -> None:
+    def __init__(self, home: PartyHome, order: Order, opening: OpenJob, relay: bytes) -> None:
+        if len(relay) < MIN_SECRET:
+            raise RemoteProtocolError(f"the order has a secret of {len(relay)} bytes for its parties, not {MIN_SECRET}")
+        self._relay = relay
         self._order = order
         self._opening = opening
         self._name = home.identity.name
@@ -110,6 +118,6 @@ class LedKeys:
         self._agreement.check_named(self._order.parties, self.own, keys)
         agreed = self._agreement.accept(self._opening, keys)
         return {
-            party: Ways(secret, agreed.transcript, self._order.job, self._name, party)
+            party: Ways(secret + self._relay, agreed.transcript, self._order.job, self._name, party)
             for party, secret in agreed.exchanged.items()
         }

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import UnsetType
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
@@ -51,7 +52,8 @@ class LedPart:
         self._part = asked.part
         self._opening = opening
         self._work = work
-        self._keys = LedKeys(home, order, opening)
+        relay = b"" if isinstance(asked.part.relay, UnsetType) else asked.part.relay
+        self._keys = LedKeys(home, order, opening, relay)
         self._ways: Ways | None = None
         self._answered = 0
         self._leading: Leading | None = None
