@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
-from party_bench import Bench, Play, number_id, play
-from processes import FIRST_ID, three_companies
+from led_bench import LEADER, OTHER, RELAY, LedBench, order_of, relay, score_order, score_request
+from party_bench import Bench, Play, play
+from processes import three_companies
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.hosting import JobHost
-from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.frame_seal import Seal
 from woodlot.jobs.led.leader_desk import LeaderDesk
@@ -28,67 +24,12 @@ from woodlot.jobs.led.led_scores import RelayScorer, answer_seal
 from woodlot.jobs.led.question_seal import AskedQuestion, TakenQuestion
 from woodlot.jobs.led.relay_jobs import relay_job
 from woodlot.jobs.order_seal import common_fields, housekeeping_job
-from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, ScoreOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
-from woodlot.jobs.scores.score_seal import IdSeal, new_key
-from woodlot.protocols.core.message import Message, Refusal, Round
+from woodlot.protocols.core.message import Message, Refusal
 from woodlot.protocols.vertical import forest_messages
-from woodlot.protocols.vertical.score_messages import AskScore, ScoreBatch
+from woodlot.protocols.vertical.score_messages import ScoreBatch
 from woodlot.runtime.codec import decode, encode
-
-LEADER, OTHER = PARTIES
-RELAY = bytes(range(32))
-
-
-class LedBench(Bench):
-    """A bench whose parties can lead."""
-
-    def __init__(self, root: Path, tables: dict[str, dict[str, pa.Table]] | None = None) -> None:
-        super().__init__(root, tables)
-        self.homes |= {party: self._home(party) for party in tables or () if party not in self.homes}
-        self.led = {party: JobStore(root / party / "led") for party in self.homes}
-        for party, home in self.homes.items():
-            self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
-
-    def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """With the secret that the parties of a led job have from its user."""
-        return super().fields_of({p: msgspec.structs.replace(part, relay=RELAY) for p, part in parts.items()})
-
-    def again(self, party: str, name: str) -> PartyJob:
-        """A party's job as it is made after a restart in the middle of it."""
-        stored = self.led[party].job(name)
-        if stored is not None:
-            self.led[party].update(msgspec.structs.replace(stored.facts, state="running"))
-        return self.job(party, name)
-
-    def close(self) -> None:
-        for store in self.led.values():
-            store.close()
-        super().close()
-
-
-def order_of(bench: Bench, **parts: Part) -> TrainOrder:
-    return TrainOrder(**bench.fields(**parts), holder=LEADER, plan=PLAN, settings="{}", led_by=LEADER)
-
-
-def relay(bench: Bench, order: Order, jobs: dict[str, PartyJob] | None = None) -> Play:
-    """Play the coordinator by hand, through the codec."""
-    record = Play(order.job)
-    jobs = jobs or {p: bench.job(p, order.job) for p in order.parties}
-    protocol = relay_job(order, bench.opening(order))
-    step = next(protocol)
-    while True:
-        assert isinstance(step, Round)
-        replies: dict[str, Message] = {}
-        for party, message in step.requests.items():
-            record.asked[party].append(encode(message))
-            record.answered[party].append(encode(jobs[party].handle(decode(record.asked[party][-1]))))
-            replies[party] = decode(record.answered[party][-1])
-        try:
-            step = protocol.send(replies)
-        except StopIteration as end:
-            record.outcome = end.value
-            return record
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +53,7 @@ def refuses(job: PartyJob, message: Message, words: str) -> None:
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_party_that_is_made_again_answers_with_the_same_bytes(bench: LedBench, trained: Play, party: str) -> None:
-    again = bench.again(party, trained.job)
+    again = bench.job(party, trained.job)
     for asked, answered in zip(trained.asked[party], trained.answered[party], strict=True):
         assert encode(again.handle(decode(asked))) == answered
 
@@ -130,7 +71,6 @@ def test_a_leader_that_dies_between_the_outcome_and_its_last_reply_ends_the_job(
     """What a revocation was made from is gone by then: it cannot be played again."""
     with closing(LedBench(tmp_path)) as bench:
         trained = relay(bench, order_of(bench))
-        bench.change_policy(LEADER, protocols=("train", "predict", "revoke"))
         about = {"model": trained.job, "alignment": trained.job, "leaver": OTHER, "task": "classes", "level": 3}
         parts = bench.fields_of({LEADER: Part(table="customers", label="late")})
         order = RevokeOrder(**parts, **about, led_by=LEADER)
@@ -141,7 +81,7 @@ def test_a_leader_that_dies_between_the_outcome_and_its_last_reply_ends_the_job(
         if not recorded:
             store.update(msgspec.structs.replace(stored.facts, state="running"))
         receipt = store.receipt(order.job)
-        again = bench.job(LEADER, order.job)
+        again = bench.ended_job(LEADER, order.job)
         opening, leading = map(decode, record.asked[LEADER])
         assert not again.has_done(opening)
         again.handle(opening)
@@ -155,7 +95,7 @@ def test_a_leader_that_dies_between_the_outcome_and_its_last_reply_ends_the_job(
 
 
 def test_a_leader_that_has_kept_the_outcome_answers_the_last_request_again(bench: LedBench, trained: Play) -> None:
-    again = bench.job(LEADER, trained.job)
+    again = bench.ended_job(LEADER, trained.job)
     for data in trained.asked[LEADER]:
         message = decode(data)
         if not again.has_done(message):  # as sessions do
@@ -172,7 +112,7 @@ def test_frames_that_do_not_fit_into_one_message_travel_in_parts(
         kinds = Counter(type(decode(data)).__name__ for data in record.asked[LEADER])
         assert kinds["AskFrames"] == kinds["TakeFrames"] > 5
         assert bench.led[LEADER].job(record.job) is not None
-        again = bench.again(LEADER, record.job)
+        again = bench.job(LEADER, record.job)
         for asked, answered in zip(record.asked[LEADER], record.answered[LEADER], strict=True):
             message = decode(asked)
             if isinstance(message, led.AskFrames):
@@ -194,7 +134,7 @@ def test_nothing_but_alignment_is_taken_in_the_clear(bench: LedBench, trained: P
     asked = [m for m in protocol if type(m).__module__.endswith(("forest_messages", "job_messages"))]
     asked = [m for m in asked if not isinstance(m, msg.OpenJob)]
     assert {type(m) for m in asked} >= {forest_messages.OpenTraining, forest_messages.GrowLevel, msg.KeepModel}
-    job = bench.again(party, trained.job)
+    job = bench.job(party, trained.job)
     for due, answered in zip(trained.asked[party], trained.answered[party], strict=True):
         if job.state != "new":
             for message in asked:
@@ -229,7 +169,7 @@ def test_frames_are_taken_once_in_order_from_the_leader_alone(bench: LedBench, t
 def test_a_leader_takes_answers_of_its_parties_alone(bench: LedBench, trained: Play) -> None:
     asked = [decode(data) for data in trained.asked[LEADER]]
     answers = [m for m in asked if isinstance(m, led.LeadOn)]
-    job = bench.again(LEADER, trained.job)
+    job = bench.job(LEADER, trained.job)
     for message in asked:
         if message is answers[2]:
             refuses(job, answers[1], "is not one that 'shop' has sealed")
@@ -254,7 +194,7 @@ def test_keys_are_those_that_the_parties_have_signed_for_this_order(bench: LedBe
     another = relay(bench, order_of(bench))
     for party, absent in zip(PARTIES, reversed(PARTIES), strict=True):
         before, message = meeting(trained, party)
-        job = bench.again(party, trained.job)
+        job = bench.job(party, trained.job)
         for due in before:
             job.handle(due)
         stale = meeting(another, party)[1].keys
@@ -352,21 +292,13 @@ def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench) -> No
 # --- online scoring ---
 
 
-def scored(bench: LedBench, model: str) -> tuple[Play, RelayScorer, ScoreOrder, dict[str, bytes]]:
-    keys = {party: new_key() for party in PARTIES}
-    fields = bench.fields_of({p: Part(table="customers", key=key) for p, key in keys.items()})
-    order = ScoreOrder(**fields, model=model, led_by=LEADER)
-    record = relay(bench, order)
-    assert isinstance(record.outcome, RelayScorer)
-    return record, record.outcome, order, keys
-
-
 def test_a_batch_is_asked_by_the_leader_and_answered_to_the_user(tmp_path: Path) -> None:
     with closing(LedBench(tmp_path)) as bench:
-        for party in PARTIES:
-            bench.change_policy(party, protocols=("train", "predict", "score"))
         trained = relay(bench, order_of(bench))
-        record, scorer, order, keys = scored(bench, trained.job)
+        order, keys = score_order(bench, trained.job)
+        record = relay(bench, order)
+        scorer = record.outcome
+        assert isinstance(scorer, RelayScorer)
 
         def opened() -> dict[str, PartyJob]:
             """The parties, once they have opened the scoring."""
@@ -376,13 +308,7 @@ def test_a_batch_is_asked_by_the_leader_and_answered_to_the_user(tmp_path: Path)
                     made[party].handle(decode(data))
             return made
 
-        jobs, ids = opened(), [number_id(FIRST_ID + k) for k in range(5)]
-        request = AskScore(
-            job=order.job,
-            number=1,
-            n_rows=5,
-            sealed={p: IdSeal(key, order.job, p).seal(1, ids) for p, key in keys.items()},
-        )
+        jobs, request = opened(), score_request(order, keys, 1)
         protocol, said = scorer.score(1, [request]), []
         step = next(protocol)
         while True:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from key_bench import recorded_keys
+from led_bench import recorded_led
 from party_bench import PRIVATE, REFUSALS, Recorded, recorded_jobs, recorded_others, recorded_rows
 from small_jobs import PARTIES
 
@@ -36,11 +37,12 @@ JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg
 TAKEN: list[type[Message]] = [*VerticalParty.handlers, *AlignParty.handlers, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))  # make fuzz
-RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys)
+RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys, recorded_led)
 LEFT = ("revoke", "revoke-revocable", "revoke-rows")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
-    "train-rows", "train-rows alone", "predict-rows", "encrypted-splits", *LEFT,
+    "train-rows", "train-rows alone", "predict-rows", "encrypted-splits", "led train", "led predict", "led score",
+    *LEFT,
 )  # fmt: skip
 KEYS = ("keys", "predict-encrypted")
 SIDES = [
