@@ -42,6 +42,18 @@ def test_bytes_are_foreseen_within_a_tenth(case: str) -> None:
     assert [line[0] for line in foreseen.beside(cost)] == ["rounds", "bytes", "seconds"]
 
 
+def test_a_leader_carries_the_frames_of_all_others() -> None:
+    estimator, shape = wl.FederatedForestClassifier(3, max_depth=3), DataShape(500, {"bank": 3, "shop": 2, "club": 2})
+    network = Network(0.01, 1e6)
+    plain, led = forecast(estimator, shape, network), forecast(estimator, shape, network, lead="holder")
+    others = {"shop": plain.bytes_by_party["shop"], "club": plain.bytes_by_party["club"]}
+    assert led.bytes_by_party == {"bank": sum(others.values())} | others
+    assert led.rounds == plain.rounds
+    assert led.network_seconds > 2 * plain.rounds * network.latency
+    with pytest.raises(DataError, match="lead='coordinator'"):
+        forecast(wl.RevocableForestClassifier(), shape, lead="holder")
+
+
 SMALLER = {
     "SHAPE_ROWS": (1_000, 2_000),
     "KEYED_ROWS": (80, 240),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +69,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 # --- where, and who ---
+
+
+class Leader(StrEnum):
+    """Whose process runs a training over columns."""
+
+    coordinator = "coordinator"
+    holder = "holder"
 
 
 @dataclass(frozen=True)

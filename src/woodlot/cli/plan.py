@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from woodlot.cli._client import AsJson, print_json, reporting
+from woodlot.cli._client import AsJson, Leader, print_json, reporting
 from woodlot.exceptions import ConfigError
 
 
@@ -23,6 +23,7 @@ def plan(
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds to a party and back.")] = 0.0,
     bandwidth: Annotated[float | None, typer.Option(min=0.001, help="Megabits per second of a party's line.")] = None,
+    lead: Annotated[Leader, typer.Option(help="Whose process runs it.")] = Leader.coordinator,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also grow it here, on made-up rows, and compare.")
     ] = False,
@@ -36,6 +37,8 @@ def plan(
         from woodlot.cli._forest import parse_settings
 
         held, settings = _parse_columns(columns), parse_settings(setting or [])
+        if measure and lead is Leader.holder:
+            raise ConfigError("--measure grows the forest in one process, where nobody relays; leave --lead out")
         _check_kind(settings.get("kind"))
 
         from woodlot.estimators.forecast import DataShape, Network, fit_made_up, forecast
@@ -46,7 +49,7 @@ def plan(
         except ValueError as error:
             raise ConfigError(str(error)) from None
         network = Network(latency / 1e3, float("inf") if bandwidth is None else bandwidth * 1e6 / 8)
-        foreseen = forecast(estimator, shape, network)
+        foreseen = forecast(estimator, shape, network, lead=lead.value)
         compared = None
         if measure:
             compared = foreseen.beside(fit_made_up(estimator, shape, rows).cost_)

@@ -17,6 +17,7 @@ from woodlot.cli._client import (
     IdentityOption,
     JobFile,
     JobFileArgument,
+    Leader,
     PartiesOption,
     TablesOption,
     connecting,
@@ -59,11 +60,6 @@ class AlignMethod(StrEnum):
 
     keyed_hash = "keyed-hash"
     psi = "psi"
-
-
-class Leader(StrEnum):
-    coordinator = "coordinator"
-    holder = "holder"
 
 
 AlignOption = Annotated[AlignMethod | None, typer.Option("--align", help="How the common rows are found.")]

@@ -44,7 +44,9 @@ _IN_FLIGHT = 8
 """Bytes of a drawn row of a tree that grows."""
 
 
-def forecast(estimator: Any, shape: DataShape, network: Network | None = None) -> Forecast:
+def forecast(
+    estimator: Any, shape: DataShape, network: Network | None = None, *, lead: str = "coordinator"
+) -> Forecast:
     """What fitting a forest will cost.
 
     Parameters
@@ -55,6 +57,8 @@ def forecast(estimator: Any, shape: DataShape, network: Network | None = None) -
         The size of the planned data.
     network : Network, optional
         The parties' links.
+    lead : {"coordinator", "holder"}
+        Whose process runs the training, as for `woodlot.connect`.
 
     Returns
     -------
@@ -62,6 +66,10 @@ def forecast(estimator: Any, shape: DataShape, network: Network | None = None) -
     """
     network = network or Network()
     protected = isinstance(estimator, PROTECTED)
+    if lead == "holder":
+        if protected:
+            raise DataError("lead='holder' is for FederatedForest estimators; use lead='coordinator' with others")
+        return forecast(estimator, shape, network).led(next(iter(shape.columns)), network)
     if not protected and not (hasattr(estimator, "labels") and estimator.max_leaf_nodes is None):
         raise DataError(
             "a forecast is made for FederatedForest estimators without max_leaf_nodes, RevocableForest and "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite, log2
 from typing import Any
 
@@ -95,6 +95,19 @@ class Forecast:
     compute_seconds: float
     network_seconds: float
     details: dict[str, float] = field(default_factory=dict)
+
+    def led(self, leader: str, network: Network) -> Forecast:
+        """The same, where a party leads: its line carries the frames of all others, and its own messages stay with it.
+
+        Every frame crosses the coordinator: a round takes the leader's line and that of the party asked.
+        """
+        others = {party: n_bytes for party, n_bytes in self.bytes_by_party.items() if party != leader}
+        at_leader = sum(others.values())
+        return replace(
+            self,
+            bytes_by_party={leader: at_leader} | others,
+            network_seconds=network.seconds(2 * self.rounds, at_leader + max(others.values(), default=0)),
+        )
 
     @property
     def total_seconds(self) -> float:
