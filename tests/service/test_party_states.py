@@ -106,6 +106,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
         str: st.sampled_from(["", "bank", "shop", "post", "decisions", "0" * 32]),
         bytes: st.binary(max_size=80),
         NoneType: st.none(),
+        msgspec.UnsetType: st.just(msgspec.UNSET),
     }
     if hint in plain:
         return plain[hint]

@@ -355,12 +355,13 @@ def test_a_long_name_comes_back_neither_in_the_answer_nor_in_the_log(
 
 
 def test_a_reason_for_a_user_is_cut(world: World) -> None:
+    class Store:
+        def of_user(self, *_: Any) -> None:
+            raise DataError("x" * 10_000)
+
     class Broken:
         config = world.coordinator_config()
-
-        @property
-        def store(self) -> None:
-            raise DataError("x" * 10_000)
+        store = Store()
 
     reply = UserDesk(Broken()).serve(  # type: ignore[arg-type]
         Peer(name="bob", role="user", serial=1, certificate=b""), encode(msg.ListJobs())
