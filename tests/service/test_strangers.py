@@ -356,7 +356,7 @@ def test_a_long_name_comes_back_neither_in_the_answer_nor_in_the_log(
 
 def test_a_reason_for_a_user_is_cut(world: World) -> None:
     class Store:
-        def of_user(self, *_: Any) -> None:
+        def of_user(self, *_: object) -> None:
             raise DataError("x" * 10_000)
 
     class Broken:
