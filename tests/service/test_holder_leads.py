@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from processes import small_tables, three_companies
+from sklearn.base import clone
 from small_jobs import PARTIES, PLAN, train_order, user_of
 from world import POLICY, World, running
 
@@ -28,7 +30,12 @@ LEADER = "bank"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("led"), three_companies())
+    tables, rng = three_companies(), np.random.default_rng(0)
+    bank = tables["bank"]["customers"]
+    for name in ("amount", "care"):
+        bank = bank.append_column(name, pa.array(rng.random(len(bank))))
+    tables["bank"]["customers"] = bank
+    made = World(tmp_path_factory.mktemp("led"), tables, labels=("late", "amount"), weights=("care",))
     for own in made.settings.values():
         kinds = ["align", "train", "predict", "train-linear", "predict-linear", "score", "revoke", "keys"]
         own["policy"] = POLICY | {"protocols": kinds}
@@ -126,6 +133,42 @@ def test_a_linear_model_is_the_same(led: ConnectedFederation, plain: ConnectedFe
     np.testing.assert_array_equal(*(m.predict_proba(user) for m, user in zip(models, (led, plain), strict=True)))
     assert models[0].score(led) == models[1].score(plain)
     assert led.client.models()[1].leader == LEADER
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("estimator", "label", "options"),
+    [
+        (wl.FederatedForestRegressor(4, random_state=1, oob_score=True), "bank.amount", {}),
+        (
+            wl.FederatedForestClassifier(4, random_state=1, class_weight="balanced"),
+            "bank.late",
+            {"sample_weight": "bank.care"},
+        ),
+        (wl.FederatedForestClassifier(4, random_state=1, max_leaf_nodes=6), "bank.late", {}),
+        (
+            wl.FederatedForestClassifier(2, random_state=1, max_depth=2, max_bins=8, labels="encrypted"),
+            "bank.late",
+            {},
+        ),
+        (wl.FederatedLinearRegression(tol=0.1), "bank.amount", {}),
+        (wl.FederatedLinearRegression(tol=0.1, max_iter=2, residuals="encrypted"), "bank.amount", {}),
+    ],
+    ids=["regression", "weights", "best first", "encrypted labels", "linear", "encrypted residuals"],
+)
+def test_what_else_can_be_trained_is_the_same(
+    world: World, estimator: Any, label: str, options: dict[str, Any]
+) -> None:
+    """With rows that private set intersection finds, too."""
+    found = []
+    for lead in ("holder", "coordinator"):
+        with user_of(world, lead=lead, align="psi") as user:
+            model = clone(estimator).fit(user, y=label, **options)
+            answers = model.predict_proba(user) if hasattr(model, "predict_proba") else model.predict(user)
+            found.append((answers, model.score(user), getattr(model, "oob_score_", None)))
+    (mine, *own), (theirs, *others) = found
+    np.testing.assert_array_equal(mine, theirs)
+    assert own == others
 
 
 # --- where it lies, and who may read it ---
