@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +24,11 @@ from woodlot.exceptions import DataError, JobFailed, PolicyError, ReceiptError
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import MemberKey, make_receipt
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.led.led_messages import AskLeader, LeaderAnswer
 from woodlot.jobs.orders import KeysOrder, Part
+from woodlot.runtime.codec import encode
+from woodlot.service import leader_line
+from woodlot.service.leader_line import LeaderLine
 
 LEADER = "bank"
 
@@ -211,6 +216,49 @@ def test_the_audit_tells_of_sealed_frames(led: ConnectedFederation, models: tupl
     kinds = {row["kind"] for row in msgspec.json.decode(report.rows)}
     assert {"SealedRequest", "SealedReply", "LedStep", "LeadOn"} <= kinds
     assert not any(kind.startswith(("Grow", "Plant", "Offers", "Share")) for kind in kinds)
+
+
+def test_while_the_leader_is_away_its_jobs_and_questions_wait(
+    world: World, led: ConnectedFederation, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = led.predict_order(models[0])
+    world.stop_party(LEADER)
+    try:
+        led.client.submit(order)
+        waiting = [facts.waiting_for for facts in led.client.jobs(1)]
+        monkeypatch.setattr(leader_line, "PATIENCE_SECONDS", 0.1)
+        with pytest.raises(DataError, match="'bank' leads this job, keeps what comes of it, and is not connected"):
+            led.client.find_model(models[0])
+        assert {model.model: model.leader for model in led.client.models()}[models[0]] == LEADER
+    finally:
+        world.start_party(LEADER)
+        assert world.parties[LEADER].wait_connected(20)
+    monkeypatch.undo()
+    assert waiting in ([(LEADER,)], [()])  # the coordinator notices a lost line within a moment
+    assert led.client.finish(order.job).state == "done"
+
+
+def test_a_user_has_some_questions_under_way_and_no_more() -> None:
+    """So that others' find a thread free, while a leader does not answer."""
+    answered = threading.Event()
+
+    class Silent:
+        def carry(self, requests: Any, on_reply: Any, **options: Any) -> None:
+            answered.wait()
+            on_reply("bank", encode(LeaderAnswer(answer=np.zeros(3, np.uint8))))
+
+        def close(self) -> None:
+            pass
+
+    line = LeaderLine(lambda job, **options: Silent())
+    question = AskLeader(leader="bank", question=b"sealed")
+    waiting = [line.ask("alice", question) for _ in range(leader_line.MAX_OF_ONE_USER)]
+    with pytest.raises(PolicyError, match="questions to leaders that wait"):
+        line.ask("alice", question)
+    others = line.ask("bob", question)
+    answered.set()
+    assert {len(answer.result().answer) for answer in (*waiting, others)} == {3}  # type: ignore[attr-defined]
+    line.close()
 
 
 # --- what cannot be ---
