@@ -55,14 +55,16 @@ class Seal:
     def seal(self, number: int, data: bytes) -> bytes:
         """A frame: the same for the same number and content."""
         about = self._named(number)
-        nonce = hmac.new(self._nonces, about + data, hashlib.sha256).digest()[:_NONCE_BYTES]
+        mac = hmac.new(self._nonces, about, hashlib.sha256)
+        mac.update(data)
+        nonce = mac.digest()[:_NONCE_BYTES]
         return nonce + self._cipher.encrypt(nonce, data, about)
 
     def open(self, number: int, frame: bytes | memoryview) -> bytes:
         """The content of a frame; one of another number, job, sender or receiver is refused."""
-        whole = bytes(frame)
+        view = memoryview(frame)  # frames may be large: none is copied
         try:
-            return self._cipher.decrypt(whole[:_NONCE_BYTES], whole[_NONCE_BYTES:], self._named(number))
+            return self._cipher.decrypt(bytes(view[:_NONCE_BYTES]), view[_NONCE_BYTES:], self._named(number))
         except (InvalidTag, ValueError):
             _, sender, _ = self._about
             raise RemoteProtocolError(f"frame {number} is not one that {sender!r} has sealed for this job") from None
