@@ -8,9 +8,8 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from woodlot.cli._client import (
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from woodlot.connected import ConnectedFederation
     from woodlot.engines.mpi import MpiJob
     from woodlot.service.client import Client
+
+# Typer's own parser has had several homes, and what it raises has no public name.
+_WrongLine: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 STATE = "mpi-state"
 """The state folder beside the job file, unless another is named."""
@@ -206,7 +208,7 @@ def _run_command(command: list[str], client: Client, job: MpiJob) -> str:
     group = typer.main.get_command(app)
     try:
         code = group.main(command, prog_name="woodlot", standalone_mode=False)
-    except click.ClickException as error:  # the command line itself is wrong
+    except _WrongLine as error:
         error.show()
         code = error.exit_code
     if isinstance(code, int) and code:
