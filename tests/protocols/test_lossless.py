@@ -26,7 +26,9 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
-from woodlot.protocols.sums import SumClient, sum_messages
+from woodlot.protocols.rows.lossless.bins import asking
+from woodlot.protocols.rows.schema import agree_on_schema
+from woodlot.protocols.sums import SumClient, open_sums, sum_messages, sum_round
 from woodlot.runtime import codec
 from woodlot.runtime.audit import Cost, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
@@ -424,23 +426,75 @@ FOUR = np.arange(ROWS) % 4
 STAYING = FOUR != 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "at"),
-    [(lossless_messages.CountValues, 1), (lossless_messages.CountValues, 3), (lossless_messages.DrawRows, 1)],
-)
 @pytest.mark.parametrize("task", ["classes", "targets"])
-def test_before_growth_a_drop_out_leaves_a_forest_of_the_others(kind: type[Message], at: int, task: str) -> None:
+def test_before_growth_a_drop_out_leaves_a_forest_of_the_others(task: str) -> None:
     a_plan = plan(task=task, spare_after=1.0)
     clients = clients_of(FOUR, a_plan)
-    clients["client-2"] = Dropping(clients["client-2"], kind, at)
+    clients["client-2"] = Dropping(clients["client-2"], lossless_messages.DrawRows, 1)
     y = (TARGETS if task == "targets" else CLASSES)[STAYING]
     others = grow(np.zeros(STAYING.sum(), int), plan(task=task, sums="plain"), X=FRAME[STAYING], y=y)
     left = run_on(clients, a_plan)[0]
-    if kind is lossless_messages.DrawRows or at > 1:  # the bins are of all, or of all in part
-        assert left[0].leaves.weight.sum() == others[0].leaves.weight.sum()
-    elif task == "classes":  # targets have as many bits as all rows leave room for
-        assert_same(left, others)
+    assert left[0].leaves.weight.sum() == others[0].leaves.weight.sum()  # the bins are of all
     assert left[0].structure.n_nodes > 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        (lossless_messages.CountValues, 1),
+        (lossless_messages.CountValues, 3),
+        (sum_messages.PrepareSums, 1),
+        (sum_messages.Unmask, 1),
+    ],
+)
+def test_nobody_is_spared_while_bins_are_found(kind: type[Message], at: int) -> None:
+    a_plan = plan(spare_after=1.0)
+    clients = clients_of(FOUR, a_plan)
+    clients["client-2"] = Dropping(clients["client-2"], kind, at)
+    with pytest.raises(DataError, match="the table is gone"):
+        run_on(clients, a_plan)
+
+
+@pytest.mark.parametrize(("said", "mode"), [("before", "secure"), ("before", "plain"), ("after", "secure")])
+def test_values_are_not_counted_again_in_other_words_without_a_client(said: str, mode: str) -> None:
+    """With the missing values and without: two questions. The difference would be the client's values."""
+    a_plan = plan(spare_after=1.0, sums=mode)
+    clients = clients_of(FOUR, a_plan)
+    names = tuple(clients)
+
+    def attack() -> Any:
+        schema = yield from agree_on_schema(names, a_plan.task, None)
+        session = yield from open_sums(names, mode=a_plan.sums, spare_after=1.0, quorum=a_plan.needed)
+        column = list(schema.names).index("age")
+
+        def asked(missing: bool, whole: bool) -> Any:
+            return sum_round(
+                session,
+                "bins",
+                asking(
+                    lossless_messages.CountValues,
+                    known_bits=0,
+                    with_missing=missing,
+                    column=np.full(1, column, np.uint8),
+                    prefix=np.zeros(1, np.uint32),
+                ),
+                length=256 + missing * len(schema.names),
+                bound=1 << 20,
+                whole=whole,
+            )
+
+        first = yield from asked(missing=False, whole=True)
+        if said == "before":  # the client is no more in the order
+            session.clients = tuple(name for name in names if name != "client-2")
+        else:  # it is, and is said to have dropped out of the round
+            line["client-2"].at = 1
+        rest = yield from asked(missing=True, whole=False)
+        return first, rest
+
+    line = dict(clients) | {"client-2": Dropping(clients["client-2"], lossless_messages.CountValues, 100)}
+    reason = "over all clients alone" if said == "before" else "this round spares nobody"
+    with InProcessDriver(line) as driver, pytest.raises(PolicyError, match=reason):
+        run(attack(), driver, ledger=Ledger())
 
 
 @pytest.mark.parametrize("at", [1, 2, 5])
@@ -540,6 +594,10 @@ WRONG: list[tuple[type[Message], dict[str, Any]]] = [
     (lossless_messages.DrawRows, {"thresholds": np.empty(0, np.uint64)}),
     (lossless_messages.DrawRows, {"with_rows": True}),
     (lossless_messages.DrawRows, {"target_bits": 9}),
+    (
+        lossless_messages.DrawRows,  # more bins than were ordered
+        {"n_edges": np.array([16, 0, 0, 0, 0], np.uint8), "edges": np.arange(16.0)},
+    ),
     (lossless_messages.CountCells, {"level": 5}),
     (lossless_messages.CountCells, {"is_open": np.zeros(9, np.uint8)}),
     (lossless_messages.CountCells, {"every_row": np.array([99], np.uint32)}),

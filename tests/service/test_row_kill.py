@@ -98,9 +98,9 @@ def test_a_hospital_that_is_away_for_good_does_not_stop_the_others(tmp_path: Pat
         with rows_of(world) as user:
             plan = wl.HorizontalForestClassifier(3, max_depth=3, random_state=0, spare_after=0.2, quorum=3).make_plan()
             order = user.train_rows_order(plan, LABEL, {})
-            with running.halt("dora", order.job, {14}) as halt:  # in the middle of a sum
+            with running.halt("dora", order.job, {20}) as halt:  # in the middle of a sum of growth
                 end = pool.submit(lambda: user.client.finish(user.client.submit(order).job))
-                assert halt.wait() == 14
+                assert halt.wait() == 20
                 running.kill("dora")
             assert end.result().state == "done"
         view = CoordinatorView(world.coordinator_config())

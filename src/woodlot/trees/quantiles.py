@@ -114,7 +114,7 @@ class PooledColumn:
 
     def bins(self) -> Bins:
         """The bins, after all digits are known."""
-        # A prefix that is not refined (an edge only where a client has dropped out) may not be the form of a number:
+        # A prefix that is not refined (an edge only where counts do not fit) may not be the form of a number:
         # it is below all of them.
         values = ordered_values(self._prefix).astype(np.float64)
         values[np.isnan(values)] = _LOWEST

@@ -154,6 +154,8 @@ class RecoverableMasker(PlainMasker):
         self._prepared: _Prepared | None = None
         self._latest: MaskTerms | None = None
         self._survivors: tuple[str, ...] | None = None
+        self.whole = False
+        """Whether the masks of the latest round come off only if all its clients have survived it."""
 
     # --- before some rounds ---
 
@@ -336,6 +338,8 @@ class RecoverableMasker(PlainMasker):
         terms = self._latest
         if terms is None or terms.round != round_id:
             raise RemoteProtocolError("the masks of the latest round alone can be taken off")
+        if self.whole and survivors != terms.clients:
+            raise PolicyError("this round spares nobody: its masks come off only if all its clients have survived it")
         if self._survivors is None:
             self._check_clients(survivors)
         elif self._survivors != survivors:

@@ -18,8 +18,9 @@ In *started* a round is used once: the same order and numbers give the same byte
 is refused. Clients that are left out of a round stay out. ``_asked`` is a digest of all that was answered or noted; it
 enters every later mask, so that only clients that were asked the same things have masks that cancel. ``_before`` has
 the digest before each round, so that a repeated round is masked as it was the first time. Where clients can be spared a
-question is answered in one round only (``_rounds``): with a client and without it, the answers would tell its part. A
-refused message or order changes nothing.
+question is answered in one round only (``_rounds``): with a client and without it, the answers would tell its part.
+Where the same can be asked in other words the protocol answers with ``whole``: such a round spares nobody. A refused
+message or order changes nothing.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ class SumClient(MessageHandler):
             raise RemoteProtocolError("no client can be spared in these sums, so there are no shares")
         return self._masker
 
-    def check(self, order: msg.SumOrder, *, fresh: bool = False) -> None:
+    def check(self, order: msg.SumOrder, *, fresh: bool = False, whole: bool = False) -> None:
         """Refuse an order that could not be answered, before anything is counted, drawn or paid for.
 
         Parameters
@@ -265,6 +266,8 @@ class SumClient(MessageHandler):
             From the request.
         fresh : bool
             Whether the numbers would be others a second time, so that an order cannot be repeated.
+        whole : bool
+            As for `answer`.
 
         Raises
         ------
@@ -272,7 +275,15 @@ class SumClient(MessageHandler):
             As for `answer`.
 
         """
+        self._check_whole(order, whole)
         self._due("sum").check(order.round, order.clients, fresh=fresh)
+
+    def _check_whole(self, order: msg.SumOrder, whole: bool) -> None:
+        if whole and self._opening is not None and order.clients != self._opening.clients:
+            raise PolicyError(
+                "this is answered in sums over all clients alone: asked once with a client and once without it, in "
+                "other words, it would tell that client's part. Bring the client back, or order the job without it"
+            )
 
     def _due(self, what: str) -> PlainMasker:
         if self._masker is None:
@@ -280,7 +291,7 @@ class SumClient(MessageHandler):
         return self._masker
 
     def answer(
-        self, order: msg.SumOrder, values: NDArray[Any], about: bytes = b""
+        self, order: msg.SumOrder, values: NDArray[Any], about: bytes = b"", *, whole: bool = False
     ) -> msg.MaskedVector | msg.PlainVector:
         """Return the reply to a request: the numbers, masked for this order; the same order and numbers repeat it.
 
@@ -294,6 +305,9 @@ class SumClient(MessageHandler):
             Digest of what is asked. It is in the masks, with the order and all that was asked before: were clients
             asked different things, the coordinator would get no sum, and so not the numbers of one to whom the others
             add zeros.
+        whole : bool
+            Whether the round spares nobody, also where others do: all clients of the session must be in its order, and
+            its masks come off if all have survived it.
 
         Raises
         ------
@@ -301,11 +315,14 @@ class SumClient(MessageHandler):
             If this order cannot be answered; see `Masker.mask`.
 
         """
+        self._check_whole(order, whole)
         terms = _digest(order.length, order.bound, about)
         if isinstance(self._masker, RecoverableMasker) and self._rounds.get(about, order.round) != order.round:
             raise RemoteProtocolError("this was answered in another round; a question is answered in one round only")
         vector = self._mask(order.round, pack(order, values), order.clients, terms)
         self._rounds[about] = order.round
+        if isinstance(self._masker, RecoverableMasker):
+            self._masker.whole = whole
         if self._mode == "plain":
             return msg.PlainVector(round=order.round, values=vector)
         return msg.MaskedVector(round=order.round, values=vector)

@@ -168,11 +168,16 @@ def open_sums(
 
 
 def ask_clients(
-    session: SumSession, phase: str, message: Message | Mapping[str, Message], progress: Progress | None = None
+    session: SumSession,
+    phase: str,
+    message: Message | Mapping[str, Message],
+    progress: Progress | None = None,
+    *,
+    whole: bool = False,
 ) -> Generator[Round, dict[str, Message], dict[str, Message]]:
     """Send a message to all present clients, or each its own, and return the replies of those who stay.
 
-    Those who refuse or are away leave the session, where it can spare them.
+    Those who refuse or are away leave the session, where it can spare them and is not asked as a `whole`.
 
     Raises
     ------
@@ -180,7 +185,7 @@ def ask_clients(
         What the first of them refused with, where too few clients would be left.
 
     """
-    sparing = None if session.spare_after is None else Sparing(session.spare_after, session.quorum)
+    sparing = None if whole or session.spare_after is None else Sparing(session.spare_after, session.quorum)
     requests = dict.fromkeys(session.clients, message) if isinstance(message, Message) else dict(message)
     replies = yield Round(phase, requests, progress, sparing)
     lost = {name: reply for name, reply in replies.items() if isinstance(reply, Refusal)}
@@ -206,6 +211,7 @@ def sum_round(
     length: int,
     bound: int | None = None,
     progress: Progress | None = None,
+    whole: bool = False,
 ) -> Generator[Round, dict[str, Message], NDArray[np.int64]]:
     """Ask all present clients the same, and return the sum of their answers.
 
@@ -228,6 +234,9 @@ def sum_round(
         clients, so it must be a public one. Where noise may go beyond any bound, give none.
     progress : Progress, optional
         How far the protocol has come.
+    whole : bool
+        Spare nobody in this sum, as where the session has no quorum: for what clients answer together or not at all
+        (`SumClient.answer`).
 
     Returns
     -------
@@ -240,13 +249,13 @@ def sum_round(
 
     """
     if session.circle is not None and (session.dealt is None or session.next_round >= session.dealt.first + ROUNDS):
-        session.dealt = yield from _deal(session, session.circle, phase, progress)
+        session.dealt = yield from _deal(session, session.circle, phase, progress, whole=whole)
     order = session.order(length, bound)
-    replies = yield from ask_clients(session, phase, request(order), progress)
+    replies = yield from ask_clients(session, phase, request(order), progress, whole=whole)
     session.summed = survivors = session.clients
     total = _added(order, session.mode, replies)
     if session.circle is not None:
-        yield from _unmask(session, session.circle, phase, progress, order, survivors, total)
+        yield from _unmask(session, session.circle, phase, progress, order, survivors, total, whole=whole)
     return unpack(order, total, len(survivors))
 
 
@@ -280,11 +289,13 @@ def _added(order: msg.SumOrder, mode: msg.Mode, replies: Mapping[str, Message]) 
 
 
 def _deal(
-    session: SumSession, circle: Circle, phase: str, progress: Progress | None
+    session: SumSession, circle: Circle, phase: str, progress: Progress | None, *, whole: bool
 ) -> Generator[Round, dict[str, Message], _Dealt]:
     """Have the present clients deal shares for the next rounds, and bring each those of its neighbours."""
     first, dealers = session.next_round, session.clients
-    replies = yield from ask_clients(session, phase, msg.PrepareSums(first=first, clients=dealers), progress)
+    replies = yield from ask_clients(
+        session, phase, msg.PrepareSums(first=first, clients=dealers), progress, whole=whole
+    )
     present = session.clients
     sealed: dict[str, dict[str, bytes]] = {name: {} for name in present}
     envelopes = {}
@@ -298,7 +309,7 @@ def _deal(
             if peer in sealed:
                 sealed[peer][name] = share
     taking = {name: msg.TakeShares(first=first, clients=present, shares=sealed[name]) for name in present}
-    yield from ask_clients(session, phase, taking, progress)
+    yield from ask_clients(session, phase, taking, progress, whole=whole)
     return _Dealt(first, dealers, envelopes)
 
 
@@ -310,18 +321,20 @@ def _unmask(
     order: msg.SumOrder,
     survivors: tuple[str, ...],
     total: Vector,
+    *,
+    whole: bool,
 ) -> Generator[Round, dict[str, Message], None]:
     """Take off the sum what is left of masks: the survivors' own, and those that they share with the others."""
     echoes: dict[str, dict[str, bytes]] = {name: {} for name in survivors}
     if circle.is_echoed(survivors, order.clients):
         naming = msg.NameSurvivors(round=order.round, survivors=survivors)
-        replies = yield from ask_clients(session, phase, naming, progress)
+        replies = yield from ask_clients(session, phase, naming, progress, whole=whole)
         for name, reply in replies.items():
             for peer, echo in reply_of(reply, msg.SurvivorsEchoed, name).echoes.items():
                 if peer in echoes:
                     echoes[peer][name] = echo
     asking = {name: msg.Unmask(round=order.round, survivors=survivors, echoes=echoes[name]) for name in session.clients}
-    replies = yield from ask_clients(session, phase, asking, progress)
+    replies = yield from ask_clients(session, phase, asking, progress, whole=whole)
     told = {name: reply_of(reply, msg.SharesTold, name) for name, reply in replies.items()}
     if len({reply.asked for reply in told.values()}) != 1 or any(r.round != order.round for r in told.values()):
         raise RemoteProtocolError("the clients were not asked the same, so their numbers have no sum")

@@ -110,8 +110,8 @@ def _count_all(
 ) -> Generator[Round, dict[str, Message], tuple[dict[int, PooledColumn], NDArray[np.int64]]]:
     """The refined counts of some columns, and missing values of all.
 
-    Where a client drops out in the middle, the rest is counted without it. Nothing is counted again: the difference of
-    the two counts would be that client's part.
+    No client is spared here, whatever the quorum: values can be asked for in many words, and counted once with a client
+    and once without it they would tell all of its own.
     """
     pooled = {f: PooledColumn(max_bins) for f in numeric}
     missing: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -138,6 +138,7 @@ def _count_all(
                 length=n_missing + len(columns[some]) * DIGITS,
                 bound=bound,
                 progress=Progress(known_bits // DIGIT_BITS, VALUE_BITS // DIGIT_BITS, "common bins"),
+                whole=True,
             )
             missing = sums[:n_missing] if n_missing else missing
             counts[some] = sums[n_missing:].reshape(-1, DIGITS)

@@ -5,7 +5,8 @@ that leaves the client are vectors of sums.
 
 States are those of `HorizontalClient`. Within *ready*::
 
-    CountValues   quantiles of columns; at most so many prefixes per column as quantiles take
+    CountValues   quantiles of columns; at most so many prefixes per column as quantiles take; of all clients' values,
+                  also where others of their sums can spare some
     DrawRows      once: begins the trees
     CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
 
@@ -30,7 +31,7 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import lossless_messages
-from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan
+from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, MOST_BINS, LosslessPlan
 from woodlot.protocols.rows.lossless.row_block import RowBlock, RowSplits
 from woodlot.protocols.rows.row_client import HorizontalClient, RowClientState
 from woodlot.protocols.sums import SumClient, sum_messages
@@ -90,10 +91,12 @@ class LosslessClient(HorizontalClient):
         self,
         message: lossless_messages.CountValues | lossless_messages.DrawRows | lossless_messages.CountCells,
         numbers: NDArray[np.int64],
+        *,
+        whole: bool = False,
     ) -> Message:
         if len(numbers) != message.order.length:
             raise RemoteProtocolError("a sum was ordered of another length than that of the numbers asked for")
-        return self._sums.answer(message.order, numbers, self.digest_of(message))
+        return self._sums.answer(message.order, numbers, self.digest_of(message), whole=whole)
 
     def _added(self, method: str, *arguments: Any, once_more: tuple[Any, ...] = ()) -> NDArray[np.int64]:
         """The numbers of all blocks, added; those that were lost meanwhile are asked again, with what they missed."""
@@ -122,8 +125,8 @@ class LosslessClient(HorizontalClient):
         if any(self.schema.names[f] in self._declared for f in columns):
             raise RemoteProtocolError("CountValues asks for values of a column whose bins were declared")
         asked = self._check_values(message)
-        self._sums.check(message.order)  # before any column is sorted for it
-        reply = self._answer(message, self._added("count_values", message))
+        self._sums.check(message.order, whole=True)  # before any column is sorted for it
+        reply = self._answer(message, self._added("count_values", message), whole=True)
         self._values_asked[message.order.round] = asked
         return reply
 
@@ -176,6 +179,9 @@ class LosslessClient(HorizontalClient):
                 edges = message.edges[stops[f] - int(message.n_edges[f]) : stops[f]]
                 if not (np.diff(edges) > 0).all() or not np.array_equal(edges, self._declared.get(name, edges)):
                     raise RemoteProtocolError("the edges of bins do not ascend, or are not those that were declared")
+                most = (self.plan.max_bins or MAX_BINS) if isinstance(self.plan, LosslessPlan) else MOST_BINS
+                if len(edges) >= most and name not in self._declared:
+                    raise RemoteProtocolError(f"column {name!r} is to have more bins than were ordered")
 
     # --- growing ---
 
