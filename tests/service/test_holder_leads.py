@@ -99,18 +99,25 @@ def test_the_forest_is_the_same_bit_for_bit(world: World, led: ConnectedFederati
     ],
     ids=str,
 )  # fmt: skip
-def test_the_answers_are_the_same(led: ConnectedFederation, models: tuple[str, str], options: dict[str, Any]) -> None:
-    mine, theirs = (led.client.predictions(led.run(led.predict_order(m, **options)).job) for m in models)
+def test_the_answers_are_the_same(
+    led: ConnectedFederation, plain: ConnectedFederation, models: tuple[str, str], options: dict[str, Any]
+) -> None:
+    mine, theirs = (
+        user.client.predictions(user.run(user.predict_order(model, **options)).job)
+        for user, model in zip((led, plain), models, strict=True)
+    )
     np.testing.assert_array_equal(mine.outputs, theirs.outputs)
     np.testing.assert_array_equal(mine.uncertain, theirs.uncertain)
     assert mine.classes == theirs.classes == ("no", "yes")
 
 
 def test_the_score_is_the_same_and_answers_are_delivered(
-    world: World, led: ConnectedFederation, models: tuple[str, str]
+    world: World, led: ConnectedFederation, plain: ConnectedFederation, models: tuple[str, str]
 ) -> None:
-    orders = [led.predict_order(m, "bank.late", deliver_to="shop", give_answers=False) for m in models]
-    mine, theirs = (led.run(order) for order in orders)
+    mine, theirs = (
+        user.run(user.predict_order(model, "bank.late", deliver_to="shop", give_answers=False))
+        for user, model in zip((led, plain), models, strict=True)
+    )
     assert mine.score == theirs.score is not None
     folder = world.root / "shop" / "state" / "answers"
     assert (folder / f"{mine.job}.parquet").read_bytes() == (folder / f"{theirs.job}.parquet").read_bytes()
@@ -118,7 +125,7 @@ def test_the_score_is_the_same_and_answers_are_delivered(
         led.client.predictions(mine.job)
 
 
-def test_an_estimator_works_with_it(led: ConnectedFederation) -> None:
+def test_an_estimator_works_with_it(led: ConnectedFederation, tmp_path: Path) -> None:
     seen: list[Any] = []
     forest = wl.FederatedForestClassifier(n_estimators=4, oob_score=True, random_state=0)
     forest.fit(led, y="bank.late")
@@ -127,16 +134,20 @@ def test_an_estimator_works_with_it(led: ConnectedFederation) -> None:
     readers = {row.receiver for row in forest.disclosure_}
     assert readers == {"bank (leader)", *PARTIES}
     assert forest.cost_.rounds > 5
+    forest.save(tmp_path / "forest")
+    assert wl.load(tmp_path / "forest").forest_.leader == forest.forest_.leader == LEADER
     led.run(train_order(led), seen.append)
     assert max(facts.total for facts in seen) > 0
     assert {facts.note for facts in seen if facts.phase not in ("", "align")} == {""}
 
 
-def test_a_linear_model_is_the_same(led: ConnectedFederation, plain: ConnectedFederation) -> None:
+def test_a_linear_model_is_the_same(led: ConnectedFederation, plain: ConnectedFederation, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"tol": 1e-3}
     models = [wl.FederatedLogisticRegression(**settings).fit(user, y="bank.late") for user in (led, plain)]
     np.testing.assert_array_equal(*(m.predict_proba(user) for m, user in zip(models, (led, plain), strict=True)))
     assert models[0].score(led) == models[1].score(plain)
+    models[0].save(tmp_path / "linear")
+    assert wl.load(tmp_path / "linear").linear_.leader == LEADER
     assert led.client.models()[1].leader == LEADER
 
 
@@ -289,15 +300,19 @@ def test_kinds_that_no_party_leads_are_refused_by_name(led: ConnectedFederation,
         led.run(order)
 
 
-def test_an_order_names_the_leader_of_its_model(led: ConnectedFederation, models: tuple[str, str]) -> None:
+def test_an_order_names_the_leader_of_its_model(
+    led: ConnectedFederation, plain: ConnectedFederation, models: tuple[str, str]
+) -> None:
     order = led.predict_order(models[0])
     with pytest.raises(DataError, match="kept by 'bank'"):
         led.run(msgspec.structs.replace(order, led_by=msgspec.UNSET))
     with pytest.raises(DataError, match="kept by 'bank'"):
         led.run(msgspec.structs.replace(order, led_by="shop"))
-    other = msgspec.structs.replace(led.predict_order(models[1]), led_by="bank")
+    other = msgspec.structs.replace(plain.predict_order(models[1]), led_by="bank")
     with pytest.raises(DataError, match="kept by the coordinator"):
-        led.run(other)
+        plain.run(other)
+    with pytest.raises(DataError, match="names no leader of model"):
+        led.predict_order(models[1])
 
 
 def test_what_ends_a_job_at_the_leader_is_told_to_the_user(world: World, led: ConnectedFederation) -> None:
@@ -319,10 +334,12 @@ def test_what_ends_a_job_at_the_leader_is_told_to_the_user(world: World, led: Co
 # --- online scoring ---
 
 
-def test_rows_are_scored_by_their_ids_as_ever(led: ConnectedFederation, models: tuple[str, str]) -> None:
+def test_rows_are_scored_by_their_ids_as_ever(
+    led: ConnectedFederation, plain: ConnectedFederation, models: tuple[str, str]
+) -> None:
     """By several threads at once, for rows that a party lacks too."""
     ids = sorted({i for held in small_tables().values() for i in held["customers"]["id"].to_pylist()})
-    with led.scoring(models[0]) as mine, led.scoring(models[1]) as theirs, ThreadPoolExecutor(4) as pool:
+    with led.scoring(models[0]) as mine, plain.scoring(models[1]) as theirs, ThreadPoolExecutor(4) as pool:
         np.testing.assert_array_equal(mine.classes_, theirs.classes_)
         for answers in zip(mine.outputs(ids), theirs.outputs(ids), strict=True):
             np.testing.assert_array_equal(*answers)

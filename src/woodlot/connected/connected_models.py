@@ -38,7 +38,7 @@ def fitted_linear(part: ModelPart) -> tuple[FittedLinear, Account]:
     with files_of(part) as folder:
         stored = load_linear(folder)
     account = Account.from_json(part.facts.disclosure, part.facts.cost)
-    return FittedLinear(stored.coordinator, model=part.facts.model), account
+    return FittedLinear(stored.coordinator, model=part.facts.model, leader=part.facts.leader), account
 
 
 def scores_of(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -60,6 +60,7 @@ def grown_forest(part: ModelPart) -> tuple[GrownForest, Account]:
         oob_score=facts.oob_score,
         residuals=np.array(part.residuals),
         model=facts.model,
+        leader=facts.leader,
         oob_curve=OutOfBagCurve.of(facts.oob_curve) if facts.oob_curve else None,
     )
     return forest, Account.from_json(facts.disclosure, facts.cost)

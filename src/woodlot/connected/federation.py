@@ -94,7 +94,7 @@ def connect(
         Whose process runs a training over columns. "coordinator": it learns every training label and much of the
         values, see docs/results/leaks.md. "holder": the label holder, who knows the labels, runs it and keeps the
         model; the coordinator relays sealed frames and learns who takes part, sizes and times. Jobs with a model are
-        led by who has led its training.
+        led by who has led its training; with "holder", a model that no party leads is refused.
 
     Returns
     -------
@@ -324,12 +324,24 @@ class ConnectedFederation(AnyFederation):
     def _leader_of(self, model: str) -> str:
         """The party that leads jobs about a model; empty: the coordinator runs them."""
         leader = self.client.leader_of(model)
+        if not leader and self._lead == "holder":
+            raise DataError(
+                f"the coordinator names no leader of model {model}, and you have connected with lead='holder': nothing "
+                "was ordered, for the coordinator would read it. If the model was trained with lead='coordinator', "
+                "connect with lead='coordinator' to use it"
+            )
         if leader and leader not in self.parties:
             raise DataError(
                 f"{leader!r} keeps this model and leads its jobs, and is not among the parties {list(self.parties)}; "
                 "add it"
             )
         return leader
+
+    def _model_of(self, forest: GrownForest | FittedLinear) -> str:
+        """The id of a fitted model, which knows since its training who leads its jobs."""
+        model = model_of(forest)
+        self.client.remember_leader(model, forest.leader)
+        return model
 
     def _require_inner(self) -> None:
         if self._fields["join"] != "inner":
@@ -350,7 +362,7 @@ class ConnectedFederation(AnyFederation):
         helper, key_service = self._members
         keys = key_fields(self.client, model.model, helper=helper, key_service=key_service) if model.revocable else {}
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
-        fields = self._common(labels, staying, members, leader=model.leader)
+        fields = self._common(labels, staying, members, leader=self._leader_of(model.model))
         fields |= {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
         fields |= {"model": model.model, "leaver": leaver, "task": task}
@@ -492,8 +504,10 @@ class ConnectedFederation(AnyFederation):
         from woodlot.service.encrypted import predict_encrypted
 
         helper, key_service = self._members
+        model = self._model_of(forest)
+        self._leader_of(model)
         return predict_encrypted(
-            self.client, model_of(forest), columns, vote=vote, setting=setting, helper=helper, key_service=key_service
+            self.client, model, columns, vote=vote, setting=setting, helper=helper, key_service=key_service
         )
 
     def request_rows(self, forest: RevocableGrown) -> NDArray[np.float64]:
@@ -528,7 +542,7 @@ class ConnectedFederation(AnyFederation):
         check_leavers(forest.coordinator.parties, None, leavers)
         receipts = []
         for leaver in leavers:
-            facts = self.client.model(model_of(forest)).facts
+            facts = self.client.model(self._model_of(forest)).facts
             done = self.run(self.revoke_order(facts, leaver, level, labels))
             forest, receipt = grown_forest(self.client.model(done.job))[0], self.client.receipt(done.job)
             keep(forest, leaver, receipt)
@@ -550,7 +564,7 @@ class ConnectedFederation(AnyFederation):
         n_jobs: int = 1,
     ) -> tuple[Answer, Account]:
         """Have rows predicted."""
-        order = self.predict_order(model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
+        order = self.predict_order(self._model_of(forest), how=method, wire=wire, vote=vote, shuffled=shuffled)
         return self._answers(order)
 
     predict_revocable = predict
@@ -574,7 +588,7 @@ class ConnectedFederation(AnyFederation):
         shuffled: Shuffled = None,
     ) -> float:
         """Have the party that has the labels score."""
-        label, model = _label_elsewhere(y, sample_weight), model_of(forest)
+        label, model = _label_elsewhere(y, sample_weight), self._model_of(forest)
         order = self.predict_order(model, label, how=method, vote=vote, shuffled=shuffled, give_answers=False)
         return self._told_score(order)
 
@@ -611,13 +625,13 @@ class ConnectedFederation(AnyFederation):
 
     def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
         """Have rows predicted; probabilities of classes come back, which become scores again."""
-        (outputs, uncertain), account = self._answers(self.predict_linear_order(model_of(fitted)))
+        (outputs, uncertain), account = self._answers(self.predict_linear_order(self._model_of(fitted)))
         return (scores_of(outputs) if fitted.coordinator.classes else outputs, uncertain), account
 
     def score_linear(self, fitted: FittedLinear, y: Any, sample_weight: Any, here: ScoreHere) -> float:
         """Have the party that has the labels score."""
         label = _label_elsewhere(y, sample_weight)
-        return self._told_score(self.predict_linear_order(model_of(fitted), label, give_answers=False))
+        return self._told_score(self.predict_linear_order(self._model_of(fitted), label, give_answers=False))
 
 
 def _relay_secret(leader: str) -> dict[str, Any]:

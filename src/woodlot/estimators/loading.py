@@ -143,6 +143,7 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
     return {
         **_common_notes(model),
         "model": forest.model,
+        "leader": forest.leader,
         "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
         "epoch": forest.epoch,
         "revocable": model._notes(),
@@ -156,7 +157,9 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
 
 def linear_notes_of(model: FederatedLinear) -> dict[str, Any]:
     """All that makes a fitted linear model of its parts, in plain values."""
-    return {**_common_notes(model), "model": model.linear_.model, "n_features": int(model.n_features_in_)}
+    fitted = model.linear_
+    own = {"model": fitted.model, "leader": fitted.leader, "n_features": int(model.n_features_in_)}
+    return {**_common_notes(model), **own}
 
 
 def _common_notes(model: FederatedForest | FederatedLinear) -> dict[str, Any]:
@@ -215,7 +218,7 @@ def _restore_linear(folder: str | os.PathLike[str]) -> FederatedLogisticRegressi
     model.n_features_in_ = int(notes["n_features"])
     if isinstance(model, FederatedLogisticRegression):
         model.classes_ = class_array(stored.coordinator.classes, notes["class_type"])
-    model._set_fitted(FittedLinear(stored.coordinator, stored.parts, notes.get("model")))
+    model._set_fitted(FittedLinear(stored.coordinator, stored.parts, notes.get("model"), str(notes.get("leader", ""))))
     return model
 
 
@@ -237,6 +240,7 @@ def _restore(
         oob_score=None if notes["oob_score"] is None else float(notes["oob_score"]),
         residuals=np.array(notes["residuals"], np.float64),
         model=notes.get("model"),
+        leader=str(notes.get("leader", "")),
         plan=None if notes.get("plan") is None else converted(notes["plan"], ForestPlan),
         epoch=int(notes.get("epoch", 0)),
         oob_curve=None if notes.get("oob_curve") is None else OutOfBagCurve.of(notes["oob_curve"]),

@@ -112,6 +112,8 @@ class GrownForest:
         How many parties have left it.
     oob_curve : OutOfBagCurve or None
         Out-of-bag score by number of trees.
+    leader : str
+        The party that has led its training on a connected federation, and leads its jobs; empty: the coordinator.
     """
 
     coordinator: CoordinatorForest
@@ -126,6 +128,7 @@ class GrownForest:
     plan: ForestPlan | None = None
     epoch: int = 0
     oob_curve: OutOfBagCurve | None = None
+    leader: str = ""
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"memo": Memo()}

@@ -30,7 +30,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.led.led_messages import AskLeader, LeaderAnswered
 from woodlot.jobs.led.question_seal import AskedQuestion
 from woodlot.jobs.order_seal import common_fields, sign_order
-from woodlot.jobs.orders import Order, Part
+from woodlot.jobs.orders import JOB_ID, Order, Part
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers.grpc_line import UserLine
@@ -73,6 +73,7 @@ class Client:
         revoked = folder / REVOKED
         self._trust = Trust(self.identity.authority, revoked if revoked.exists() else None)
         self._limit = message_limit
+        self._leaders: dict[str, str] = {}  # of jobs and models, as far as this side knows it; empty: the coordinator
         self._line = UserLine(
             address, self.identity.credentials, on_greeting=self._learn_revocations, message_limit=message_limit
         )
@@ -170,7 +171,30 @@ class Client:
     def submit(self, order: Order) -> msg.JobFacts:
         """Sign and send an order. The job goes on whether this user listens or not."""
         data, signature = sign_order(order, self.identity)
-        return self.ask(msg.SubmitJob(order=data, signature=signature), msg.JobStatus).facts
+        self._leaders[order.job] = order.leader or ""
+        return self._status(msg.SubmitJob(order=data, signature=signature), order.job)
+
+    def _status(self, request: Message, job: str) -> msg.JobFacts:
+        """How the coordinator says that a job stands; who leads it must be whom its order names."""
+        facts = self.ask(request, msg.JobStatus).facts
+        if facts.job != job:
+            raise RemoteProtocolError(f"the coordinator was asked about job {job} and told of {facts.job}")
+        self._check_leader(job, facts.leader, "the coordinator")
+        return facts
+
+    def remember_leader(self, model: str, leader: str) -> None:
+        """Take it from now on that this party leads the jobs of a model, whatever the coordinator says; empty: none."""
+        self._check_leader(model, leader, "the model here")
+        self._leaders[model] = leader
+
+    def _check_leader(self, job: str, leader: str, who: str) -> None:
+        """Refuse a leader who is not the one of the order: questions and orders would go to who must not read them."""
+        known = self._leaders.get(job, leader)
+        if known != leader:
+            raise RemoteProtocolError(
+                f"{who} names {leader or 'nobody'!r} as the leader of {job}, and by its order it is "
+                f"{known or 'nobody'!r}. Nothing was asked or ordered on this word; tell the federation's operators"
+            )
 
     def follow(self, job: str, on_facts: Callable[[msg.JobFacts], None] | None = None) -> msg.JobFacts:
         """Wait until a job does not move any more; ``on_facts`` is told of all news."""
@@ -185,7 +209,7 @@ class Client:
         """How a job stands, now and whenever that changes."""
         seen = 0
         while True:
-            facts = self.ask(msg.AskJob(job=job, seen=seen, wait=_WAIT), msg.JobStatus).facts
+            facts = self._status(msg.AskJob(job=job, seen=seen, wait=_WAIT), job)
             if facts.version != seen or facts.state in ENDED:
                 yield facts
             seen = facts.version
@@ -209,7 +233,7 @@ class Client:
 
     def job(self, job: str) -> msg.JobFacts:
         """How a job stands."""
-        return self._with_leader(self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts)
+        return self._with_leader(self._status(msg.AskJob(job=job, seen=0, wait=0.0), job))
 
     def _with_leader(self, facts: msg.JobFacts) -> msg.JobFacts:
         """The facts of a job, and where it has ended and a party has led it, what only that party can tell."""
@@ -242,11 +266,11 @@ class Client:
 
     def cancel(self, job: str) -> msg.JobFacts:
         """End a job."""
-        return self.ask(msg.CancelJob(job=job), msg.JobStatus).facts
+        return self._status(msg.CancelJob(job=job), job)
 
     def resume(self, job: str) -> msg.JobFacts:
         """Go on with a job that stopped."""
-        return self.ask(msg.ResumeJob(job=job), msg.JobStatus).facts
+        return self._status(msg.ResumeJob(job=job), job)
 
     def audit(self, job: str) -> msg.AuditReport:
         """The coordinator's record of a job."""
@@ -257,7 +281,10 @@ class Client:
         return self.ask_leader(self._leader_of_job(job), msg.AskPredictions(job=job), msg.Predictions)
 
     def _leader_of_job(self, job: str) -> str:
-        return self.ask(msg.AskJob(job=job, seen=0, wait=0.0), msg.JobStatus).facts.leader
+        """The leader whom the order names, where it was given here; else whom the coordinator names."""
+        if job in self._leaders:
+            return self._leaders[job]
+        return self._status(msg.AskJob(job=job, seen=0, wait=0.0), job).leader
 
     # --- models ---
 
@@ -279,24 +306,45 @@ class Client:
 
     def find_model(self, name: str) -> msg.ModelFacts:
         """A model by its id, by the beginning of its id, or by its name; the user's own before those of others."""
-        found = self.ask(msg.FindModel(name=name), msg.ModelList).models
-        if len(found) == 1 and found[0].leader:
-            found = self.ask_leader(found[0].leader, msg.FindModel(name=found[0].model), msg.ModelList).models
+        known = self._found("", name)
+        return self._found(known.leader, known.model) if known.leader else known
+
+    def _found(self, leader: str, name: str) -> msg.ModelFacts:
+        """What a leader, or the coordinator, tells of a model."""
+        found = self.ask_leader(leader, msg.FindModel(name=name), msg.ModelList).models
+        who = repr(leader) if leader else "the coordinator"
         if len(found) != 1:
-            raise RemoteProtocolError(f"the coordinator answered with {len(found)} models")
-        return found[0]
+            raise RemoteProtocolError(f"{who} answered with {len(found)} models")
+        facts = found[0]
+        if JOB_ID.fullmatch(name) and facts.model != name:
+            raise RemoteProtocolError(f"{who} was asked about model {name} and told of {facts.model}")
+        if leader and facts.leader != leader:
+            raise RemoteProtocolError(f"{who} was asked as the leader of model {name} and does not lead it")
+        self._check_leader(facts.model, facts.leader, who)
+        return facts
 
     def leader_of(self, model: str) -> str:
-        """The party that keeps a model and leads its jobs; empty: the coordinator does."""
+        """The party that keeps a model and leads its jobs; empty: the coordinator does.
+
+        Of what was ordered here the order says it, and the coordinator is not asked.
+        """
+        if model in self._leaders:
+            return self._leaders[model]
         try:
-            found = self.ask(msg.FindModel(name=model), msg.ModelList).models
+            return self._found("", model).leader
         except DataError:  # what is asked of the coordinator next says why: it is unknown, or was replaced
             return ""
-        return found[0].leader if found else ""
 
     def model(self, model: str) -> msg.ModelPart:
         """The coordinator's part of a model, or the leader's where a party has led its training."""
-        return self.ask_leader(self.leader_of(model), msg.AskModel(model=model), msg.ModelPart)
+        leader = self.leader_of(model)
+        part = self.ask_leader(leader, msg.AskModel(model=model), msg.ModelPart)
+        if (part.facts.model, part.facts.leader) != (model, leader):
+            raise RemoteProtocolError(
+                f"{repr(leader) if leader else 'the coordinator'} was asked for model {model} and gave "
+                f"{part.facts.model}, led by {part.facts.leader or 'nobody'!r}"
+            )
+        return part
 
 
 def _error_of(reply: msg.Declined, who: str) -> WoodlotError:

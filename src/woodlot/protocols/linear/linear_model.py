@@ -251,9 +251,12 @@ class FittedLinear:
         What each party that is at hand keeps in its own store.
     model : str or None
         Its name at the coordinator that has fitted it, on a connected federation.
+    leader : str
+        The party that has led its fitting there, and leads its jobs; empty: the coordinator.
 
     """
 
     coordinator: CoordinatorLinear
     parts: dict[str, PartyLinear] = field(default_factory=dict)
     model: str | None = None
+    leader: str = ""
