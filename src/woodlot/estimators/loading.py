@@ -143,7 +143,7 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
     return {
         **_common_notes(model),
         "model": forest.model,
-        "leader": forest.leader,
+        **_leader_note(forest.leader),
         "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
         "epoch": forest.epoch,
         "revocable": model._notes(),
@@ -158,8 +158,12 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
 def linear_notes_of(model: FederatedLinear) -> dict[str, Any]:
     """All that makes a fitted linear model of its parts, in plain values."""
     fitted = model.linear_
-    own = {"model": fitted.model, "leader": fitted.leader, "n_features": int(model.n_features_in_)}
-    return {**_common_notes(model), **own}
+    own = {"model": fitted.model, "n_features": int(model.n_features_in_)}
+    return {**_common_notes(model), **own, **_leader_note(fitted.leader)}
+
+
+def _leader_note(leader: str) -> dict[str, Any]:
+    return {"leader": leader} if leader else {}
 
 
 def _common_notes(model: FederatedForest | FederatedLinear) -> dict[str, Any]:
