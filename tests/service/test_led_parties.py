@@ -15,7 +15,8 @@ from party_bench import Bench, Play, play
 from processes import three_companies
 from small_jobs import PARTIES, PLAN
 
-from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError, WoodlotError
+from woodlot.identity.identity import Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.frame_seal import Seal
@@ -388,9 +389,65 @@ def test_a_question_is_read_by_its_leader_and_the_answer_by_its_user(bench: LedB
         AskedQuestion(alice, LEADER, bank.identity.certificate, b"which model?").open(answer)
 
 
+def desk_of(bench: LedBench, trust: Trust | None = None) -> LeaderDesk:
+    """Where the bank answers users."""
+    bank = bench.homes[LEADER]
+    return LeaderDesk(bank.identity, trust or bank.trust, bank.policy, bench.led[LEADER], 1 << 24)
+
+
+def asked_by(bench: LedBench, user: str, request: Message, desk: LeaderDesk) -> Message:
+    """What the bank answers a user."""
+    certificate = bench.homes[LEADER].identity.certificate
+    question = AskedQuestion(bench.users[user], LEADER, certificate, encode(request))
+    reply = decode(desk.answer(encode(led.LeaderQuestion(question=question.sealed))))
+    return decode(question.open(reply.answer.tobytes())) if isinstance(reply, led.LeaderAnswer) else reply
+
+
+def test_a_model_is_shown_to_its_user_and_to_whom_the_leader_lets_use_it(bench: LedBench, trained: Play) -> None:
+    former, request = bench.homes[LEADER].policy, msg.FindModel(name=trained.job)
+    try:
+        for train, predict, told in (((), ("bob",), True), (("bob",), (), True), (("alice",), ("alice",), False)):
+            bench.change_policy(LEADER, train=train, predict=predict)
+            assert isinstance(asked_by(bench, "alice", request, desk_of(bench)), msg.ModelList)
+            reply = asked_by(bench, "bob", request, desk_of(bench))
+            assert isinstance(reply, msg.ModelList) is told
+        assert isinstance(reply, msg.Declined)
+        assert (reply.kind, "setting predict" in reply.reason) == ("policy", True)
+    finally:
+        bench.change_policy(LEADER, train=former.train, predict=former.predict)
+
+
+def test_no_question_is_answered_without_a_good_list_of_revocations(bench: LedBench, trained: Play) -> None:
+    """As no order is taken then: the user may have been revoked since."""
+    desk = desk_of(bench, Trust(bench.homes[LEADER].identity.authority, None))
+    assert isinstance(asked_by(bench, "alice", msg.AskModel(model=trained.job), desk), Refusal)
+    assert isinstance(asked_by(bench, "alice", msg.AskModel(model=trained.job), desk_of(bench)), msg.ModelPart)
+
+
+def test_a_part_of_a_led_model_is_never_kept_without_its_leader(
+    bench: LedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever write fails: the coordinator could have it used in the clear."""
+    real, folders = Path.write_bytes, []
+
+    def fail(path: Path, data: bytes) -> int:
+        if path.name == "leader":
+            folders.append(path.parent)
+            raise OSError("the disk is full")
+        return real(path, data)
+
+    order = order_of(bench)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", fail)
+        with pytest.raises(WoodlotError):
+            relay(bench, order)
+    assert folders
+    assert all(home.store.has_no_part(order.job) for home in bench.homes.values())
+
+
 def test_only_users_ask(bench: LedBench) -> None:
     bank = bench.homes[LEADER]
-    desk = LeaderDesk(bank.identity, bank.trust, bench.led[LEADER], 1 << 20)
+    desk = desk_of(bench)
     pretender = AskedQuestion(bench.identity, LEADER, bank.identity.certificate, b"which model?")
     for question in (pretender.sealed, b"", bytes(200)):
         reply = decode(desk.answer(encode(led.LeaderQuestion(question=question))))

@@ -1,7 +1,7 @@
 """What users may read of jobs and models, wherever these are kept: at the coordinator, or at the leader of a job.
 
 A user sees its own jobs only. Of models everybody sees what they are, and may use them where parties let them; only who
-has ordered a model may take it out.
+has ordered a model may take it out. A leader tells of models to fewer: see `LeaderDesk`.
 """
 
 from __future__ import annotations

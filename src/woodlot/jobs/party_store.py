@@ -127,10 +127,10 @@ class PartyStore:
 
     # --- models ---
 
-    def keep_model(self, job: str, forest: str, part: PartyForest) -> str:
-        """Store the party's part of a forest; returns its fingerprint."""
+    def keep_model(self, job: str, forest: str, part: PartyForest, leader: str | None = None) -> str:
+        """Store the party's part of a forest, and in one step who has led its training; returns its fingerprint."""
         with _on_disk("its part of the model"):
-            return save_own_part(self.folder / "models" / job, self.party, forest, part)
+            return save_own_part(self.folder / "models" / job, self.party, forest, part, _mark_of(leader))
 
     def model(self, job: str, forest: str, *, by: str = "") -> PartyForest:
         """The party's part of a forest; one that was replaced when a party left serves the job that did so only."""
@@ -146,11 +146,6 @@ class PartyStore:
         if dropped.is_file() and dropped.read_bytes() != by.encode():
             raise DataError("this model was replaced when a party left it; use its successor")
 
-    def note_leader(self, job: str, leader: str) -> None:
-        """Record beside the party's part of a model who has led its training."""
-        with _on_disk("its part of the model"):
-            write_whole(self.folder / "models" / job / LEADER, lambda file: file.write(leader.encode()))
-
     def check_leader(self, model: str, leader: str | None) -> None:
         """Refuse to use a model for anybody but who has led its training: it would learn what only the leader may."""
         folder = self.folder / "models" / model
@@ -162,10 +157,10 @@ class PartyStore:
         """Whether this party has never kept a part of a forest."""
         return not (self.folder / "models" / job).is_dir()
 
-    def keep_linear(self, job: str, model: str, part: PartyLinear) -> str:
-        """Store the party's part of a linear model; returns its fingerprint."""
+    def keep_linear(self, job: str, model: str, part: PartyLinear, leader: str | None = None) -> str:
+        """Store the party's part of a linear model, and who has led its training; returns its fingerprint."""
         with _on_disk("its part of the model"):
-            return save_own_linear(self.folder / "models" / job, self.party, model, part)
+            return save_own_linear(self.folder / "models" / job, self.party, model, part, _mark_of(leader))
 
     def linear(self, job: str, model: str) -> PartyLinear:
         """The party's part of a linear model."""
@@ -290,6 +285,11 @@ def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.in
     except (OSError, ValueError):
         raise DataError("it does not know this alignment; align again") from None
     return facts, rows
+
+
+def _mark_of(leader: str | None) -> dict[str, bytes]:
+    """The file beside a part of a model that names its leader: never is one there without the other."""
+    return {} if leader is None else {LEADER: leader.encode()}
 
 
 @contextmanager

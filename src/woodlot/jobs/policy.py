@@ -194,6 +194,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "the section [policy] of its configuration"
         )
 
+    def lists(self, user: str) -> bool:
+        """Whether a user may order anything here."""
+        return bool({user, EVERYBODY} & {*self.train, *self.predict})
+
     def check_receivers(self, names: Iterable[str]) -> None:
         """Refuse to take part where somebody would get predictions who may not."""
         for name in names:

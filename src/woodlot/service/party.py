@@ -38,7 +38,7 @@ class Party(Agent):
         )
         self._led = JobStore(config.state / LED)
         n_jobs = effective_jobs(config.n_jobs)
-        self._desk = LeaderDesk(self.identity, self._trust, self._led, config.message_limit)
+        self._desk = LeaderDesk(self.identity, self._trust, config.policy, self._led, config.message_limit)
         self._cluster = None if config.cluster is None else Connection(config.cluster)
         home = PartyHome(
             identity=self.identity,

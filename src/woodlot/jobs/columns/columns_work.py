@@ -256,7 +256,7 @@ class ColumnsWork(MessageHandler):
         if forest.state not in forest.grown_in:
             raise RemoteProtocolError("Unexpected KeepModel; expected after the forest has grown")
         part = forget_values(forest.grown_forest())
-        digest = self.home.store.keep_model(self.job, message.forest, part)
+        digest = self.home.store.keep_model(self.job, message.forest, part, self._order.leader)
         # a party may leave later: the forest is then regrown on the same rows, by the same plan
         self.home.store.keep_alignment(
             self.job, self._order.row_parties, self._taken.loaded, self._common_rows(), self._plan()

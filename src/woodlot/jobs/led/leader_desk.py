@@ -9,10 +9,12 @@ import numpy as np
 
 from woodlot.exceptions import IdentityError, PolicyError
 from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.job_messages import ModelList
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.led.led_messages import LeaderAnswer, LeaderQuestion
 from woodlot.jobs.led.question_seal import TakenQuestion
 from woodlot.jobs.model_desk import ModelDesk, declined
+from woodlot.jobs.policy import Policy
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
@@ -32,6 +34,8 @@ class LeaderDesk(MessageHandler):
     ----------
     identity, trust
         Who the leader is, and whom it believes.
+    policy : Policy
+        Who besides a model's user may know what it is: who may use it, or train.
     store : JobStore
         What it keeps.
     limit : int
@@ -39,9 +43,10 @@ class LeaderDesk(MessageHandler):
 
     """
 
-    def __init__(self, identity: Identity, trust: Trust, store: JobStore, limit: int) -> None:
+    def __init__(self, identity: Identity, trust: Trust, policy: Policy, store: JobStore, limit: int) -> None:
         self._identity = identity
         self._trust = trust
+        self._policy = policy
         self._desk = ModelDesk(store)
         self._limit = limit
 
@@ -55,6 +60,7 @@ class LeaderDesk(MessageHandler):
     @takes(LeaderQuestion)
     def _on_LeaderQuestion(self, message: LeaderQuestion) -> LeaderAnswer:
         try:
+            self._trust.check_fresh()
             question = TakenQuestion(self._identity, self._trust, message.question)
         except IdentityError as error:
             raise PolicyError(f"the question is not taken: {error}") from None
@@ -63,7 +69,18 @@ class LeaderDesk(MessageHandler):
 
     def _told(self, question: TakenQuestion) -> Message:
         try:
-            return self._desk.answer(question.user, decode(question.request, limit=self._limit))
+            reply = self._desk.answer(question.user, decode(question.request, limit=self._limit))
+            if isinstance(reply, ModelList):
+                self._check_readers(question.user, reply)
+            return reply
         except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
             logger.warning("user %r: a question is declined: %s", question.user, error)
             return declined(error)
+
+    def _check_readers(self, user: str, found: ModelList) -> None:
+        """Refuse to tell of others' models to who may use none here: their classes and scores come of this label."""
+        if not self._policy.lists(user) and any(facts.user != user for facts in found.models):
+            raise PolicyError(
+                f"the leader of this model tells of it to its user only, and to whom it lets train or predict; its "
+                f"operator can add {user!r} to the setting predict in the section [policy] of its configuration"
+            )

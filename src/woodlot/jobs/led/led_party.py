@@ -91,7 +91,7 @@ class LedPart:
             raise RemoteProtocolError("Unexpected SealedRequest: nobody but this party leads here")
         number = self._answered + 1
         request = decode(self._ways.back.open(number, message.frame.data))
-        reply = encode(self._ask(request))
+        reply = encode(self._work(request))
         self._answered = number
         return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
 
@@ -103,7 +103,7 @@ class LedPart:
         request = decode(self._ways.back.open(number, message.frame.data))
         if not isinstance(request, ScoreBatch):
             raise RemoteProtocolError(f"Unexpected {type(request).__name__} in the frame of a batch")
-        reply = encode(self._ask(request))
+        reply = encode(self._work(request))
         return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
 
     def led_scoring(self, message: Message) -> LedScoring:
@@ -152,10 +152,4 @@ class LedPart:
 
     def _seat(self, host: JobHost, ways: Mapping[str, Ways]) -> LeaderSeat:
         replays = partial(self._home.replays, self._order.job)
-        return LeaderSeat(host, self._order, self._opening, self._user, self._ask, ways, replays, self._part.key)
-
-    def _ask(self, request: Message) -> Message:
-        reply = self._work(request)
-        if isinstance(request, msg.KeepModel):
-            self._home.store.note_leader(self._order.job, self._order.leader or "")
-        return reply
+        return LeaderSeat(host, self._order, self._opening, self._user, self._work, ways, replays, self._part.key)

@@ -68,10 +68,11 @@ class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
         return self._linear.handle(message)
 
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
-        self._due(TrainLinearOrder)
+        order = self._due(TrainLinearOrder)
         if self._linear is None or self._linear.state != LinearState.fitted:
             raise RemoteProtocolError("Unexpected KeepModel; expected after the model has been fitted")
-        digest = self.home.store.keep_linear(self.job, message.forest, self._linear.fitted_part())
+        part, leader = self._linear.fitted_part(), order.leader
+        digest = self.home.store.keep_linear(self.job, message.forest, part, leader)
         secret = self.home.store.secret_for("linear", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 

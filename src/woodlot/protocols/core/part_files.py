@@ -68,12 +68,20 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def write_own(folder: Path, kind: str, model: str, party: str, packed: Packed) -> str:
-    """Write a party's part where it is; what is there already is replaced at once or not at all.
+def write_own(
+    folder: Path, kind: str, model: str, party: str, packed: Packed, beside: Mapping[str, bytes] | None = None
+) -> str:
+    """Write a party's part where it is, and files beside it; what is there already is replaced at once or not at all.
 
     Returns the part's fingerprint.
     """
-    replace_folder(folder, lambda staging: write_part(staging, kind, model, party, packed))
+
+    def fill(staging: Path) -> None:
+        write_part(staging, kind, model, party, packed)
+        for name, data in (beside or {}).items():
+            (staging / name).write_bytes(data)
+
+    replace_folder(folder, fill)
     return digest_of(packed)
 
 

@@ -74,9 +74,11 @@ def load_linear(folder: str | os.PathLike[str]) -> StoredLinear:
     return StoredLinear(model, parts, extra)
 
 
-def save_own_linear(folder: Path, party: str, model: str, part: PartyLinear) -> str:
-    """Write a party's part where it is; returns the part's fingerprint."""
-    return write_own(folder, FORMAT, model, party, _pack_party(part))
+def save_own_linear(
+    folder: Path, party: str, model: str, part: PartyLinear, beside: Mapping[str, bytes] | None = None
+) -> str:
+    """Write a party's part where it is, together with the files ``beside`` it; returns the part's fingerprint."""
+    return write_own(folder, FORMAT, model, party, _pack_party(part), beside)
 
 
 def load_own_linear(folder: Path, party: str, model: str) -> PartyLinear:

@@ -106,12 +106,14 @@ def load_party(folder: str | os.PathLike[str], coordinator: CoordinatorForest) -
     return name, part
 
 
-def save_own_part(folder: Path, party: str, forest: str, part: PartyForest) -> str:
+def save_own_part(
+    folder: Path, party: str, forest: str, part: PartyForest, beside: Mapping[str, bytes] | None = None
+) -> str:
     """Write a party's part where it is, for a forest whose fingerprint is ``forest``; returns the part's fingerprint.
 
-    What is there already is replaced at once or not at all.
+    What is there already is replaced at once or not at all, together with the files ``beside`` the part.
     """
-    return write_own(folder, FORMAT, forest, party, _pack_party(part))
+    return write_own(folder, FORMAT, forest, party, _pack_party(part), beside)
 
 
 def load_own_part(folder: Path, party: str, forest: str) -> PartyForest:
