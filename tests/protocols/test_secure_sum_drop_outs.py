@@ -19,8 +19,8 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.sums import SumSession, shamir
 from woodlot.protocols.sums import sum_messages as msg
 from woodlot.protocols.sums.masks import MaskTerms
-from woodlot.protocols.sums.neighbours import DENSE, n_picks, neighbours_of
-from woodlot.protocols.sums.recovery import ROUNDS, open_envelope
+from woodlot.protocols.sums.neighbours import DENSE, draw_picks, drawn_by, n_picks, neighbours_of
+from woodlot.protocols.sums.recovery import ROUNDS, Circle, open_envelope
 from woodlot.runtime.codec import decode, encode
 
 # --- Shamir's shares ---
@@ -139,7 +139,7 @@ def test_a_client_that_is_restarted_repeats_its_bytes_through_a_drop_out() -> No
 
 # --- many clients ---
 
-CROWD = tuple(f"client {i:02d}" for i in range(DENSE + 12))
+CROWD = tuple(f"client {i:02d}" for i in range(DENSE + 24))
 
 
 def crowd(quorum: int | None) -> dict[str, Any]:
@@ -155,11 +155,11 @@ def test_above_some_clients_masks_are_shared_with_drawn_neighbours() -> None:
     picks = [party.picks for party in parties.values()]
     assert {len(drawn) for drawn in picks} == {n_picks(n)}
     assert len(set(picks)) == n
-    graph = neighbours_of({name: party.picks for name, party in parties.items()})
+    graph = neighbours_of(drawn_by({name: party.picks for name, party in parties.items()}))
     assert all(name in graph[other] for name, others in graph.items() for other in others)
     assert min(map(len, graph.values())) >= n_picks(n)
-    assert n_picks(100) == 28
-    assert n_picks(1000) == 40
+    assert n_picks(100) == 42
+    assert n_picks(1000) == 60
     assert n_picks(DENSE) == 0
 
 
@@ -203,7 +203,23 @@ def test_a_client_draws_as_many_neighbours_as_it_must(picks: tuple[int, ...]) ->
         total(parties, [2])
     few = {name: (1,) if name == "ash" else () for name in NAMES[:3]}
     with pytest.raises(RemoteProtocolError, match="share masks with all others"):
-        neighbours_of(few)
+        drawn_by(few)
+
+
+def test_clients_that_draw_the_same_victim_hold_no_more_of_its_shares() -> None:
+    names = tuple(f"client {i:02d}" for i in range(100))
+    bad = range(33)  # less than 2 quorum - clients
+    victims = tuple(range(40, 40 + n_picks(100)))
+    picks = {name: draw_picks(bytes([i]) * 32, i, 100) for i, name in enumerate(names)}
+    told = Circle(names, drawn_by(picks), 67)
+    lied = Circle(names, drawn_by(picks | {names[i]: victims for i in bad}), 67)
+    colluding = {names[i] for i in bad}
+    for victim in (names[i] for i in victims):
+        assert colluding < lied.neighbours[victim]  # more masks, and no more shares
+        assert lied.holders(victim, names) == told.holders(victim, names)
+        assert lied.threshold(victim) == told.threshold(victim) == 22
+        assert len(colluding.intersection(lied.holders(victim, names))) < lied.threshold(victim) - 1
+        assert all(victim in lied.held_by(holder, names) for holder in lied.holders(victim, names))
 
 
 # --- a coordinator that is not honest ---
@@ -398,7 +414,10 @@ def test_shares_that_were_changed_on_their_way_are_refused(change: str) -> None:
 
     parties["ash"] = Between(parties["ash"], changing(msg.TakeShares, changed))
     found, session = sums_with(parties, 1, 3, 3)
-    words = {"missing": "not those of this client's neighbours", "of another round": "after this client has dealt"}
+    words = {
+        "missing": "not those of the clients that have drawn",
+        "of another round": "after this client has dealt",
+    }
     assert words.get(change, "are not sealed for this one") in session.left["ash"]
     assert found[0][0] == ("beech", "cedar", "elm")
 

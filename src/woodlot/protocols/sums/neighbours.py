@@ -2,8 +2,9 @@
 
 Up to `DENSE` clients everybody shares masks with everybody. Above, each client draws some others by its own secret,
 and two clients are neighbours if one of them has drawn the other (after Bell et al., Secure single-server aggregation
-with (poly)logarithmic overhead, 2020). Each client draws itself, so that no other can choose its neighbours; the number
-grows with the logarithm of the clients. The drawn places are a part of the introduction, and so are signed.
+with (poly)logarithmic overhead, 2020). Each client draws itself; the number grows with the logarithm of the clients.
+The drawn places are a part of the introduction, and so are signed. Others can make themselves neighbours of a client by
+drawing it on purpose: that only adds masks, for shares of its secrets go to those alone whom it has drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from woodlot.protocols.sums.keystreams import keystream
 
 DENSE = 20
 """Up to so many clients everybody is a neighbour of everybody."""
-_PICKS = 4  # times the binary logarithm of the number of clients
+_PICKS = 6  # times the binary logarithm of the number of clients
 
 Neighbours = Mapping[str, frozenset[str]]
 """The neighbours of each client."""
@@ -36,8 +37,8 @@ def draw_picks(key: bytes, place: int, n_clients: int) -> tuple[int, ...]:
     return tuple(sorted(others[: n_picks(n_clients)].tolist()))
 
 
-def neighbours_of(picks: Mapping[str, tuple[int, ...]]) -> Neighbours:
-    """Return everybody's neighbours, from what each client has drawn; the clients in ascending order.
+def drawn_by(picks: Mapping[str, tuple[int, ...]]) -> Neighbours:
+    """Return whom each client has drawn, or all others where nobody draws; the clients in ascending order.
 
     Raises
     ------
@@ -51,12 +52,19 @@ def neighbours_of(picks: Mapping[str, tuple[int, ...]]) -> Neighbours:
         if any(picks.values()):
             raise RemoteProtocolError(f"up to {DENSE} clients share masks with all others, and one draws some")
         return {name: frozenset(clients) - {name} for name in clients}
-    found: dict[str, set[str]] = {name: set() for name in clients}
+    found: dict[str, frozenset[str]] = {}
     for place, (name, drawn) in enumerate(picks.items()):
         others = set(drawn) - {place}
         if len(drawn) != wanted or len(others) != wanted or min(drawn) < 0 or max(drawn) >= len(clients):
             raise RemoteProtocolError(f"client {name!r} has not drawn {wanted} others to share masks with")
+        found[name] = frozenset(clients[other] for other in others)
+    return found
+
+
+def neighbours_of(drawn: Neighbours) -> Neighbours:
+    """Return everybody's neighbours: whom it has drawn, and by whom it was drawn."""
+    found = {name: set(others) for name, others in drawn.items()}
+    for name, others in drawn.items():
         for other in others:
-            found[name].add(clients[other])
-            found[clients[other]].add(name)
+            found[other].add(name)
     return {name: frozenset(others) for name, others in found.items()}

@@ -5,17 +5,18 @@ In every round a client u has two secrets beside the keys that it has in common 
     seed of u       its own mask is made of it; u adds it to its vector
     envelope key    opens the envelope of u, in which are the keys of this round that u has in common with neighbours
 
-Both are split among u and its neighbours (Shamir) before the round. When the coordinator has the vectors, it names who
-has sent one, the survivors. Then each client tells, of itself and its neighbours, one share of each: of the seed if the
-client is a survivor, of the envelope key if it is not. So the own masks of survivors come off the sum, and the masks
-that survivors have in common with the others. Never both of one client: its vector stays hidden also from a coordinator
-that has it and claims that the client was away. What is never told in one round is not told in another either, for all
-secrets are those of one round.
+Both are split (Shamir) before the round among u and those neighbours whom u itself has drawn: others cannot make
+themselves holders of its shares. When the coordinator has the vectors, it names who has sent one, the survivors. Then
+each client tells, of itself and those who have drawn it, one share of each: of the seed if the client is a survivor, of
+the envelope key if it is not. So the own masks of survivors come off the sum, and the masks that survivors have in
+common with the others. Never both of one client: its vector stays hidden also from a coordinator that has it and claims
+that the client was away. What is never told in one round is not told in another either, for all secrets are those of
+one round.
 
 ::
 
     prepare   deal the shares of the next `ROUNDS` rounds; once, before these rounds
-    take      the shares that the neighbours have dealt
+    take      the shares that those have dealt who have drawn this client
     mask      a round's vector: closes the rounds before it
     confirm   who has survived the latest round: one list, for good
     tell      the shares of this list, if enough others have confirmed it
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -35,7 +37,7 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.protocols.core.agreement import KEY_BYTES, derive
 from woodlot.protocols.sums.keystreams import Vector
 from woodlot.protocols.sums.masks import TAG, MaskTerms, PlainMasker
-from woodlot.protocols.sums.neighbours import DENSE, Neighbours
+from woodlot.protocols.sums.neighbours import DENSE, Neighbours, neighbours_of
 from woodlot.protocols.sums.shamir import SHARE_BYTES, split
 
 ROUNDS = 16
@@ -54,16 +56,21 @@ class Circle:
     ----------
     clients : tuple of str
         In ascending order.
-    neighbours : mapping of str to frozenset of str
-        The neighbours of each.
+    drawn : mapping of str to frozenset of str
+        Whom each has drawn, as from `drawn_by`.
     quorum : int
         How many clients a sum has at least.
 
     """
 
     clients: tuple[str, ...]
-    neighbours: Neighbours
+    drawn: Neighbours
     quorum: int
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """With whom each shares masks."""
+        return neighbours_of(self.drawn)
 
     @property
     def is_dense(self) -> bool:
@@ -71,12 +78,20 @@ class Circle:
         return len(self.clients) <= DENSE
 
     def holders(self, name: str, present: tuple[str, ...]) -> tuple[str, ...]:
-        """Who has shares of the secrets of `name`: itself and its neighbours, of those present."""
-        return tuple(other for other in present if other == name or other in self.neighbours[name])
+        """Who has shares of the secrets of `name`: itself and those whom it has drawn, of those present."""
+        return tuple(other for other in present if other == name or other in self.drawn[name])
+
+    def held_by(self, name: str, present: tuple[str, ...]) -> tuple[str, ...]:
+        """Of whose secrets `name` has shares: of its own and of those who have drawn it, of those present."""
+        return tuple(other for other in present if other == name or name in self.drawn[other])
+
+    def peers(self, name: str, present: tuple[str, ...]) -> tuple[str, ...]:
+        """With whom `name` shares masks, of those present."""
+        return tuple(other for other in present if other in self.neighbours[name])
 
     def threshold(self, name: str) -> int:
-        """How many shares give a secret: as many as a sum needs, or more than half of a client and its neighbours."""
-        return self.quorum if self.is_dense else (len(self.neighbours[name]) + 1) // 2 + 1
+        """How many shares give a secret: as many as a sum needs, or more than half of its holders."""
+        return self.quorum if self.is_dense else (len(self.drawn[name]) + 1) // 2 + 1
 
     def place(self, name: str) -> int:
         """The place of a client's shares."""
@@ -174,14 +189,15 @@ class RecoverableMasker(PlainMasker):
         if first < self._next_round or (before is not None and first < before.first):
             raise RemoteProtocolError("shares are dealt once, before the rounds that they are for")
         self._check_clients(clients)
-        peers = tuple(p for p in self._circle.holders(self.name, clients) if p != self.name)
+        peers = self._circle.peers(self.name, clients)
+        holders = tuple(p for p in self._circle.holders(self.name, clients) if p != self.name)
         rounds = range(first, first + ROUNDS)
         terms = (first, clients)
         seeds = [self._derive(self._own, "seed", *terms, r) for r in rounds]
         keys = [self._derive(self._own, "envelope", *terms, r) for r in rounds]
         pairs = [{p: self._derive(self._secrets[p], "pair", *terms, r, *sorted((self.name, p))) for p in peers}
                  for r in rounds]  # fmt: skip
-        places = [self._circle.place(holder) for holder in (self.name, *peers)]
+        places = [self._circle.place(holder) for holder in (self.name, *holders)]
         threshold = self._circle.threshold(self.name)
         dealt = [b""] * len(places)
         for r, both in zip(rounds, zip(seeds, keys, strict=True), strict=True):
@@ -191,7 +207,7 @@ class RecoverableMasker(PlainMasker):
                     dealt[at] += share
         sealed = {
             peer: ChaCha20Poly1305(self._sealing_key(first, clients, self.name, peer)).encrypt(_NONCE, shares, None)
-            for peer, shares in zip(peers, dealt[1:], strict=True)
+            for peer, shares in zip(holders, dealt[1:], strict=True)
         }
         envelopes = tuple(
             ChaCha20Poly1305(key).encrypt(_NONCE, b"".join(pair.values()), None)
@@ -202,7 +218,7 @@ class RecoverableMasker(PlainMasker):
         return envelopes, sealed
 
     def take(self, first: int, clients: tuple[str, ...], sealed: Mapping[str, bytes]) -> None:
-        """Take the shares that those neighbours have dealt who are still there.
+        """Take the shares that those have dealt who have drawn this client and are still there.
 
         Raises
         ------
@@ -213,8 +229,8 @@ class RecoverableMasker(PlainMasker):
         prepared = self._prepared
         if prepared is None or prepared.first != first:
             raise RemoteProtocolError("shares are taken after this client has dealt its own for the same rounds")
-        if set(sealed) != set(self._circle.holders(self.name, clients)) - {self.name}:
-            raise RemoteProtocolError("the shares are not those of this client's neighbours")
+        if set(sealed) != set(self._circle.held_by(self.name, clients)) - {self.name}:
+            raise RemoteProtocolError("the shares are not those of the clients that have drawn this one")
         held = {self.name: prepared.held[self.name]}
         for peer, data in sealed.items():
             key = self._sealing_key(first, prepared.clients, peer, self.name)
@@ -240,7 +256,7 @@ class RecoverableMasker(PlainMasker):
         super()._check_clients(clients)
         own = self._circle.holders(self.name, clients)
         if len(own) < self._circle.threshold(self.name):
-            raise PolicyError(f"of the clients that share masks with {self.name!r} only {len(own) - 1} are left")
+            raise PolicyError(f"of the clients that hold shares of {self.name!r} only {len(own) - 1} are left")
 
     def check(self, round_id: bytes | int, survivors: Iterable[str], *, fresh: bool) -> None:
         """As for `PlainMasker`; a new round also must be prepared, and come after those before it."""
@@ -263,7 +279,7 @@ class RecoverableMasker(PlainMasker):
         terms = MaskTerms(self._transcript, round_id, clients, about)
         at = int(round_id) - prepared.first
         result, scratch = vector.copy(), np.empty_like(vector)
-        for peer in self._circle.holders(self.name, clients):
+        for peer in (self.name, *self._circle.peers(self.name, clients)):
             secret = prepared.seeds[at] if peer == self.name else prepared.pair_keys[at][peer]
             terms.add(result, scratch, secret, self.name, peer)
         if self._latest is None or self._latest.round != round_id:
@@ -331,7 +347,7 @@ class RecoverableMasker(PlainMasker):
         prepared = self._prepared_for(round_id)
         return {
             name: prepared.share(name, round_id, _SEED if name in survivors else _ENVELOPE)
-            for name in self._circle.holders(self.name, terms.clients)
+            for name in self._circle.held_by(self.name, terms.clients)
         }
 
     def _check_survivors(self, round_id: int, survivors: tuple[str, ...]) -> MaskTerms:

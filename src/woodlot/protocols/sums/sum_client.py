@@ -49,7 +49,7 @@ from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.sums import sum_messages as msg
 from woodlot.protocols.sums.keystreams import Vector
 from woodlot.protocols.sums.masks import TAG, Masker, PlainMasker
-from woodlot.protocols.sums.neighbours import draw_picks, n_picks, neighbours_of
+from woodlot.protocols.sums.neighbours import draw_picks, drawn_by, n_picks, neighbours_of
 from woodlot.protocols.sums.recovery import Circle, RecoverableMasker
 from woodlot.protocols.sums.vectors import pack
 
@@ -214,14 +214,15 @@ class SumClient(MessageHandler):
             self._agreement.check_named(clients, self._introduction, introductions)
             check_configured({name: introduction.configured for name, introduction in introductions.items()})
             agreed = self._agreement.accept(opening, introductions)
-            neighbours = neighbours_of({name: introduction.picks for name, introduction in introductions.items()})
+            drawn = drawn_by({name: introduction.picks for name, introduction in introductions.items()})
             transcript, extra = agreed.transcript, self._shared_secret or b""
             secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
             if quorum is None:
-                secrets = {name: secrets[name] for name in clients if name in neighbours[self.name]}
+                neighbours = neighbours_of(drawn)[self.name]
+                secrets = {name: secrets[name] for name in clients if name in neighbours}
                 self._masker = Masker(self.name, transcript, clients, secrets)
             else:
-                circle = Circle(clients, neighbours, quorum)
+                circle = Circle(clients, drawn, quorum)
                 self._masker = RecoverableMasker(self.name, transcript, circle, secrets, self._own)
         return msg.SumsStarted(transcript=transcript)
 

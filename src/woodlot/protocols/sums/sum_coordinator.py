@@ -37,7 +37,7 @@ from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.sums import sum_messages as msg
 from woodlot.protocols.sums.keystreams import Vector
 from woodlot.protocols.sums.masks import MaskTerms
-from woodlot.protocols.sums.neighbours import neighbours_of
+from woodlot.protocols.sums.neighbours import drawn_by
 from woodlot.protocols.sums.recovery import ROUNDS, Circle, open_envelope
 from woodlot.protocols.sums.shamir import combine
 from woodlot.protocols.sums.sum_client import minimum_clients, quorum_of
@@ -162,7 +162,7 @@ def open_sums(
         raise RemoteProtocolError("the clients were not told the same: is it the same job for all of them?")
     circle = None
     if mode == "secure" and needed is not None:
-        circle = Circle(names, neighbours_of({name: introductions[name].picks for name in names}), needed)
+        circle = Circle(names, drawn_by({name: introductions[name].picks for name in names}), needed)
     waits = spare_after if needed is not None else None
     return SumSession(names, mode, needed or len(names), waits, circle, transcripts.pop())
 
@@ -348,14 +348,14 @@ def _unmask(
         if name in survivors:
             terms.add(total, scratch, secret, name, name, sign=-1)
             continue
-        peers = tuple(peer for peer in circle.holders(name, dealt.clients) if peer != name)
+        peers = circle.peers(name, dealt.clients)
         keys = open_envelope(secret, dealt.envelopes[name][order.round - dealt.first], peers)
-        for peer in circle.holders(name, survivors):
+        for peer in circle.peers(name, survivors):
             terms.add(total, scratch, keys[peer], peer, name, sign=-1)
 
 
 def _reconstructed(circle: Circle, name: str, told: Mapping[str, msg.SharesTold]) -> bytes:
-    """The secret of a client that enough of its neighbours have told shares of."""
+    """The secret of a client that enough of its holders have told shares of."""
     needed = circle.threshold(name)
     shares = {circle.place(holder): reply.shares[name] for holder, reply in told.items() if name in reply.shares}
     if len(shares) < needed:

@@ -159,7 +159,7 @@ class PrepareSums(Message):
 
 
 class SumsPrepared(Message):
-    """Envelopes of a client's keys, one for each round, and what it has sealed for each of its neighbours."""
+    """Envelopes of a client's keys, one for each round, and what it has sealed for each holder of its shares."""
 
     discloses: ClassVar = Disclosure(
         *_FROM_PARTY,
@@ -173,12 +173,12 @@ class SumsPrepared(Message):
 
 
 class TakeShares(Message):
-    """Brings a client the shares that its neighbours have sealed for it."""
+    """Brings a client the shares that others have sealed for it."""
 
     discloses: ClassVar = Disclosure(
         *_TO_PARTY,
-        "who has dealt shares; one share of each of its neighbours' secrets for the next rounds, which tells nothing "
-        "alone",
+        "who has dealt shares; one share of each secret of the clients that have drawn it, for the next rounds, which "
+        "tells nothing alone",
         "encrypted",
     )
     first: int
@@ -238,7 +238,7 @@ class Unmask(Message):
 
 
 class SharesTold(Message):
-    """A client's share of one secret of itself and of each neighbour, and a hash of what it was asked."""
+    """A client's share of one secret of itself and of those who have drawn it, and a hash of what it was asked."""
 
     discloses: ClassVar = Disclosure(
         *_FROM_PARTY,
