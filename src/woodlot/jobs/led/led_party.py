@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
-from msgspec import UnsetType
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
@@ -52,7 +52,7 @@ class LedPart:
         self._part = asked.part
         self._opening = opening
         self._work = work
-        relay = b"" if isinstance(asked.part.relay, UnsetType) else asked.part.relay
+        relay = b"" if isinstance(asked.part.relay, msgspec.UnsetType) else asked.part.relay
         self._keys = LedKeys(home, order, opening, relay)
         self._ways: Ways | None = None
         self._answered = 0
