@@ -17,7 +17,7 @@ export PIP_NO_INPUT := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: fuzz audit reliability soak test-pythons test-all test-faults test-browser test-engines screenshots chromium help demo test lint bench reproduce docs clean
+.PHONY: fuzz audit reliability soak test-pythons test-all test-faults test-browser test-engines test-gpu screenshots chromium help demo test lint bench reproduce docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-pythons: ## installed without constraints on every Python from 3.11 on that
 test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare and Flower, each in an environment of its own
 	.venv-nvflare/bin/pytest tests/engines/test_nvflare.py
 	.venv-flower/bin/pytest tests/engines/test_flower.py
+
+test-gpu: $(VENV)/gpu.stamp ## the tests of `device` on a graphics card, of which this machine must have one
+	WOODLOT_TEST_DEVICE=cuda $(BIN)/pytest -m 'slow or not slow' tests/trees/test_arrays.py tests/estimators/test_device.py $(PYTEST_ARGS)
 
 audit: $(VENV)/audit.stamp ## known faults of dependencies, a bill of materials, and whether the wheel builds the same twice
 	@$(BIN)/python scripts/reliability.py begin audit
@@ -117,6 +120,10 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp pyproject.toml lab/pyproject.toml constrai
 	@echo "Installing Woodlot, its lab and its development tools into $(VENV) (once; a minute or two) ..." >&2
 	@$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]' --editable lab
 	@touch $(VENV)/run.stamp $@
+
+$(VENV)/gpu.stamp: $(VENV)/dev.stamp
+	@$(BIN)/python -m pip install -qq --editable '.[gpu]'
+	@touch $@
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python -m pip install -qq 'playwright>=1.50'

@@ -1,15 +1,21 @@
-"""Linear models: accuracy beside scikit-learn's at default settings, and what encrypted residuals cost.
+"""Linear models: accuracy beside scikit-learn's at default settings, and what hidden residuals cost.
 
-    python benchmarks/linear.py [--rows 1000] [--columns 10] [--steps 5] [--out FILE]
+    python benchmarks/linear.py [--rows 1000] [--columns 10] [--steps 5] [--before FOLDER] [--out FILE]
 
 Accuracies are means of ten folds with their standard deviations; both sides have the same folds. The descents whose
 cost is compared make the same steps through the in-process driver, one after the other in one run; seconds are CPU
-time of all parties and the coordinator together.
+time of all roles together. ``--before`` is a checkout from before decision 0028 (commit fa56b97): there residuals are
+encrypted with Paillier, on the same data in the same run. Exits 1 if dealt products take more than a fiftieth of it, or
+give other weights.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
+import subprocess
 import sys
 import time
 import warnings
@@ -50,60 +56,113 @@ def accuracies() -> list[str]:
     return lines
 
 
-def costs(rows: int, columns: int, steps: int) -> list[str]:
-    """Clear beside encrypted: one line per length of the key."""
+FEWEST_TIMES = 50
+"""How many times less CPU dealt products must take than Paillier did."""
+SAME = 1e-9
+"""By how much weights may differ: the descents with Paillier rounded columns to 32 bits."""
+BEFORE = """
+import json, sys, time, warnings
+import woodlot as wl
+from sklearn.datasets import make_classification
+warnings.simplefilter("ignore")
+rows, columns, steps, bits = map(int, sys.argv[1:])
+X, y = make_classification(rows, columns, n_informative=columns // 2, random_state=0)
+settings = dict(parties=2, max_iter=steps, tol=0.0, residuals="encrypted", key_bits=bits)
+wl.FederatedLogisticRegression(**settings | {"max_iter": 1}).fit(X[:50], y[:50])
+start = time.process_time()
+model = wl.FederatedLogisticRegression(**settings).fit(X, y)
+cost = model.cost_
+sent = cost.bytes_sent + cost.bytes_received
+print(json.dumps([time.process_time() - start, sent, cost.rounds, model.coef_.tolist()]))
+"""
+Measured = tuple[float, int, int, Any]
+
+
+def fitted(rows: int, columns: int, steps: int, **settings: Any) -> Measured:
+    """CPU seconds, bytes, rounds and weights of a descent here."""
     X, y = make_classification(rows, columns, n_informative=columns // 2, random_state=0)
+    model = wl.FederatedLogisticRegression(parties=2, max_iter=steps, tol=0.0, **settings)
+    start = time.process_time()
+    model.fit(X, y)
+    seconds, cost = time.process_time() - start, model.cost_
+    return seconds, cost.bytes_sent + cost.bytes_received, cost.rounds, model.coef_
+
+
+def fitted_before(folder: Path, rows: int, columns: int, steps: int, bits: int) -> Measured:
+    """The same with encrypted residuals, in a process of the older version."""
+    arguments = [sys.executable, "-c", BEFORE, *map(str, (rows, columns, steps, bits))]
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    seconds, sent, rounds, coef = json.loads(done.stdout.splitlines()[-1])
+    return seconds, sent, rounds, np.array(coef)
+
+
+def costs(rows: int, columns: int, steps: int, before: Path | None) -> tuple[list[str], bool]:
+    """Open beside hidden and, where there is an older version, encrypted; and whether hidden is as it must be."""
+    runs = {
+        "open": fitted(rows, columns, steps),
+        "hidden: dealt products": fitted(rows, columns, steps, protection="hidden"),
+    }
+    if before is not None:
+        for bits in (2048, 3072):
+            runs[f"before: Paillier, {bits} bits"] = fitted_before(before, rows, columns, steps, bits)
+    base, hidden = runs["open"], runs["hidden: dealt products"]
     lines = [
-        "| residuals | CPU s | ratio | bytes | ratio | rounds | largest difference of a weight |",
-        "|---|---|---|---|---|---|---|",
+        "| residuals | CPU s | times hidden | MB | rounds | largest difference of a weight from open |",
+        "|---|---|---|---|---|---|",
     ]
-    base: tuple[float, int, Any] | None = None
-    for name, settings in (
-        ("clear", {}),
-        ("encrypted, 2048 bits", {"residuals": "encrypted", "key_bits": 2048}),
-        ("encrypted, 3072 bits", {"residuals": "encrypted", "key_bits": 3072}),
-    ):
-        model = wl.FederatedLogisticRegression(parties=2, max_iter=steps, tol=0.0, **settings)
-        start = time.process_time()
-        model.fit(X, y)
-        seconds, sent = time.process_time() - start, model.cost_.bytes_sent + model.cost_.bytes_received
-        base = base or (seconds, sent, model.coef_)
+    right = True
+    for name, (seconds, sent, rounds, coef) in runs.items():
+        apart = float(np.abs(coef - base[3]).max())
+        right &= apart <= SAME and (not name.startswith("before") or seconds >= FEWEST_TIMES * hidden[0])
         lines.append(
-            f"| {name} | {seconds:.2f} | {seconds / base[0]:.0f} | {sent:,} | {sent / base[1]:.1f} "
-            f"| {model.cost_.rounds} | {np.abs(model.coef_ - base[2]).max():.1e} |"
+            f"| {name} | {seconds:.3f} | {seconds / hidden[0]:,.1f} | {sent / 1e6:.2f} | {rounds} | {apart:.1e} |"
         )
-    return lines
+    return lines, right
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--before", type=Path, help="a checkout in which residuals are encrypted")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)  # descents of a given number of steps
-    costs(100, 4, 1)  # imports, and what is made once
+    costs(100, 4, 1, None)  # imports, and what is made once
+    compared, right = costs(options.rows, options.columns, options.steps, options.before)
+    large, right_too = costs(100 * options.rows, 2 * options.columns, options.steps, None)
     text = "\n".join(
         [
-            "# Linear models: accuracy, and what encrypted residuals cost",
+            "# Linear models: accuracy, and what hidden residuals cost",
             "",
-            "Written by `python benchmarks/linear.py --out docs/results/linear.md`; what it is: "
+            "Written by `python benchmarks/linear.py --before FOLDER --out docs/results/linear.md`; what it is: "
             "[linear.md](../protocol/linear.md). Ten folds, default settings:",
             "",
             *accuracies(),
             "",
-            f"Residuals in clear and encrypted: {options.rows:,} rows, {options.columns} columns at two parties, "
-            f"{options.steps} steps, key generation included.",
+            "Residuals in the open, by dealt products, and under Paillier as they were before "
+            "[0028](../decisions/0028-no-paillier.md) (commit fa56b97, key generation included): "
+            f"{options.rows:,} rows, {options.columns} columns at two parties, {options.steps} steps, one process for "
+            "all roles.",
             "",
-            *costs(options.rows, options.columns, options.steps),
+            *compared,
+            "",
+            f"{100 * options.rows:,} rows, {2 * options.columns} columns:",
+            "",
+            *large,
+            "",
+            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load average "
+            f"{os.getloadavg()[0]:.1f}; CPU seconds of one run.",
             "",
         ]
     )
     sys.stdout.write(text)
     if options.out:
         options.out.write_text(text)
+    return 0 if right and right_too else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

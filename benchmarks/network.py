@@ -42,7 +42,6 @@ POLICY = """
 [policy]
 train = ["alice"]
 predict = ["alice"]
-labels = "shared"
 min_samples_leaf = 1
 min_rows = 1
 wire_forms = ["sealed", "decisions", "leaves", "ranks", "classical"]

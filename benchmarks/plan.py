@@ -22,43 +22,33 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "plan.md"
 MOST_BYTES, MOST_SECONDS = 0.10, 0.35
 Case = tuple[str, Any, DataShape]
 PLAIN: list[Case] = [
-    ("shared labels", wl.FederatedForestClassifier(50, max_depth=10), DataShape(60_000, {"bank": 10, "shop": 10})),
+    ("open", wl.FederatedForestClassifier(50, max_depth=10), DataShape(60_000, {"bank": 10, "shop": 10})),
     (
-        "shared labels",
+        "open",
         wl.FederatedForestClassifier(30),
         DataShape(30_000, {"bank": 8, "shop": 4, "telco": 4}, classes=5),
     ),
-    ("shared labels", wl.FederatedForestClassifier(20, max_depth=12), DataShape(150_000, {"bank": 15, "shop": 25})),
+    ("open", wl.FederatedForestClassifier(20, max_depth=12), DataShape(150_000, {"bank": 15, "shop": 25})),
     (
-        "shared labels",
+        "open",
         wl.FederatedForestRegressor(20, max_features=1 / 3),
         DataShape(25_000, {"bank": 12, "shop": 12}, classes=0),
     ),
     (
-        "shared labels",
+        "open",
         wl.FederatedForestClassifier(100, max_depth=6),
         DataShape(40_000, {"bank": 30, "shop": 10}, noise=0.3),
     ),
 ]
 PROTECTED: list[Case] = [
     (
-        "encrypted labels, 2048 bits",
-        wl.FederatedForestClassifier(10, max_depth=6, labels="encrypted", key_bits=2048),
-        DataShape(6_000, {"bank": 6, "shop": 8}),
-    ),
-    (
-        "encrypted labels, 2048 bits",
-        wl.FederatedForestRegressor(3, max_depth=5, max_features=0.5, labels="encrypted", key_bits=2048),
-        DataShape(3_000, {"bank": 4, "shop": 4, "telco": 4}, classes=0),
-    ),
-    (
         "RevFRF, 2048 bits",
-        wl.RevocableForestClassifier(20, max_depth=6, encryption=2048),
+        wl.RevocableForestClassifier(20, max_depth=6, scheme="paper", encryption=2048),
         DataShape(12_000, {"bank": 6, "shop": 6, "telco": 4}),
     ),
     (
         "RevFRF, 2048 bits",
-        wl.RevocableForestClassifier(15, max_depth=8, encryption=2048),
+        wl.RevocableForestClassifier(15, max_depth=8, scheme="paper", encryption=2048),
         DataShape(50_000, {"bank": 8, "shop": 8}, classes=3),
     ),
     (

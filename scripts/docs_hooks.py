@@ -35,6 +35,7 @@ def _expanded(entry: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     """Add the front page."""
     text = _LINK.sub(_from_root, (ROOT / "README.md").read_text(encoding="utf-8"))
+    text = text.replace('src="docs/', 'src="')
     files.append(File.generated(config, "index.md", content=text))
     return files
 

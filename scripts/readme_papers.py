@@ -1,4 +1,4 @@
-"""Write what README.md says of the papers, from the pages in docs/results: run it after new runs of experiments."""
+"""Write what docs/tour.md says of the papers, from the pages in docs/results: run it after new runs of experiments."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def split(cell: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Write the block anew."""
+    """Write the block again."""
     block = "\n".join(
         [
             *accuracy(),
@@ -83,10 +83,10 @@ def main() -> None:
             "",
             *claims(),
             "",
-            "Why a claim was found only in part, or not, is [said beside it](docs/results/README.md).",
+            "Why a claim was found only in part, or not, is [said beside it](results/README.md).",
         ]
     )
-    path = ROOT / "README.md"
+    path = ROOT / "docs" / "tour.md"
     text = path.read_text(encoding="utf-8")
     path.write_text(re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{block}\n{END}", text, flags=re.DOTALL), "utf-8")
 

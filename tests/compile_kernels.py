@@ -8,11 +8,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROWS = ("rows, extra trees", "rows, lossless", "rows, regression")
-COLUMNS = ("vertical", "vertical, regrown", "vertical, regression", "revocable")
+TABLES = 12
+"""Kinds of tables over columns: all but the largest."""
+ROWS = (
+    "rows, extra trees",
+    "rows, lossless",
+    "rows, regression",
+    "hidden",
+    *(f"columns {k}" for k in range(1, TABLES, 2)),
+)
+COLUMNS = (
+    "vertical",
+    "vertical, explained",
+    "vertical, regrown",
+    "revocable",
+    *(f"columns {k}" for k in range(0, TABLES, 2)),
+)
 
 
 def fit(names: list[str]) -> None:
@@ -26,13 +41,20 @@ def fit(names: list[str]) -> None:
         X, _ = worlds.frame()
         kind(parties=parties, **worlds.SMALL).fit(X, X["age"] + X["visits"]).predict(X)
 
-    fits = worlds.WORLDS | {
-        "vertical, regression": lambda: regression(wl.FederatedForestRegressor, worlds.DEALING),
-        "rows, regression": lambda: regression(wl.HorizontalForestRegressor, 3),
-    }
-    with worlds.short_keys():
-        for name in names:
-            fits[name]()
+    from woodlot.cli.warm_up import cases, use
+
+    # as `woodlot warm-up`: the types of codes, labels and missing values decide what is compiled
+    tables = {f"columns {k}": partial(use, case) for k, case in enumerate(cases()) if k < TABLES}
+    fits = (
+        worlds.WORLDS
+        | tables
+        | {
+            "vertical, regression": lambda: regression(wl.FederatedForestRegressor, worlds.DEALING),
+            "rows, regression": lambda: regression(wl.HorizontalForestRegressor, 3),
+        }
+    )
+    for name in names:
+        fits[name]()
 
 
 if __name__ == "__main__":

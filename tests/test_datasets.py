@@ -30,7 +30,10 @@ accuracy = load_script()
 
 
 @pytest.mark.datasets
-@pytest.mark.parametrize("name", ["ionosphere", "spambase", "wine_quality_white", "superconduct_subset"])
+@pytest.mark.parametrize(
+    "name",
+    ["ionosphere", "spambase", "wine_quality_white", pytest.param("superconduct_subset", marks=pytest.mark.slow)],
+)
 def test_within_noise(name: str) -> None:
     if not (accuracy.folder() / f"{name}.parquet").exists():
         pytest.skip(

@@ -253,7 +253,7 @@ def test_labels_are_not_rounded_as_features_are() -> None:
 
 
 BAD_LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "array": ({}, {"y": ALL.default}, "on a federation y names the labels: 'party.column'"),
+    "short array": ({}, {"y": ALL.default[:9]}, "the federation has 120 rows and y 9 values"),
     "nothing": ({}, {}, "on a federation y names the labels: 'party.column'"),
     "no party": ({}, {"y": "default"}, r"'default' must be written party.column, with a party of \['bank', 'shop'\]"),
     "unknown party": ({}, {"y": "mill.default"}, "with a party of"),

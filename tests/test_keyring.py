@@ -20,7 +20,8 @@ from woodlot.exceptions import (
     PolicyError,
     WoodlotError,
 )
-from woodlot.keyring import HELPER, LocalKeyring
+from woodlot.keyring import LocalKeyring
+from woodlot.local_ring import HELPER
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
 from woodlot.trees.predict import outputs_from_leaves
 

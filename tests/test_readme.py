@@ -1,4 +1,4 @@
-"""The front page keeps its word: its code runs, its links lead somewhere, its commands exist."""
+"""The front page and the tour keep their word: their code runs, links lead somewhere, commands exist."""
 
 from __future__ import annotations
 
@@ -10,53 +10,77 @@ from typing import Any
 
 import pytest
 
-from woodlot.cli.demo import TITLES
+from woodlot.cli.demo import READ_BY, TITLES
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+README, TOUR = (ROOT / page for page in ("README.md", "docs/tour.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def test_python_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(BLOCKS) >= 4
-    monkeypatch.chdir(tmp_path)
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def run_blocks(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(folder)
     namespace: dict[str, Any] = {}
-    for number, block in enumerate(BLOCKS):
-        exec(compile(block, f"README.md, python block {number + 1}", "exec"), namespace)  # noqa: S102
-    assert namespace["model"].score(namespace["test"]) > 0.9
-    assert namespace["in_sklearn"].n_features_in_ == 2
+    blocks = re.findall(r"^```python\n(.*?)^```$", text_of(page), re.MULTILINE | re.DOTALL)
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"{page.name}, python block {number + 1}", "exec"), namespace)  # noqa: S102
+    return namespace
 
 
-def test_links_lead_to_files_and_headings() -> None:
-    headings = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", TEXT, re.M)}
-    targets = re.findall(r"\]\(([^)]+)\)", TEXT)
+def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_blocks(README, tmp_path, monkeypatch)
+    assert names["model"].score(names["test"]) > 0.9
+
+
+def test_python_blocks_of_the_tour_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_blocks(TOUR, tmp_path, monkeypatch)
+    assert names["model"].score(names["test"]) > 0.9
+    assert names["in_sklearn"].n_features_in_ == 2
+
+
+def test_the_front_page_is_short() -> None:
+    """Code is not counted, nor are addresses of links and the measured tables of the leak test."""
+    skipped = r"```.*?```|<!-- leaks: roles.*?<!-- leaks: end -->|<img.*?>|\]\([^)]*\)"
+    text = re.sub(skipped, " ", text_of(README), flags=re.DOTALL)
+    assert len(re.findall(r"[A-Za-z0-9][\w.,%'-]*", text)) < 650
+
+
+def headings(page: Path) -> set[str]:
+    return {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text_of(page), re.M)}
+
+
+@pytest.mark.parametrize("page", [README, TOUR], ids=["README", "tour"])
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", text_of(page)) + re.findall(r'src="([^"]+)"', text_of(page))
     assert targets
     for target in targets:
-        if target.startswith("#"):
-            assert target[1:] in headings
-        elif not target.startswith("http"):
-            assert (ROOT / target).exists(), target
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        leads_to = page.parent / path if path else page
+        assert leads_to.exists(), target
+        assert not anchor or leads_to.suffix != ".md" or anchor in headings(leads_to), target
 
 
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = set(re.findall(r"make ([a-z]+)", TEXT))
+    named = set(re.findall(r"make ([a-z]+)", text_of(README)))
     assert {"demo", "test"} <= named
     for target in named:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
 def test_the_picture_of_the_demo_is_of_this_version() -> None:
-    picture = TEXT.partition("<!-- demo:begin -->")[2].partition("<!-- demo:end -->")[0]
+    picture = text_of(TOUR).partition("<!-- demo:begin -->")[2].partition("<!-- demo:end -->")[0]
     for title in TITLES.values():
         assert f"\n{title} " in picture
+    for protection in READ_BY:
+        assert re.search(rf"\n{protection} +\d\d\.\d % ", picture)
     assert "\nyes  Growing" in picture
     assert "\nyes  Predicting" in picture
-
-
-def test_there_is_a_place_for_measured_speed() -> None:
-    assert re.search(r"<!-- speed:begin -->\n.*<!-- speed:end -->", TEXT, re.DOTALL)
 
 
 @pytest.mark.slow

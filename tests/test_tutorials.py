@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.stem != "README")
+GUIDES = [DOCS / "how-to" / "evaluate.md", DOCS / "how-to" / "explain.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 matplotlib.use("agg")
@@ -20,7 +21,10 @@ matplotlib.use("agg")
 # One tutorial starts a federation of processes, step by step as its reader does.
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.stem == "deploy" else (), id=page.stem) for page in TUTORIALS],
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.stem == "deploy" else (), id=page.stem)
+        for page in TUTORIALS + GUIDES
+    ],
 )
 def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -59,6 +59,7 @@ def agreement(source: DataSource, name: str, trees: int, depth: int) -> tuple[st
         trees,
         parties=min(PARTIES, rows.shape[1]),
         max_depth=depth,
+        scheme="paper",
         encryption=Encryption(SHORT_BITS, "test"),
         random_state=0,
     ).fit(rows, data.y)

@@ -133,7 +133,7 @@ def costs(bits: int, rows: int) -> tuple[list[str], list[str]]:
 
     def grow(X: pd.DataFrame, y: np.ndarray, trees: int, encryption: Any) -> tuple[Any, float]:
         parties = {column: [column] for column in X.columns}
-        options = {"max_depth": DEPTH, "encryption": encryption, "random_state": 0, "n_jobs": 1}
+        options = {"max_depth": DEPTH, "scheme": "paper", "encryption": encryption, "random_state": 0, "n_jobs": 1}
         return timed(lambda: wl.RevocableForestClassifier(trees, parties=parties, **options).fit(X, y))
 
     X, y = drawn(0, rows, np.ones(14))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LocalForestsClassifier,
         LocalForestsRegressor,
     )
+    from woodlot.evaluation.validation import cross_validate, search
     from woodlot.federation import Federation
     from woodlot.plots import plot_cost, plot_importance, plot_oob_curve, plot_tree
     from woodlot.privacy.settings import GlobalDP, LocalDP
@@ -54,11 +55,15 @@ _HOMES = {
     "TrainingRowsWarning": "woodlot.estimators.origin",
     "UncertainPredictionWarning": "woodlot.estimators.federated_forest",
     "connect": "woodlot.connected",
+    "contributions": "woodlot.evaluation.contributions",
+    "cross_validate": "woodlot.evaluation.validation",
+    "grow_enough": "woodlot.evaluation.early_stopping",
     "load": "woodlot.estimators.loading",
     "plot_cost": "woodlot.plots",
     "plot_importance": "woodlot.plots",
     "plot_oob_curve": "woodlot.plots",
     "plot_tree": "woodlot.plots",
+    "search": "woodlot.evaluation.validation",
 }
 
 __all__ = [
@@ -83,11 +88,15 @@ __all__ = [
     "TrainingRowsWarning",
     "UncertainPredictionWarning",
     "connect",
+    "contributions",
+    "cross_validate",
+    "grow_enough",
     "load",
     "plot_cost",
     "plot_importance",
     "plot_oob_curve",
     "plot_tree",
+    "search",
 ]
 
 

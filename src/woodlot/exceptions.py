@@ -19,6 +19,10 @@ class MissingExtraError(WoodlotError, ModuleNotFoundError):
     """A library is not installed that not everybody needs; the message names the extra that brings it."""
 
 
+class DeviceError(WoodlotError):
+    """A graphics card is absent, too small, or has failed; the message says what to set instead."""
+
+
 class LocalProtocolError(WoodlotError):
     """This side asked for something that the protocol does not allow now: a bug or a misuse of the caller's."""
 

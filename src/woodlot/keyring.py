@@ -6,9 +6,8 @@ Between organisations the helper and the key service are processes of their own;
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Generator, Mapping
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.crypto.encoding import DEFAULT_DIGITS, Encoding
 from woodlot.crypto.master import MasterKey
-from woodlot.exceptions import ConfigError, PolicyError
+from woodlot.local_ring import HELPER, KEY_SERVICE, LocalRing, check_roles, member_secrets
 from woodlot.protocols.core.agreement import KEY_BYTES
 from woodlot.protocols.core.forest_parts import CoordinatorForest
-from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.provider import Provider
@@ -36,13 +34,8 @@ from woodlot.runtime.run import run
 from woodlot.trees.forest import Splits
 from woodlot.trees.predict import Vote
 
-R = TypeVar("R")
 
-HELPER, KEY_SERVICE = "helper", "key service"
-"""Names of the two roles that are no parties."""
-
-
-class LocalKeyring:
+class LocalKeyring(LocalRing[CoordinatorKeys]):
     """A helper, a key service, and the keys of all parties.
 
     Parameters
@@ -94,14 +87,11 @@ class LocalKeyring:
         make: Callable[..., MasterKey] = MasterKey.generate,
         ledger: Ledger | None = None,
     ) -> None:
-        if not allow_same_host:
-            raise ConfigError(
-                "coordinator and helper would be on one host, and their shares of the strong key together open "
-                "everything; for a simulation say allow_same_host=True"
-            )
-        taken = {HELPER, KEY_SERVICE} & set(splits)
-        if taken:
-            raise ConfigError(f"no party can be named {taken.pop()!r}: that is the name of a role here")
+        check_roles(
+            splits,
+            allow_same_host,
+            "coordinator and helper would be on one host, and their shares of the strong key together open everything",
+        )
         common = secrets.token_bytes(KEY_BYTES)
         self._modulus: dict[str, Any] = {"bits": bits, "setting": setting}
         self._numbers: dict[str, Any] = {"encoding": encoding, "digits": digits}
@@ -116,37 +106,23 @@ class LocalKeyring:
             )
             for name, own in splits.items()
         }
-        self.ledger = Ledger() if ledger is None else ledger
         self._owners = owners = list[str]()  # of the columns of the present request
         self._leavers = leavers = list[str]()  # who is about to leave
-        self._driver = InProcessDriver(
-            {
-                **self.providers,
-                HELPER: Helper(
-                    HELPER,
-                    owners=lambda: owners,
-                    replaces=True,
-                    leavers=lambda: leavers,
-                    threads=threads,
-                    **_member(common, setting),
-                ),
-                KEY_SERVICE: KeyService(KEY_SERVICE, make=make, **_member(common, setting)),
-            },
-            ledger=self.ledger,
-        )
+        members = {
+            **self.providers,
+            HELPER: Helper(
+                HELPER,
+                owners=lambda: owners,
+                replaces=True,
+                leavers=lambda: leavers,
+                threads=threads,
+                **_member(common, setting),
+            ),
+            KEY_SERVICE: KeyService(KEY_SERVICE, make=make, **_member(common, setting)),
+        }
+        super().__init__(members, ledger, commit_epoch)
         self._registered = b""  # the hash of the splits in use
-        self._last = 1  # no number of an epoch is used twice, also if it was given up
-        self._begun: CoordinatorKeys | None = None  # of an epoch that some members may be in, and others not yet
-        self.keys: CoordinatorKeys = self._run(
-            begin_epoch(tuple(splits), helper=HELPER, key_service=KEY_SERVICE, **self._modulus)
-        )
-
-    def _run(self, protocol: Generator[Round, dict[str, Message], R]) -> R:
-        return run(protocol, self._driver, ledger=self.ledger)
-
-    def record_in(self, ledger: Ledger) -> None:
-        """Record in another ledger from now on."""
-        self.ledger = self._driver.ledger = ledger
+        self.keys = self._run(begin_epoch(tuple(splits), helper=HELPER, key_service=KEY_SERVICE, **self._modulus))
 
     def encrypt(
         self,
@@ -207,18 +183,14 @@ class LocalKeyring:
             If the leaver has splits in this forest, or nobody would be left.
 
         """
-        inner = forest.owner[forest.owner >= 0]
-        if leaver is not None and any(forest.parties[owner] == leaver for owner in np.unique(inner)):
-            raise PolicyError(f"the forest still has splits of {leaver!r}; regrow them first")
-        self.finish()
-        self._last += 1
+        epoch = self._next_epoch(forest, leaver)
         self._begun, splits = self._run(
             prepare_rotation(
                 forest,
                 self.keys,
                 fingerprint=forest_id_of(forest),
                 leaver=leaver,
-                epoch=self._last,
+                epoch=epoch,
                 **self._modulus,
             )
         )
@@ -226,31 +198,6 @@ class LocalKeyring:
         self._registered = splits.registered
         return splits
 
-    def finish(self) -> None:
-        """Have all members change over to an epoch that some of them may be in: where that was interrupted."""
-        if self._begun is not None:
-            self._run(commit_epoch(self._begun))
-            self.keys, self._begun = self._begun, None
-
-    def close(self) -> None:
-        """Give back the threads; keys are gone with the object."""
-        self._driver.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _member(common: bytes, setting: Setting) -> dict[str, Any]:
-    """What every role is made with: a secret that all share, and one of its own."""
-    own = secrets.token_bytes(KEY_BYTES)
-    return {
-        "job": "local",
-        "entropy": lambda purpose: own + purpose.encode(),
-        "shared_secret": common,
-        "setting": setting,
-    }
+    return {**member_secrets(common), "setting": setting}

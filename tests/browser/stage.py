@@ -32,7 +32,7 @@ class Stage:
     jobs: dict[str, str] = field(default_factory=dict)
 
     def connect(self, tables: Any = TABLES) -> Any:
-        return wl.connect(self.federation.address, self.federation.identity, tables=tables)
+        return wl.connect(self.federation.address, self.federation.identity, tables=tables, lead="coordinator")
 
     def train(self, **params: Any) -> str:
         with self.connect() as federation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,6 +185,7 @@ def test_a_party_leaves_and_its_receipt_is_seen(here: Stage, watched: Watched) -
     form = page.locator("form", has_text="Revoke")
     form.locator("input[name=tables]").fill("customers")
     form.locator("input[name=label]").fill("bank.default")
+    page.route("**/events", lambda route: (time.sleep(2), route.continue_()))  # a slow line: the job ends before
     form.get_by_role("button", name="Revoke").click()
     page.get_by_role("link", name="see what was removed").click()
     playwright.expect(page.locator("h1")).to_contain_text("shop has left", timeout=PATIENCE)

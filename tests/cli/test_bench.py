@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from woodlot.cli import app
-from woodlot.cli.bench import FEDERATED, ONE_PLACE, SKLEARN, _run
+from woodlot.cli.bench import FEDERATED, INTELEX, ONE_PLACE, SKLEARN, _run
 
 SMALL = ("--rows", "400", "--columns", "5", "--trees", "6", "--repeats", "2")
 
@@ -38,7 +40,7 @@ def test_all_three_are_measured_and_federated_equals_one_place(task: str, depth:
     assert (facts["rows"], facts["test_rows"], facts["columns"], facts["trees"]) == (400, 100, 5, 6)
     assert (facts["depth"], facts["task"], facts["repeats"]) == (depth or None, task, 2)
     results = facts["results"]
-    assert list(results) == [SKLEARN, ONE_PLACE, FEDERATED]
+    assert [name for name in results if name != INTELEX] == [SKLEARN, ONE_PLACE, FEDERATED]
     theirs = results[SKLEARN]
     for result in results.values():
         for what in ("fit", "predict"):
@@ -80,3 +82,18 @@ def test_the_least_that_can_be_measured() -> None:
     assert "1 tree of depth 10" in done.stdout
     assert "One run of each" in done.stdout
     assert CliRunner().invoke(app, ["bench", "--columns", "1"]).exit_code == 2
+
+
+@pytest.mark.skipif(find_spec("sklearnex") is not None, reason="scikit-learn-intelex itself is installed")
+def test_intelex_stands_beside_scikit_learn_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with the same names as scikit-learn-intelex stands in for it."""
+    from sklearn import ensemble
+
+    package = ModuleType("sklearnex")
+    package.ensemble = ensemble  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sklearnex", package)
+    arguments = ["bench", "--rows", "100", "--columns", "2", "--trees", "1", "--repeats", "1"]
+    results = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["results"]
+    assert list(results) == [SKLEARN, INTELEX, ONE_PLACE, FEDERATED]
+    assert results[INTELEX]["fit_ratio"] > 0
+    assert re.search(rf"{INTELEX} +[\d.]+ s +[\d.]+x", CliRunner().invoke(app, arguments).stdout)

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from woodlot import FederatedForestClassifier
 from woodlot.cli._companies import ID, LABEL, TABLES, make_companies, write_companies
-from woodlot.cli._comparison import AlignmentSummary, Audit, BitComparison, Comparison, Delivery, Result
+from woodlot.cli._comparison import AlignmentSummary, Audit, BitComparison, Comparison, Delivery, Result, Setting
 from woodlot.cli.demo import N_STEPS, TITLES, _print
 from woodlot.estimators.complete import same_forest
 from woodlot.exceptions import WoodlotError
@@ -98,6 +98,7 @@ def for_people(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 # --- for machines ---
 
 
+@pytest.mark.slow
 def test_together_is_better_than_alone_and_the_same_as_central(as_json: tuple[dict[str, Any], str]) -> None:
     result, _ = as_json
     models = result["models"]
@@ -116,11 +117,12 @@ def test_together_is_better_than_alone_and_the_same_as_central(as_json: tuple[di
     assert compared["n_answers"] == 2 * result["customers"]["test"]
 
 
+@pytest.mark.slow
 def test_json_has_every_field(as_json: tuple[dict[str, Any], str]) -> None:
     result, _ = as_json
     assert set(result) == {
-        "woodlot", "seed", "trees", "customers", "columns", "models", "identical", "compared", "alignment",
-        "prediction", "audit", "delivered", "seconds",
+        "woodlot", "seed", "trees", "customers", "columns", "models", "settings", "identical", "compared",
+        "alignment", "prediction", "audit", "delivered", "seconds",
     }  # fmt: skip
     assert (result["seed"], result["trees"]) == (3, 20)
     customers = result["customers"]
@@ -137,11 +139,27 @@ def test_json_has_every_field(as_json: tuple[dict[str, Any], str]) -> None:
         assert (model["rounds"] is None) == (model["bytes"] is None) == (name != "federated")
 
 
+@pytest.mark.slow
+def test_both_settings_stand_side_by_side(as_json: tuple[dict[str, Any], str]) -> None:
+    result, _ = as_json
+    settings = result["settings"]
+    assert list(settings) == ["open", "hidden"]
+    for one in settings.values():
+        assert one["trees"] == 5
+        assert 0.5 < one["accuracy"] < 1
+        assert one["rounds"] > 3
+    assert settings["hidden"]["bytes"] > 20 * settings["open"]["bytes"]
+
+
+@pytest.mark.slow
 def test_json_accounts_for_every_byte(as_json: tuple[dict[str, Any], str]) -> None:
     result, _ = as_json
     federated, audit = result["models"]["federated"], result["audit"]
     assert list(audit) == ["align", "train", "predict"]
-    assert federated["bytes"] == sum(row["bytes"] for row in audit["train"]["messages"])
+    relayed = {row["kind"]: row["bytes"] for row in audit["train"]["messages"]}
+    assert {"LedStep", "LeadOn", "SealedRequest", "SealedReply"} <= set(relayed), "the coordinator carries frames"
+    assert not {"Offers", "Partition", "EncodedLabels", "Decisions"} & set(relayed)
+    assert federated["bytes"] > 10_000
     assert federated["rounds"] > 3
     assert result["alignment"]["bytes"] == sum(row["bytes"] for row in audit["align"]["messages"])
     assert result["alignment"]["n_rows"] == result["customers"]["train"]
@@ -159,6 +177,7 @@ def test_json_accounts_for_every_byte(as_json: tuple[dict[str, Any], str]) -> No
         assert 0 <= record["records"]["bank"] + record["records"]["shop"] - n_messages <= 2
 
 
+@pytest.mark.slow
 def test_the_bank_is_given_its_answers(as_json: tuple[dict[str, Any], str]) -> None:
     result, _ = as_json
     delivered = result["delivered"]
@@ -167,6 +186,7 @@ def test_the_bank_is_given_its_answers(as_json: tuple[dict[str, Any], str]) -> N
     assert delivered["score"] == result["models"]["federated"]["accuracy"]
 
 
+@pytest.mark.slow
 def test_progress_goes_to_standard_error_in_plain_lines(as_json: tuple[dict[str, Any], str]) -> None:
     _, progress = as_json
     steps = [line for line in progress.splitlines() if line.startswith("[")]
@@ -179,13 +199,14 @@ def test_progress_goes_to_standard_error_in_plain_lines(as_json: tuple[dict[str,
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_output_for_people_has_no_ragged_lines(for_people: list[str]) -> None:
     assert max(map(len, for_people)) <= 80
     text = "\n".join(for_people)
     assert "\x1b" not in text
     assert "…" not in text
-    table = [line for line in for_people if re.search(r"\d\d\.\d % .* s ", line)]
+    models = for_people[for_people.index("What they learn, alone and together") :]
+    models = models[: models.index("Two settings, side by side")]
+    table = [line for line in models if re.search(r"\d\d\.\d % .* s ", line)]
     assert len(table) == 5
     assert len({line.index("%") for line in table}) == 1
     assert sum(line.startswith("yes ") for line in for_people) == 4
@@ -216,6 +237,7 @@ def made_up() -> Comparison:
         n_train=75,
         n_test=25,
         results=tuple(Result(name, 0.8, 0.9, 1.0, 0.1) for name in TITLES),
+        settings=tuple(Setting(name, 5, 0.8, 1.0, 20, 123_456) for name in ("open", "hidden")),
         identity=BitComparison(same_forest=True, n_trees=3, n_nodes=30, same_answers=True, n_answers=50),
         alignment=AlignmentSummary(75, 0.5, 7, 12_345),
         prediction_cost=Cost(rounds=3, bytes_sent=10, bytes_received=20),

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from crawler import crawled, is_html, trees_of
-from small_jobs import PLAN
+from small_jobs import PARTIES, PLAN
 from world import World, running
 
 import woodlot as wl
@@ -30,7 +30,7 @@ from woodlot.dashboard.app import Pages
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
-from woodlot.exceptions import ConfigError
+from woodlot.exceptions import ConfigError, DataError
 from woodlot.federation import Labels
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
@@ -97,7 +97,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             own["policy"]["protocols"] = ["align", "train", "predict", "revoke", "train-linear", "train-rows"]
         stack.enter_context(running(world))
         where = (world.address, world.root / "alice" / "identity")
-        with wl.connect(*where, tables="customers") as federation:
+        with wl.connect(*where, tables="customers", lead="coordinator") as federation:
             alignment = federation.align().job
             model = wl.FederatedForestClassifier(6, random_state=0, max_depth=6)
             model.fit(federation, y="bank.late")
@@ -244,13 +244,15 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
     scored = [job.job for job in stage.coordinator.scored(stage.model)]
     assert stage.prediction in scored
     assert len([job for job in stage.coordinator.jobs() if job.kind == "predict"]) >= len(scored) + 3
-    assert "Scores of predictions" in stage.get(f"/models/{stage.model}").text
+    page = stage.get(f"/models/{stage.model}").text
+    assert "Scores of predictions" in page
+    assert "may include rows of the training" in page
 
 
 @pytest.mark.slow
 def test_names_are_shown_as_text_on_every_page_in_every_role(stage: Stage) -> None:
     where = (stage.world.address, stage.world.root / "alice" / "identity")
-    with wl.connect(*where, tables=EVIL_TABLE, parties=["bank", "shop"]) as federation:
+    with wl.connect(*where, tables=EVIL_TABLE, parties=["bank", "shop"], lead="coordinator") as federation:
         kind = {"estimator": EVIL_ID}
         for column, said in (("late", EVIL), ("late", kind), (EVIL * 2, kind)):  # the last column is not there
             order = federation.train_order(PLAN, Labels("bank", column, None), {}, "hostile")
@@ -279,7 +281,8 @@ def test_names_are_shown_as_text_on_every_page_in_every_role(stage: Stage) -> No
 
 def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     where = (stage.world.address, stage.world.root / "alice" / "identity")
-    with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as federation:  # others need theirs whole
+    options = {"tables": "customers", "parties": ["bank", "shop"], "lead": "coordinator"}  # others need theirs whole
+    with wl.connect(*where, **options) as federation:  # type: ignore[arg-type]
         grown = wl.FederatedForestClassifier(30, max_depth=2, oob_score=True, random_state=1)
         leaving = str(grown.fit(federation, y="bank.late").forest_.model)
     assert "Not scored" in stage.get(f"/models/{stage.model}").text
@@ -298,7 +301,8 @@ def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
 
 
 def test_a_linear_model_has_weights_and_no_trees(stage: Stage) -> None:
-    with wl.connect(stage.world.address, stage.world.root / "alice" / "identity", tables="customers") as federation:
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables="customers", lead="coordinator") as federation:
         fitted = wl.FederatedLogisticRegression(tol=0.01).fit(federation, y="bank.late")
     model = fitted.linear_.model or ""
     assert ">linear</td>" in stage.get("/models").text
@@ -413,7 +417,7 @@ def test_two_processes_with_one_key_are_shown(stage: Stage) -> None:
 def test_of_a_model_that_a_party_keeps_the_coordinator_shows_what_it_knows(stage: Stage) -> None:
     """Its leader's own page of the same model has that party's part, as ever."""
     where = (stage.world.address, stage.world.root / "alice" / "identity")
-    with wl.connect(*where, tables="customers", lead="holder") as federation:
+    with wl.connect(*where, tables="customers") as federation:
         model = str(wl.FederatedForestClassifier(2, random_state=0).fit(federation, y="bank.late").forest_.model)
     shown = stage.get(f"/models/{model}", role="coordinator")
     assert shown.status_code == 200
@@ -421,8 +425,63 @@ def test_of_a_model_that_a_party_keeps_the_coordinator_shows_what_it_knows(stage
     assert "SealedReply" in shown.text
     assert "kept at bank" in stage.get("/models").text
     assert "; bank leads" in stage.get(f"/jobs/{model}").text
-    assert stage.get(f"/models/{model}", role="bank").status_code == 200
+    assert "kept by bank" in stage.get(f"/models/{model}", role="bank").text
+    assert "kept by bank" in stage.get(f"/models/{model}", role="shop").text
+    assert "kept by the coordinator" in stage.get(f"/models/{stage.model}", role="shop").text
     trees = stage.get(f"/models/{model}/trees/0", role="coordinator")
     assert trees.status_code >= 400
     assert "keeps this model" in html.unescape(trees.text)
+    form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
+    assert stage.post(f"/models/{model}/revoke", **form | {"party": "bank"}).status_code == 404
+    job = stage.revoke(model, **form)
+    assert "see what was removed" in stage.get(f"/jobs/{job}").text
+    assert "Signed by bank (leader)" in stage.get(f"/receipts/{job}").text
+    with pytest.raises(DataError, match="'bank' has led this job and keeps its receipt"):
+        Pages(stage.coordinator, []).receipt(job)
+    assert "no part of this model" in stage.get(f"/models/{job}", role="coordinator").text
+
+
+def test_the_leader_shows_the_model_its_trees_scores_and_receipts(stage: Stage) -> None:
+    """On the machine of the leader, without the coordinator's folder; another party's machine has none of it."""
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables="customers") as federation:
+        forest = wl.FederatedForestClassifier(3, random_state=0, oob_score=True)
+        model = str(forest.fit(federation, y="bank.late").forest_.model)
+        linear = str(wl.FederatedLogisticRegression(tol=0.01).fit(federation, y="bank.late").linear_.model)
+        score = federation.run(federation.predict_order(model, "bank.late", give_answers=False)).score
+        facts = federation.client.find_model(model)
+        left = federation.run(federation.revoke_order(facts, "shop", 3, Labels("bank", "late", None))).job
+    for party in PARTIES:
+        pages = Pages(None, [PartyView(stage.world.party_config(party))])
+        with Server(pages.app, "127.0.0.1", 0) as server:
+            server.start()
+            with httpx.Client(base_url=server.address, follow_redirects=True, timeout=300) as browser:
+                assert browser.get(server.url.removeprefix(server.address)).status_code == 200
+                shown = {
+                    path: browser.get(path, params={"role": "bank (leader)"})
+                    for path in (
+                        f"/models/{left}", f"/models/{left}/trees/0", f"/models/{left}/trees/0/nodes",
+                        f"/models/{linear}", "/receipts", f"/receipts/{left}",
+                    )
+                }  # fmt: skip
+        if party != "bank":
+            assert {page.status_code for path, page in shown.items() if path != "/receipts"} == {404}
+            assert left[:8] not in shown["/receipts"].text
+            continue
+        assert {page.status_code for page in shown.values()} == {200}
+        page = shown[f"/models/{left}"].text
+        assert f"{federation_score(stage, left):.4f}" in page
+        assert "out of bag" in page
+        assert "bank (leader)" in page
+        assert "it has led the training" in shown[f"/models/{left}/trees/0"].text
+        assert any("answer" in node or node["leaf"] for node in shown[f"/models/{left}/trees/0/nodes"].json()["nodes"])
+        assert "weights stay with the parties" in shown[f"/models/{linear}"].text
+        assert left[:8] in shown["/receipts"].text
+        assert "Signed by bank (leader)" in shown[f"/receipts/{left}"].text
+    assert score is not None
+
+
+def federation_score(stage: Stage, model: str) -> float:
+    with wl.connect(stage.world.address, stage.world.root / "alice" / "identity", tables="customers") as federation:
+        return float(federation.client.find_model(model).oob_score or 0)
     assert stage.get("/").status_code == stage.get("/disclosure").status_code == 200

@@ -55,7 +55,7 @@ def signed_order(world: World, **forest: Any) -> SignedOrder:
     """Alice's order, as ``woodlot order`` signs it."""
     _, certificates = write_job_file(world, **forest)
     desk = OrderDesk(world.root / "alice" / "identity", certificates)
-    federation = federation_at(desk, tables="customers", parties=PARTIES)  # type: ignore[arg-type]
+    federation = federation_at(desk, tables="customers", parties=PARTIES, lead="coordinator")  # type: ignore[arg-type]
     estimator = wl.FederatedForestClassifier(**(FOREST | forest))
     from woodlot.cli._forest import plan_for
     from woodlot.estimators.estimator_settings import settings_of

@@ -23,7 +23,9 @@ def test_an_order_run_by_an_engine_is_the_job_of_the_services(world: World) -> N
     here = grow_here(world)
     with (
         running(world),
-        wl.connect(world.address, world.root / "alice" / "identity", tables="customers", parties=PARTIES) as federation,
+        wl.connect(
+            world.address, world.root / "alice" / "identity", tables="customers", parties=PARTIES, lead="coordinator"
+        ) as federation,
     ):
         model = wl.FederatedForestClassifier(**FOREST).fit(federation, y="bank.late")  # type: ignore[arg-type]
     assert here == forest_id(model)

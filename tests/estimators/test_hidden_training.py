@@ -10,11 +10,10 @@ import pytest
 
 import woodlot as wl
 from woodlot.data.tables import read_table
-from woodlot.estimators.forecast import forecast
-from woodlot.estimators.forecast_parts import DataShape
 from woodlot.exceptions import DataError
 
-LIMITS: dict[str, Any] = {"n_estimators": 4, "max_depth": 4, "random_state": 0, "min_samples_leaf": 20, "max_bins": 32}
+FLOORS: dict[str, Any] = {"min_samples_leaf": 20, "max_bins": 32, "min_cell": 20}
+LIMITS: dict[str, Any] = {"n_estimators": 4, "max_depth": 4, "random_state": 0, **FLOORS}
 
 
 def tables(n: int = 400) -> dict[str, pd.DataFrame]:
@@ -51,9 +50,9 @@ def test_one_table_dealt_to_parties_grows_the_open_forest() -> None:
 
 
 def test_the_defaults_are_the_floors(federation: wl.Federation) -> None:
-    plain = {name: value for name, value in LIMITS.items() if name not in ("min_samples_leaf", "max_bins")}
+    plain = {name: value for name, value in LIMITS.items() if name not in FLOORS}
     hidden = wl.FederatedForestClassifier(**plain, protection="hidden").fit(federation, y="bank.late")
-    limited = wl.FederatedForestClassifier(**LIMITS).fit(federation, y="bank.late")
+    limited = wl.FederatedForestClassifier(**LIMITS | {"min_cell": "auto"}).fit(federation, y="bank.late")
     np.testing.assert_array_equal(hidden.predict_proba(federation), limited.predict_proba(federation))
 
 
@@ -81,7 +80,6 @@ def test_parties_that_share_the_model_give_a_complete_one() -> None:
     [
         ({"class_weight": "balanced"}, "bootstrap=False"),
         ({"oob_score": True}, "oob_score=False"),
-        ({"labels": "encrypted"}, "labels='shared'"),
     ],
 )
 def test_what_it_cannot_do_names_the_remedy(federation: wl.Federation, params: dict[str, Any], remedy: str) -> None:
@@ -104,14 +102,8 @@ def test_no_party_is_called_dealer() -> None:
 
 def test_a_hidden_forest_is_not_regrown_in_the_open(federation: wl.Federation) -> None:
     model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(federation, y="bank.late")
-    with pytest.raises(DataError, match="fit it anew"):
+    with pytest.raises(DataError, match="Train a new model without the party"):
         model.revoke("shop")
-
-
-def test_no_forecast() -> None:
-    model = wl.FederatedForestClassifier(protection="hidden")
-    with pytest.raises(DataError, match="read cost_"):
-        forecast(model, DataShape(rows=1000, columns={"a": 3, "b": 3}))
 
 
 def test_weights_without_draws() -> None:
@@ -123,3 +115,9 @@ def test_weights_without_draws() -> None:
         for kind in ("hidden", "open")
     )
     np.testing.assert_array_equal(hidden.predict_proba(numbers), opened.predict_proba(numbers))
+
+
+def test_a_forest_without_splits() -> None:
+    X = tables(30)["bank"][["age", "income"]]
+    model = wl.FederatedForestClassifier(2, parties=2, protection="hidden", random_state=0).fit(X, [0, 1] * 15)
+    assert len(np.unique(model.predict_proba(X), axis=0)) == 1

@@ -57,8 +57,8 @@ def test_the_column_of_labels(kind: Any) -> None:
         fit(kind, three(south=frame()[["age", "income"]]))
     with pytest.raises(DataError, match="Input y contains NaN: 3 rows of south"):
         fit(kind, three(south=frame().assign(outcome=[np.nan] * 3 + [1.0] * 27)))
-    with pytest.raises(DataError, match="y names the labels' column"):
-        fit(kind, three(), np.zeros(90))
+    with pytest.raises(DataError, match=r"inconsistent numbers of samples: \[90, 7\]"):
+        fit(kind, three(), np.zeros(7))
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -130,7 +130,11 @@ def test_the_wrong_kind_of_federation() -> None:
         wl.HorizontalForestClassifier().fit(frame(), "outcome")
     model = wl.LocalForestsClassifier(3).fit(rows, "outcome")
     with pytest.raises(DataError, match="predict each client's table"):
-        model.predict(rows)
+        model.predict(columns)
+    with pytest.raises(DataError, match=r"different columns.*layout='rows'"):
+        wl.CollaborativeForestClassifier().fit(columns, columns["b.outcome"])
+    with pytest.raises(DataError, match=r"different rows.*layout='columns'"):
+        wl.FederatedForestClassifier().fit(rows, rows["outcome"])
 
 
 @pytest.mark.parametrize(

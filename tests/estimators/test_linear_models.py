@@ -215,8 +215,8 @@ def test_bad_parameters_and_data() -> None:
         targets[3] = bad
         with pytest.raises(ValueError, match=r"NaN|infinity"):
             wl.FederatedLinearRegression().fit(X, targets)
-    with pytest.raises(DataError, match="y names the labels"):
-        wl.FederatedLogisticRegression().fit(federation(), y=ALL.default)
+    with pytest.raises(DataError, match="the federation has 120 rows and y 9 values"):
+        wl.FederatedLogisticRegression().fit(federation(), y=ALL.default[:9])
     outer = wl.Federation.local({"bank": ALL[BANK], "shop": ALL[SHOP][20:]}, id="id", join="outer")
     with pytest.raises(DataError, match="lack some: use join='inner'"):
         wl.FederatedLogisticRegression().fit(outer, y="bank.default")

@@ -148,7 +148,14 @@ def halves(tables: dict[str, pd.DataFrame]) -> tuple[wl.Federation, wl.Federatio
 @pytest.fixture
 def fitted(companies: dict[str, pd.DataFrame]) -> tuple[wl.RevocableForestClassifier, wl.Federation, wl.Federation]:
     train, test = halves(companies)
-    model = wl.RevocableForestClassifier(4, max_depth=3, random_state=0, encryption=KEYS, oob_score=False)
+    model = wl.RevocableForestClassifier(4, max_depth=3, random_state=0, scheme="paper", encryption=KEYS)
+    return model.fit(train, y="bank.target"), train, test
+
+
+@pytest.fixture
+def shared(companies: dict[str, pd.DataFrame]) -> tuple[wl.RevocableForestClassifier, wl.Federation, wl.Federation]:
+    train, test = halves(companies)
+    model = wl.RevocableForestClassifier(4, max_depth=3, random_state=0, scheme="shares")
     return model.fit(train, y="bank.target"), train, test
 
 
@@ -185,6 +192,45 @@ def test_encrypted_answers_are_those_in_clear_before_and_after_each_leaves(fitte
         ring.predict(old, ring.request(rows, "user"))
     with pytest.raises(DataError, match="last party"):
         model.revoke("bank", level=2)
+
+
+def test_shares_answer_as_in_clear_before_and_after_each_leaves(shared: Fitted) -> None:
+    model, _, test = shared
+    np.testing.assert_array_equal(model.predict_encrypted(test), model.predict_proba(test))
+    former, secrets = model.forest_, model.forest_.memo.secrets
+    ring, old = secrets.ring, secrets.splits
+    before = old.commits["shop"][1].hex()
+
+    first = model.revoke("shop", level=1, holdout=test)
+    assert (first.statement.keys_before, first.statement.keys_after) == (1, 1)
+    assert first.statement.revoked_key == f"shares {before}"  # what helper and key service have deleted
+    assert first.statement.after["encrypted splits"] == model.forest_.memo.secrets.splits.registered.hex()
+    first.verify()
+    for holder in (ring.helper, ring.key_service):
+        assert [sorted(held) for held in holder.book.lines.values()] == [["bank", "club"]]
+    np.testing.assert_array_equal(model.predict_encrypted(test), model.predict_proba(test))
+    with pytest.raises(EpochError, match="signed for other splits"):
+        ring.predict(former.coordinator, old, ring.request(np.zeros((1, 7)), "user"))
+
+    second = model.revoke("club", level=2)
+    assert (second.statement.keys_before, second.statement.keys_after) == (1, 2)
+    np.testing.assert_array_equal(model.predict_encrypted(test), model.predict_proba(test))
+    with pytest.raises(EpochError):
+        ring.predict(former.coordinator, old, ring.request(np.zeros((1, 7)), "user"))
+
+
+def test_shares_of_a_forest_that_is_loaded_and_left_at_level_3(shared: Fitted, tmp_path: Path) -> None:
+    model, train, test = shared
+    model.save(tmp_path / "model")
+    loaded = wl.load(tmp_path / "model")
+    assert loaded.scheme == "shares"
+    np.testing.assert_array_equal(loaded.predict_encrypted(test), model.predict_proba(test))
+    loaded.revoke("shop", level=3, data=train)
+    fresh = clone(model).fit(train.without("shop"), y="bank.target")
+    assert parts_of(loaded.forest_) == parts_of(fresh.forest_)
+    np.testing.assert_array_equal(loaded.predict_encrypted(test), fresh.predict_proba(test))
+    with pytest.raises(DataError, match="fit the forest with scheme='paper'"):
+        model.score(test, encrypted_splits=True)
 
 
 def test_what_cannot_be_revoked_changes_nothing(fitted: Fitted) -> None:
@@ -234,7 +280,7 @@ def test_the_score_by_encrypted_splits_is_the_score(seed: int, depth: int, class
     X, y = table(seed)
     kind: Any = wl.RevocableForestClassifier if classes else wl.RevocableForestRegressor
     labels = y > 0.5 if classes else y
-    model: Model = kind(5, max_depth=depth, random_state=seed, encryption=KEYS, parties=DEALING)
+    model: Model = kind(5, max_depth=depth, random_state=seed, scheme="paper", encryption=KEYS, parties=DEALING)
     model.fit(X[:100], labels[:100])
     weights = np.random.default_rng(seed).uniform(size=N - 100) if weighted else None
     expected = model.score(X[100:], labels[100:], weights)
@@ -325,6 +371,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "gmpy2", None)
     try:
         with pytest.raises(DataError, match=r"gmpy2 is not installed.*pip install 'woodlot\[crypto\]'"):
-            wl.RevocableForestClassifier(1, max_depth=1, parties=2).fit(X, X["a"] > 9)
+            wl.RevocableForestClassifier(1, max_depth=1, parties=2, scheme="paper").fit(X, X["a"] > 9)
+        shared = wl.RevocableForestClassifier(1, max_depth=1, parties=2).fit(X, X["a"] > 9)  # it needs no big numbers
+        np.testing.assert_array_equal(shared.predict_encrypted(X), shared.predict_proba(X))
     finally:
         gmp.cache_clear()

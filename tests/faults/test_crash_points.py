@@ -123,6 +123,9 @@ OVER_COLUMNS = {
     "train revocable": [COORDINATOR, "bank", "helper", "keys"],
     "revoke revocable, level 1": [COORDINATOR, "bank", "helper", "keys"],
     "revoke revocable, level 2": [COORDINATOR, "bank", "helper", "keys"],
+    "train with shares": ["bank", "helper", "keys"],
+    "revoke with shares, level 1": ["helper", "keys"],
+    "revoke with shares, level 2": ["helper", "keys"],
 }
 """Who writes or erases files, beside its journal."""
 

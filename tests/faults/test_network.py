@@ -42,7 +42,7 @@ import json, sys
 import woodlot as wl
 
 address, identity, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-with wl.connect(address, identity, tables="customers", parties=["bank", "shop"]) as federation:
+with wl.connect(address, identity, tables="customers", parties=["bank", "shop"], lead="coordinator") as federation:
     model = wl.FederatedForestClassifier(**settings).fit(federation, y="bank.late")
     facts = federation.client.find_model(model.forest_.model)
     print(json.dumps({"job": facts.model, "forest": facts.forest, "rounds": model.cost_.rounds}))

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from world import PROTECTS, TRUSTED, World
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
 from woodlot.federation import Labels
+from woodlot.federation.local_revocable import Encryption
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import Order
 from woodlot.protocols.linear.linear_model import LinearPlan
-from woodlot.service.encrypted import encrypted_order, predict_encrypted
+from woodlot.service.encrypted import encrypted_order, keys_order, predict_encrypted
 
 Columns = FaultStage[ConnectedFederation]
 
@@ -35,7 +35,8 @@ POLICY = PROTECTS | TRUSTED | {
     "train": ["alice"],
     "predict": ["alice"],
     "weak_keys": True,
-    "labels": "coordinator",
+    "labels_to_coordinator": True,
+    "lead": ["coordinator", "holder"],
     "protocols": [
         "align", "train", "predict", "revoke", "train-linear", "predict-linear", "train-revocable", "revoke-revocable",
         "keys", "predict-encrypted", "score",
@@ -47,7 +48,8 @@ LINE = LinearPlan(
 )  # fmt: skip
 ROW = {"bank.age": [0.1], "bank.income": [0.2], "shop.visits": [0.3], "shop.basket": [0.4], "club.years": [0.5],
        "club.dues": [0.6]}  # fmt: skip
-SHORT = (512, "test")
+SHORT = Encryption(512, "test")
+SHARES = SHORT._replace(scheme="shares")
 
 
 @contextmanager
@@ -160,13 +162,16 @@ def revoke_order(stage: Columns, level: int) -> Order:
     return stage.user.revoke_order(stage.user.client.find_model(trained), "shop", level, LABELS)
 
 
-def revocable_order(stage: Columns) -> Order:
+def revocable_order(stage: Columns, keys: Encryption = SHORT) -> Order:
     plan = wl.RevocableForestClassifier(n_estimators=3, max_depth=2, random_state=2).make_plan()
-    return stage.user.train_revocable_order(plan, LABELS, {"params": {}}, SHORT)  # type: ignore[arg-type]
+    return stage.user.train_revocable_order(plan, LABELS, {"params": {}}, keys)
 
 
-def revoke_revocable_order(stage: Columns, level: int) -> Order:
-    trained, _ = stage.run(revocable_order(stage))
+shared_order = partial(revocable_order, keys=SHARES)
+
+
+def revoke_revocable_order(stage: Columns, level: int, keys: Encryption = SHORT) -> Order:
+    trained, _ = stage.run(revocable_order(stage, keys))
     return stage.user.revoke_order(stage.user.client.find_model(trained), "shop", level, LABELS)
 
 
@@ -174,18 +179,26 @@ def predict_encrypted_order(stage: Columns) -> Order:
     return encrypted_order(stage.user.client, stage.once("revocable model", revocable_order), ROW, setting="test")
 
 
-ENCRYPTED_LABELS = replace(PLAN, n_estimators=1, max_depth=2, labels="encrypted", max_bins=16, key_bits=2048)
-ENCRYPTED_RESIDUALS = msgspec.structs.replace(LINE, max_iter=1, residuals="encrypted", key_bits=2048)
+def predict_shared_order(stage: Columns) -> Order:
+    return encrypted_order(stage.user.client, stage.once("shared model", shared_order), ROW, scheme="shares")
+
+
+def new_shares_order(stage: Columns) -> Order:
+    """New keys between all members of a model, and all its splits shared again."""
+    return keys_order(stage.user.client, stage.once("shared model", shared_order), helper="helper", key_service="keys")
+
+
+def new_shares(stage: Columns, job: str) -> Any:
+    return encrypted_answers(stage, stage.user.client.job(job).model)
+
 
 PROTOCOLS = [
     Protocol("align (private intersection)", psi_order, rows_kept),
     Protocol("train", lambda stage: stage.train_order(), model),
-    Protocol("train with encrypted labels", lambda s: train_order(s.user, ENCRYPTED_LABELS), model, 6),
     Protocol("predict", partial(predict_order, deliver_to="bank"), answers),
     Protocol("predict node by node", partial(predict_order, how="classical"), answers),
     Protocol("predict sealed", partial(predict_order, how="sealed"), answers),
     Protocol("train linear", linear_order, model),
-    Protocol("train linear with encrypted residuals", partial(linear_order, plan=ENCRYPTED_RESIDUALS), model, 6),
     Protocol("predict linear", predict_linear_order, answers),
     Protocol("revoke, level 1", partial(revoke_order, level=1), leaving),
     Protocol("revoke, level 3", partial(revoke_order, level=3), leaving, 4),
@@ -194,5 +207,17 @@ PROTOCOLS = [
     *(
         Protocol(f"revoke revocable, level {n}", partial(revoke_revocable_order, level=n), leaving_revocable, 6)
         for n in (1, 2, 3)
+    ),
+    Protocol("train with shares", shared_order, revocable, 6),
+    Protocol("predict with shares", predict_shared_order, answers),
+    Protocol("new shares", new_shares_order, new_shares),
+    *(
+        Protocol(
+            f"revoke with shares, level {n}",
+            partial(revoke_revocable_order, level=n, keys=SHARES),
+            leaving_revocable,
+            6,
+        )
+        for n in (1, 2)
     ),
 ]

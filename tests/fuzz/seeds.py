@@ -31,7 +31,8 @@ from woodlot.identity.certificates import key_bytes
 from woodlot.identity.identity import Identity, install, request
 from woodlot.identity.receipts import MemberKey, SignedRequest, Statement, make_receipt, signature_of
 from woodlot.jobs.order_seal import common_fields, sign_order
-from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictEncryptedOrder, PredictOrder, TrainOrder
+from woodlot.jobs.padding import pad
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime import codec
@@ -83,7 +84,11 @@ class Federation:
             AlignOrder(**fields()),
             TrainOrder(**fields(), holder="bank", plan=PLAN, settings="{}"),
             PredictOrder(**fields(), model="0" * 32),
-        ]
+            PredictEncryptedOrder(
+                **fields(), model="0" * 32, helper="bank", key_service="bank", scheme="shares", epoch=1, rows=1,
+                columns=1, splits=bytes(32), values=bytes(36), proof=b"",
+            ),
+        ]  # fmt: skip
         return [*(sign_order(order, alice)[0] for order in made), SignedOrder.by(alice, made[0]).encode().encode()]
 
     def statement(self, when: datetime | None = None) -> dict[str, Any]:
@@ -177,7 +182,7 @@ def questions() -> list[bytes]:
 
 
 def messages() -> list[bytes]:
-    """Every message of a training and a prediction over two parties."""
+    """Every message of trainings and predictions over two parties, open and with shares."""
     seen: dict[type[Message], bytes] = {}
 
     def listen(data: bytes) -> None:
@@ -188,6 +193,9 @@ def messages() -> list[bytes]:
         model = classifier(n_estimators=20, max_depth=3, oob_score=True).fit(FRAME, Y)
         for method in ("one-round", "classical"):
             model.predict(FRAME, method=method)
+        numbers = FRAME[["bank_age", "shop_visits"]].fillna(0.0).to_numpy()
+        shared = wl.RevocableForestClassifier(3, max_depth=2, random_state=0)
+        shared.fit(numbers, numbers[:, 0] > 0).predict_encrypted(numbers[:2])
     finally:
         codec.listeners.remove(listen)
     return list(seen.values())
@@ -232,7 +240,8 @@ def settings_files() -> list[bytes]:
         b'coordinator = "host:7443"\nmemory = "2 GB"\ncluster = "tcp://host:8786"\n[alignment]\nsecret_file = "s"\n'
         b'[tables.t]\npath = "t.csv"\nid = "id"\ncolumns = ["a", "b"]\n[tables.q]\nsql = "SELECT 1"\n'
         b'url = "sqlite:///d"\nid = "id"\ncolumns = "*"\nlabels = ["late"]\nweights = ["w"]\nfeatures = ["a"]\n'
-        b'[policy]\ntrain = ["alice"]\nlabels = "encrypted"\nmin_samples_leaf = 5\nmin_rows = 10\nreceive = ["alice"]\n'
+        b'[policy]\ntrain = ["alice"]\nlabels_to_coordinator = true\nmin_samples_leaf = 5\nmin_rows = 10\n'
+        b'receive = ["alice"]\n'
         b'wire_forms = ["sealed"]\npredictions_per_day = 5\ntrainings_per_day = "unlimited"\n'
         b"[privacy]\nepsilon = 1.5\ndelta = 1e-6\n",
         b'coordinator = "host:7443"\nallow_same_host = true\n[policy]\ntrain = ["*"]\n',
@@ -276,9 +285,10 @@ def seeds(target: str) -> Iterator[bytes]:
         for number in range(8):
             yield np.random.default_rng(number).bytes(3 + 3 * number)
     elif target == "parts":
-        yield msgspec.json.encode(Part(table="customers of the whole country", label="y" * 40, columns=("a" * 40, "b")))
+        part = Part(table="customers of the whole country", label="y" * 40, columns=("a" * 40, "b"))
+        yield pad(msgspec.json.encode(part))
         for n in (0, 1, 40):
-            yield msgspec.msgpack.encode([b"i" + bytes(9), b"tsome text"] * n + [b"t" + b"x" * 60])
+            yield pad(msgspec.msgpack.encode([b"i" + bytes(9), b"tsome text"] * n + [b"t" + b"x" * 60]))
     elif target == "issued":
         yield from federation().contents()
     elif target == "state":

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,6 @@ import revocable_world
 import secure_sums
 
 import woodlot as wl
-from woodlot.crypto import paillier
-from woodlot.estimators import parameters
 from woodlot.federation.local_revocable import Encryption
 from woodlot.protocols.revocable.row_test import RowTester, walk_own_rows
 from woodlot.protocols.vertical.answers import match_columns
@@ -66,14 +64,6 @@ def setting(name: str) -> Callable[[Setting], Setting]:
         return run
 
     return add
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_keys() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
-        yield
 
 
 def run(name: str, folder: Path, secret: str) -> Golden:
@@ -203,25 +193,6 @@ def _(folder: Path) -> Results:
     return {"answers": as_arrays(**answers)}
 
 
-def encrypted(model: Any, label: str, folder: Path) -> Results:
-    federation = wl.Federation.local(companies(label, numeric=True, club=False), id="id")
-    model.set_params(**SMALL | {"n_estimators": 2}, labels="encrypted", key_bits=BITS, max_bins=4, oob_score=True)
-    model.fit(federation, y=f"bank.{label}")
-    return saved(model, folder, answers=model.predict(federation))
-
-
-@setting("vertical/encrypted-classifier")
-def _(folder: Path) -> Results:
-    """Encrypted labels of three classes."""
-    return encrypted(wl.FederatedForestClassifier(), "risk", folder)
-
-
-@setting("vertical/encrypted-regressor")
-def _(folder: Path) -> Results:
-    """Encrypted targets."""
-    return encrypted(wl.FederatedForestRegressor(), "amount", folder)
-
-
 @setting("vertical/revoke")
 def _(folder: Path) -> Results:
     """A party leaves: its nodes at level 1, then another exactly at level 3; both receipts."""
@@ -259,18 +230,16 @@ def _(folder: Path) -> Results:
     return line(wl.FederatedLinearRegression(alpha=0.1), "amount", folder)
 
 
-@setting("linear/encrypted-logistic")
+@setting("linear/hidden-logistic")
 def _(folder: Path) -> Results:
-    """Logistic regression with encrypted residuals."""
-    return line(wl.FederatedLogisticRegression(), "late", folder, residuals="encrypted", key_bits=BITS, max_iter=2)
+    """Logistic regression with residuals by dealt products."""
+    return line(wl.FederatedLogisticRegression(), "late", folder, protection="hidden", max_iter=2)
 
 
-@setting("linear/encrypted-regression")
+@setting("linear/hidden-regression")
 def _(folder: Path) -> Results:
-    """Linear regression with encrypted residuals."""
-    return line(
-        wl.FederatedLinearRegression(alpha=0.1), "amount", folder, residuals="encrypted", key_bits=BITS, max_iter=2
-    )
+    """Linear regression with residuals by dealt products."""
+    return line(wl.FederatedLinearRegression(alpha=0.1), "amount", folder, protection="hidden", max_iter=2)
 
 
 # --- revocable forests ---
@@ -278,9 +247,8 @@ def _(folder: Path) -> Results:
 
 def revocable(model: Any, label: str, folder: Path, **params: Any) -> Results:
     federation = wl.Federation.local(companies(label, numeric=True), id="id")
-    model.set_params(
-        **SMALL | params, oob_score=True, encryption=Encryption(BITS, "test", revocable_world.ready_master)
-    )
+    keys: dict[str, Any] = {"scheme": "paper", "encryption": Encryption(BITS, "test", revocable_world.ready_master)}
+    model.set_params(**SMALL | keys | params, oob_score=True)
     model.fit(federation, y=f"bank.{label}")
     tables = companies(label, numeric=True)
     first = wl.Federation.local({name: tables[name].slice(0, 48) for name in tables}, id="id")
@@ -301,6 +269,12 @@ def _(folder: Path) -> Results:
 def _(folder: Path) -> Results:
     """A target; the same steps."""
     return revocable(wl.RevocableForestRegressor(), "amount", folder, rho=5, zeta=3)
+
+
+@setting("revocable/shares")
+def _(folder: Path) -> Results:
+    """Splits and requests split between helper and key service; the same steps."""
+    return revocable(wl.RevocableForestClassifier(), "risk", folder, scheme="shares")
 
 
 @setting("revocable/exact")

@@ -128,22 +128,39 @@ def play_columns(user: Any, world: World) -> Results:
 @pytest.mark.parametrize("host", HOSTS)
 def test_columns(host: Any, tmp_path: Path) -> None:
     world = world_of(tmp_path, companies("late"), {"protocols": ["align", "train", "predict"]})
-    run("services/columns", host, world, play_columns)
+    run("services/columns", host, world, play_columns, lead="coordinator")
+
+
+def play_led_columns(user: Any, world: World) -> Results:
+    """As users do by default, the label holder leads: train, out of bag, predict, score by ids, and a party leaves."""
+    model = wl.FederatedForestClassifier(**SMALL, oob_score=True, class_weight={"yes": 2.0, "no": 1.0})
+    model.fit(user, y="bank.late")
+    with user.scoring(model.forest_.model) as scoring:
+        scores = scoring.predict_proba([FIRST_ID, FIRST_ID + 7])
+    answers = {"decisions": model.predict_proba(user), "sealed": model.predict_proba(user, sealed=True)}
+    receipt = model.revoke("shop", level=3)
+    return parts_of(world, model) | {"answers": as_arrays(**answers, scores=scores), "receipt": receipt.statement}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", HOSTS)
+def test_led_columns(host: Any, tmp_path: Path) -> None:
+    """What the coordinator carries: who is asked when, and how long frames are; what is in them differs each time."""
+    world = world_of(tmp_path, companies("late"), {"protocols": ["align", "train", "predict", "revoke", "score"]})
+    run("services/led-columns", host, world, play_led_columns)
 
 
 def play_other_columns(user: Any, world: World) -> Results:
-    """Private set intersection, encrypted labels, both linear models, a scoring by ids, and a party that leaves."""
+    """Private set intersection, bins, a linear model, a scoring by ids, and a party that leaves."""
     user.align()
-    hidden = wl.FederatedForestClassifier(1, max_depth=2, max_bins=4, labels="encrypted", key_bits=2048, random_state=5)
-    hidden.fit(user, y="bank.late")
+    binned = wl.FederatedForestClassifier(1, max_depth=2, max_bins=4, random_state=5).fit(user, y="bank.late")
     line = wl.FederatedLogisticRegression(max_iter=8, tol=1e-3).fit(user, y="bank.late")
-    masked = wl.FederatedLogisticRegression(max_iter=1, residuals="encrypted", key_bits=2048).fit(user, y="bank.late")
     model = wl.FederatedForestClassifier(**SMALL).fit(user, y="bank.late")
     with user.scoring(model.forest_.model) as scoring:
         scores = scoring.predict_proba([FIRST_ID, FIRST_ID + 7])
     receipt = model.revoke("shop", level=3)
-    answers = {"line": line.predict(user), "masked": masked.predict(user), "scores": scores}
-    files = parts_of(world, hidden) | {
+    answers = {"line": line.predict(user), "scores": scores}
+    files = parts_of(world, binned) | {
         f"{name} after a party has left": f for name, f in parts_of(world, model).items()
     }
     return files | {"answers": as_arrays(**answers), "receipt": receipt.statement}
@@ -154,12 +171,21 @@ def play_other_columns(user: Any, world: World) -> Results:
 def test_other_columns(host: Any, tmp_path: Path) -> None:
     protocols = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score"]
     world = world_of(tmp_path, companies("late", numeric=True), {"protocols": protocols})
-    run("services/other-columns", host, world, play_other_columns, align="psi")
+    run("services/other-columns", host, world, play_other_columns, align="psi", lead="coordinator")
 
 
 def play_revocable(user: Any, world: World) -> Results:
     """A revocable forest: train, predict under encryption, leave with new keys (level 2), predict again."""
-    model = wl.RevocableForestClassifier(**SMALL, encryption=Encryption(512, "test")).fit(user, y="bank.late")
+    return play_leaving(user, world, scheme="paper", encryption=Encryption(512, "test"))
+
+
+def play_shares(user: Any, world: World) -> Results:
+    """The same with shares, which is the default."""
+    return play_leaving(user, world)
+
+
+def play_leaving(user: Any, world: World, **keys: Any) -> Results:
+    model = wl.RevocableForestClassifier(**SMALL, **keys).fit(user, y="bank.late")
     values = {
         "bank.age": [25.0, 61.0], "bank.income": [300.0, 1200.0], "shop.visits": [3.0, 9.0],
         "shop.basket": [20.5, 7.0], "club.years": [4.0, 11.0], "club.dues": [30.0, 12.5],
@@ -172,15 +198,18 @@ def play_revocable(user: Any, world: World) -> Results:
 
 
 @pytest.mark.slow
-def test_revocable(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "playing"), [("revocable", play_revocable), ("revocable-shares", play_shares)], ids=["paper", "shares"]
+)
+def test_revocable(tmp_path: Path, name: str, playing: Any) -> None:
     """Helper and key service are processes in any case."""
     protocols = ["align", "predict", "train-revocable", "revoke-revocable", "keys", "predict-encrypted"]
-    policy = {"protocols": protocols, "weak_keys": True, "labels": "coordinator"}
+    policy = {"protocols": protocols, "weak_keys": True, "labels_to_coordinator": True}
     world = world_of(tmp_path, companies("late", numeric=True), policy)
     parties = tuple(world.settings)
     world.key_members({"train": ["alice"], "predict": ["alice"], "weak_keys": True})
     members = {"parties": parties, "helper": "helper", "key_service": "keys"}
-    run("services/revocable", in_processes, world, play_revocable, **members)
+    run(f"services/{name}", in_processes, world, playing, **members)
 
 
 # --- parties with different rows ---

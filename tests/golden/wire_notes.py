@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 from woodlot.runtime import codec
@@ -21,7 +22,8 @@ def install() -> None:
 
     def note(data: bytes) -> None:
         name = hashlib.sha256(data).hexdigest()
-        part = folder / f"{name}.{os.getpid()}"  # threads may encode the same message twice: both write the same bytes
+        # several threads may encode the same message at the same time
+        part = folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
         part.write_bytes(data)
         part.replace(folder / name)
 

@@ -18,15 +18,12 @@ from typer.testing import CliRunner
 
 from woodlot import leaks
 from woodlot.cli import app
-from woodlot.crypto import paillier
-from woodlot.estimators import parameters
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.horizontal_forest import HorizontalForestClassifier
 from woodlot.exceptions import DataError, LocalProtocolError
 from woodlot.federation import Federation
 from woodlot.leaks import Finding, alignment_attacks, revocable_attacks, value_attacks
 from woodlot.leaks.case import LABEL, MARGIN, Tape
-from woodlot.leaks.encrypted_attacks import as_encrypted
 from woodlot.leaks.label_attacks import (
     groups_of_pure_leaves,
     least_squares,
@@ -41,19 +38,16 @@ from woodlot.protocols.vertical.forest_messages import Partition
 from woodlot.service.config import PartyConfig
 
 SMALL = {"n_estimators": 12}
-BITS = 512
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    """Attacks in a moment: fewer ids to try, short keys, and attackers that grow few trees."""
+    """Attacks in a moment: fewer ids to try, and attackers that grow few trees."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alignment_attacks, "TRIED_IDS", 20_000)
         patch.setattr(alignment_attacks, "MAX_ALIGNED", 25)
         patch.setattr(value_attacks, "ATTACK_TREES", 15)
         patch.setattr(revocable_attacks, "MOST_ENTRIES", 100_000)
-        patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
         yield
 
 
@@ -91,11 +85,9 @@ def trained(case: leaks.Case, **params: object) -> Tape:
     return tape
 
 
-def encrypted_views(case: leaks.Case, tape: Tape) -> tuple[View, View]:
-    """What coordinator and shop know of a training whose labels are encrypted."""
-    blind = Tape(as_encrypted(tape.messages, "bank"))
-    coordinator = coordinator_view(blind.seen_by(COORDINATOR), "bank", case.parties, shared=False)
-    return coordinator, party_view(blind.seen_by("shop"), "shop")
+def views(case: leaks.Case, tape: Tape) -> tuple[View, View]:
+    """What coordinator and shop know of where rows go and what leaves hold; neither view has the code of labels."""
+    return coordinator_view(tape.seen_by(COORDINATOR), "bank", case.parties), party_view(tape.seen_by("shop"), "shop")
 
 
 def frequencies(case: leaks.Case) -> np.ndarray:
@@ -106,8 +98,8 @@ def frequencies(case: leaks.Case) -> np.ndarray:
 
 
 @pytest.mark.parametrize("role", [COORDINATOR, "shop"])
-def test_shared_labels_are_read_from_their_code(findings: list[Finding], role: str) -> None:
-    found = of(findings, role, "labels=shared", "code of labels" if role == "shop" else "code and leaf totals")
+def test_labels_are_read_from_their_code(findings: list[Finding], role: str) -> None:
+    found = of(findings, role, "protection=open", "code of labels" if role == "shop" else "code and leaf totals")
     assert found.verdict == "recovered"
     assert found.value == 1.0
     assert found.baseline is not None
@@ -116,20 +108,20 @@ def test_shared_labels_are_read_from_their_code(findings: list[Finding], role: s
 
 @pytest.mark.parametrize("leaf", [1, 5, 20, 50])
 def test_the_coordinator_reads_every_class_from_leaf_totals(case: leaks.Case, leaf: int) -> None:
-    """Least squares on leaf totals and partitions, with labels encrypted and whatever the smallest leaf."""
+    """Least squares on leaf totals and partitions, without the code of labels, at any smallest leaf."""
     tape = trained(case, n_estimators=100, min_samples_leaf=leaf, max_bins=32)
-    view, _ = encrypted_views(case, tape)
+    view, _ = views(case, tape)
     assert share_right(least_squares(view).argmax(axis=1), case.numbers) >= 0.99
 
 
 @pytest.mark.parametrize("leaf", [1, 5, 20])
 def test_the_coordinator_reads_every_target_from_leaf_totals(targets: leaks.Case, leaf: int) -> None:
-    view, _ = encrypted_views(targets, trained(targets, n_estimators=100, min_samples_leaf=leaf, max_bins=32))
+    view, _ = views(targets, trained(targets, n_estimators=100, min_samples_leaf=leaf, max_bins=32))
     assert targets_recovered(least_squares(view)[:, 0], targets.labels) >= 0.99
 
 
-def test_a_party_without_labels_reads_encrypted_ones_from_pure_leaves(case: leaks.Case) -> None:
-    _, view = encrypted_views(case, trained(case, n_estimators=100, max_bins=32))
+def test_a_party_reads_labels_from_pure_leaves(case: leaks.Case) -> None:
+    _, view = views(case, trained(case, n_estimators=100, max_bins=32))
     found = groups_of_pure_leaves(view, frequencies(case))
     assert matched_at_best(found.group, case.numbers) == 1.0
     assert found.certain == 1.0
@@ -137,43 +129,40 @@ def test_a_party_without_labels_reads_encrypted_ones_from_pure_leaves(case: leak
 
 def test_larger_leaves_leave_a_party_fewer_certain_rows(case: leaks.Case) -> None:
     """What min_samples_leaf protects from other parties: and it is not everything."""
-    _, view = encrypted_views(case, trained(case, n_estimators=30, max_bins=32, min_samples_leaf=20))
+    _, view = views(case, trained(case, n_estimators=30, max_bins=32, min_samples_leaf=20))
     assert groups_of_pure_leaves(view, frequencies(case)).certain < 0.9
 
 
 def test_more_than_two_classes_are_joined_to_groups(case: leaks.Case) -> None:
     three = leaks.Case(case.columns, np.digitize(case.columns["bank"]["bank_0"], [-0.5, 0.5]))
-    _, view = encrypted_views(three, trained(three, n_estimators=50, max_bins=32))
+    _, view = views(three, trained(three, n_estimators=50, max_bins=32))
     found = groups_of_pure_leaves(view, frequencies(three))
     assert matched_at_best(found.group, three.numbers) > 0.95
 
 
-def test_encryption_leaves_the_code_out_and_everything_else_in(findings: list[Finding]) -> None:
-    settings = {f.setting for f in findings if f.attack.startswith("code")}
-    assert settings == {"labels=shared"}
-    for role, attack in ((COORDINATOR, "least squares on leaf totals"), ("shop", "union of pure leaves")):
-        assert of(findings, role, "labels=encrypted", attack).verdict == "recovered"
+def test_leaf_totals_tell_labels_without_their_code(findings: list[Finding]) -> None:
+    assert of(findings, COORDINATOR, "protection=open", "least squares on leaf totals").verdict == "recovered"
 
 
 def test_known_labels_tell_those_of_leaf_mates(findings: list[Finding]) -> None:
-    found = of(findings, "shop", "labels=encrypted", "known labels of leaf mates")
+    found = of(findings, "shop", "revocable", "known labels of leaf mates")
     assert found.leaks
     assert found.against == "predicting from own columns"
 
 
 def test_targets_are_ordered_without_their_code(of_targets: list[Finding]) -> None:
-    assert of(of_targets, COORDINATOR, "labels=encrypted", "least squares on leaf totals").value == 1.0
-    assert of(of_targets, COORDINATOR, "labels=shared", "code and leaf totals").value == 1.0
-    order = of(of_targets, "shop", "labels=shared", "code of labels").value
+    assert of(of_targets, COORDINATOR, "protection=open", "least squares on leaf totals").value == 1.0
+    assert of(of_targets, COORDINATOR, "protection=open", "code and leaf totals").value == 1.0
+    order = of(of_targets, "shop", "protection=open", "code of labels").value
     assert order is not None
     assert order > 0.999
-    assert of(of_targets, "shop", "labels=encrypted", "known labels of leaf mates").leaks
+    assert of(of_targets, "shop", "revocable", "rows that travel together").leaks
 
 
 def test_noise_in_one_shallow_tree_tells_nobody_a_label(case: leaks.Case) -> None:
     """The control: two leaves are two equations, and no leaf is pure."""
     noise = leaks.Case(case.columns, np.random.default_rng(5).permutation(case.labels))
-    coordinator, party = encrypted_views(noise, trained(noise, n_estimators=1, max_depth=1, max_bins=32))
+    coordinator, party = views(noise, trained(noise, n_estimators=1, max_depth=1, max_bins=32))
     largest = frequencies(noise)[0]
     assert share_right(least_squares(coordinator).argmax(axis=1), noise.numbers) < largest + 2 * MARGIN
     assert matched_at_best(groups_of_pure_leaves(party, frequencies(noise)).group, noise.numbers) < largest + 2 * MARGIN
@@ -190,7 +179,7 @@ def test_noise_in_one_shallow_tree_tells_nobody_a_label(case: leaks.Case) -> Non
 def test_views_are_those_of_the_messages(case: leaks.Case, params: dict[str, object]) -> None:
     """The coordinator and a party follow the same rows to the same leaves, and true labels add up to the totals."""
     tape = trained(case, n_estimators=4, **params)
-    coordinator = coordinator_view(tape.seen_by(COORDINATOR), "bank", case.parties, shared=True)
+    coordinator = coordinator_view(tape.seen_by(COORDINATOR), "bank", case.parties)
     party = party_view(tape.seen_by("shop"), "shop")
     for name in ("start", "rows", "pure"):
         assert np.array_equal(getattr(coordinator.leaves, name), getattr(party.leaves, name))
@@ -206,20 +195,6 @@ def test_views_are_those_of_the_messages(case: leaks.Case, params: dict[str, obj
     assert len(coordinator.splits.rows) <= bits < len(coordinator.splits.rows) + 8 * len(sent)
 
 
-def test_messages_of_encrypted_labels_are_those_of_a_run_that_encrypts(case: leaks.Case) -> None:
-    few = case.subset(np.arange(80))
-    params = {"n_estimators": 2, "max_depth": 4, "max_bins": 8}
-    told = encrypted_views(few, trained(few, **params))
-    real = trained(few, **params, labels="encrypted", key_bits=BITS)
-    coordinator = coordinator_view(real.seen_by(COORDINATOR), "bank", few.parties, shared=False)
-    for ours, theirs in zip(told, (coordinator, party_view(real.seen_by("shop"), "shop")), strict=True):
-        for part in ("start", "rows", "weight", "pure"):
-            assert np.array_equal(getattr(ours.leaves, part), getattr(theirs.leaves, part))
-        for part in ("start", "rows", "left", "owner", "feature"):
-            assert np.array_equal(getattr(ours.splits, part), getattr(theirs.splits, part))
-    assert np.array_equal(told[0].totals, coordinator.totals)
-
-
 def test_a_role_is_not_given_what_others_are_sent(case: leaks.Case) -> None:
     tape = trained(case, n_estimators=1, max_depth=2)
     with pytest.raises(LocalProtocolError, match="does not see"):
@@ -230,7 +205,7 @@ def test_a_role_is_not_given_what_others_are_sent(case: leaks.Case) -> None:
 
 
 def test_partitions_tell_the_coordinator_values(case: leaks.Case) -> None:
-    view, _ = encrypted_views(case, trained(case, n_estimators=100, max_bins=32))
+    view, _ = views(case, trained(case, n_estimators=100, max_bins=32))
     found = value_attacks.columns_at_coordinator(view.splits, "bank", case.matrix("bank"))
     assert len(found) == 4
     assert min(column.correlation for column in found) > 0.95
@@ -238,14 +213,14 @@ def test_partitions_tell_the_coordinator_values(case: leaks.Case) -> None:
 
 def test_partitions_tell_parties_values(findings: list[Finding]) -> None:
     for role in ("shop", "bank"):
-        found = of(findings, role, "any labels", "order from all partitions")
+        found = of(findings, role, "protection=open", "order from all partitions")
         assert found.leaks
         assert "20 values known" in found.measure
 
 
 def test_a_column_that_splits_nothing_stays_unknown(case: leaks.Case) -> None:
     """The control: there is no partition by it."""
-    view, _ = encrypted_views(case, trained(case, n_estimators=5, max_bins=32))
+    view, _ = views(case, trained(case, n_estimators=5, max_bins=32))
     others = view.splits.select(view.splits.feature != 1)
     found = value_attacks.columns_at_coordinator(others, "bank", case.matrix("bank"))
     assert found[0].correlation == 0.0
@@ -270,11 +245,11 @@ def test_predictions_tell_the_order_of_predicted_rows(findings: list[Finding]) -
 
 def test_linear_models_tell_labels(findings: list[Finding], of_targets: list[Finding]) -> None:
     for role in (COORDINATOR, "shop"):
-        assert of(findings, role, "linear, residuals=clear", "residuals").value == 1.0
-        order = of(of_targets, role, "linear, residuals=clear", "residuals").value
+        assert of(findings, role, "linear, protection=open", "residuals").value == 1.0
+        order = of(of_targets, role, "linear, protection=open", "residuals").value
         assert order is not None
         assert order > 0.999
-    assert of(findings, COORDINATOR, "linear, residuals=encrypted", "partial scores").verdict == "more"
+    assert of(findings, "shop", "linear, protection=hidden", "slopes").verdict == "more"
 
 
 def test_revocable_forests_tell_labels_and_values(findings: list[Finding]) -> None:
@@ -307,7 +282,6 @@ labels = ["bank_0"]
 [policy]
 train = ["alice"]
 predict = ["alice"]
-labels = "encrypted"
 min_samples_leaf = 5
 min_rows = 100
 wire_forms = ["sealed"]
@@ -355,12 +329,6 @@ def test_what_is_not_attacked_gets_no_verdict(findings: list[Finding]) -> None:
         assert found.to_dict()["verdict"] == "not attacked"
 
 
-def test_a_setting_that_is_refused_is_not_attacked(case: leaks.Case) -> None:
-    text = {"bank": case.columns["bank"], "shop": {"town": np.where(case.columns["shop"]["shop_0"] > 0, "a", "b")}}
-    found = leaks.run_leak_test(leaks.Case(text, case.labels), SMALL, ["encrypted"], parts=["labels", "values"])
-    assert {f.verdict for f in found if f.setting == "labels=encrypted"} == {"not attacked"}
-
-
 def test_all_rows_are_used_unless_asked_otherwise(case: leaks.Case) -> None:
     table = pa.table({"a": np.arange(6000.0), "b": np.arange(6000.0), "y": np.arange(6000) % 2})
     assert leaks.case_of(table, "y", 2).n_rows == 6000
@@ -375,7 +343,7 @@ def test_a_table_of_ones_own(tmp_path: Path, case: leaks.Case) -> None:
     pq.write_table(table, tmp_path / "own.parquet")
     options = ["leak-test", str(tmp_path / "own.parquet"), "--label", "outcome", "--id", "id", "--rows", "150"]
     options += ["--party", "bank=bank_0,bank_1", "--party", "shop=shop_0,shop_1,shop_2", "--set", "n_estimators=3"]
-    result = CliRunner().invoke(app, [*options, "--labels", "shared", "--json"])
+    result = CliRunner().invoke(app, [*options, "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["rows"] == 150
@@ -396,7 +364,6 @@ def test_a_table_of_ones_own(tmp_path: Path, case: leaks.Case) -> None:
     [
         (["--label", "nothing"], "no column 'nothing'"),
         (["--label", "y", "--party", "bank"], "write --party NAME=COLUMN"),
-        (["--label", "y", "--labels", "hidden"], "there are shared"),
         (["--label", "y", "--part", "magic"], "there are labels"),
         (["--label", "y", "--task", "magic"], "write classes or targets"),
         (["--label", "y", "--policy", "party-1"], "write --policy PARTY=FILE"),

@@ -15,7 +15,7 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
-from woodlot.protocols.hidden.hidden_dealer import ShuffleDealer
+from woodlot.protocols.hidden.hidden_dealer import Draws, ShuffleDealer, open_draws
 from woodlot.protocols.hidden.hidden_party import HiddenParty
 from woodlot.protocols.hidden.hidden_train import HiddenForest, HiddenLeader, train_hidden
 from woodlot.protocols.vertical.party import VerticalParty
@@ -60,6 +60,7 @@ class HiddenCase:
     target: Target
     plan: ForestPlan
     holder: str
+    draws: Draws | None = None
 
     def grow_open(self) -> tuple[CoordinatorForest, dict[str, PartyForest]]:
         handlers = {
@@ -83,8 +84,8 @@ class HiddenCase:
             for p, table in self.tables.items()
             if p != self.holder
         }
-        seed = derive_seed(self.plan.seed, "bootstrap")
-        handlers["dealer"] = ShuffleDealer("dealer", entropy=entropy_of(secret + "dealer"), draw_seed=seed, **keys)
+        draws = self.draws or open_draws(derive_seed(self.plan.seed, "bootstrap"))
+        handlers["dealer"] = ShuffleDealer("dealer", entropy=entropy_of(secret + "dealer"), draws=draws, **keys)
         return handlers
 
     @property
@@ -147,6 +148,7 @@ def random_case(rng: np.random.Generator, kind: str) -> HiddenCase:
         max_samples=pick(None, 0.5) if bootstrap else None,
         feature_sampling=pick("node", "tree"),
         max_bins=pick(2, 8, 32, 256),
+        min_cell=pick(0, 1, 2, 3, 7, 20),
         class_weight=pick(None, "balanced") if kind == "classes" and not bootstrap else None,
         memory_limit=pick(2**31, 1),
         seed=int(rng.integers(1000)),

@@ -202,12 +202,12 @@ def lying(name: str, purpose: str, lie: Callable[[bytes], bytes]) -> AlignParty:
     liar = party(name, [1, 2, 3])
     take = liar._take
 
-    def take_and_lie(keys: Any, secret: bytes) -> None:
+    def take_and_lie(keys: Any, *secrets: bytes) -> None:
         class Lying(type(keys)):  # type: ignore[misc]
             def seal(self, receiver: str, used_for: str, data: bytes) -> bytes:
                 return bytes(super().seal(receiver, used_for, lie(data) if used_for == purpose else data))
 
-        take(Lying(**{field: getattr(keys, field) for field in keys.__dataclass_fields__}), secret)
+        take(Lying(**{field: getattr(keys, field) for field in keys.__dataclass_fields__}), *secrets)
 
     liar._take = take_and_lie  # type: ignore[method-assign]
     return liar

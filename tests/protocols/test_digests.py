@@ -9,12 +9,14 @@ import pytest
 
 from woodlot.protocols.core import digests
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.linear import dealt_messages
 from woodlot.protocols.rows import extra_messages
 from woodlot.protocols.rows.releases import digest_of
 from woodlot.protocols.sums import sum_messages
-from woodlot.protocols.vertical import blind_messages, forest_messages
+from woodlot.protocols.vertical import forest_messages
 
 LONG = np.zeros(5000, np.uint8)
+WORDS = LONG.astype(np.uint64)
 
 
 def changed(array: np.ndarray) -> np.ndarray:
@@ -27,8 +29,7 @@ def changed(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda array: blind_messages.ScoreSums(envelopes={"bern": LONG, "chur": array}),
-        lambda array: blind_messages.SumScores(score={}, n_ties={}, ties={"bern": array}),
+        lambda array: dealt_messages.MaskSlopes(products={"bern": WORDS, "chur": array.astype(np.uint64)}),
         lambda array: forest_messages.ReplantTrees(
             trees=array.astype(np.uint32), candidates=LONG, marks=LONG, former=LONG.astype(np.uint32)
         ),
@@ -43,12 +44,12 @@ def test_every_number_of_an_array_counts(make: Any) -> None:
 
 def test_names_types_and_shapes_count_and_the_order_of_a_sum_need_not() -> None:
     told: list[Message] = [
-        blind_messages.ScoreSums(envelopes={"bern": LONG}),
-        blind_messages.ScoreSums(envelopes={"chur": LONG}),
-        blind_messages.ScoreSums(envelopes={"bern": LONG[1:]}),
-        blind_messages.ScoreSums(envelopes={"bern": LONG[:2500], "chur": LONG[2500:]}),
-        blind_messages.ResolveTies(n_ties=LONG, ties=LONG),
-        blind_messages.ResolveTies(n_ties=LONG.astype(np.uint16), ties=LONG),
+        dealt_messages.MaskSlopes(products={"bern": WORDS}),
+        dealt_messages.MaskSlopes(products={"chur": WORDS}),
+        dealt_messages.MaskSlopes(products={"bern": WORDS[1:]}),
+        dealt_messages.MaskSlopes(products={"bern": WORDS[:2500], "chur": WORDS[2500:]}),
+        forest_messages.PlantTrees(first_tree=0, n_trees=1, candidates=LONG),
+        forest_messages.PlantTrees(first_tree=0, n_trees=1, candidates=LONG.astype(np.uint16)),
         extra_messages.QuantilesTold(values=np.zeros((2, 3))),
         extra_messages.QuantilesTold(values=np.zeros((3, 2))),
     ]

@@ -20,9 +20,6 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical import train
-from woodlot.protocols.vertical.blind_messages import StartBlind
-from woodlot.protocols.vertical.blind_party import BlindParty
-from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.out_of_bag import score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.predict import predict_node_by_node
@@ -47,19 +44,15 @@ def labels() -> np.ndarray:
     return np.array(["no", "yes"])[np.random.default_rng(5).integers(0, 2, N)]
 
 
-def parties(encrypted: bool = False, **options: Any) -> dict[str, VerticalParty]:
+def parties(**options: Any) -> dict[str, VerticalParty]:
     options = {"target": Target.of_classes(labels()), "job_secret": bytes(32), **options}
-    if encrypted:  # the label holder alone: the coordinator needs nobody else to invent splits for it
-        voucher = LabelVoucher("holder", "holder", "job", shared_secret=bytes(range(32)))
-        return {"holder": BlindParty("holder", table(1), voucher=voucher, **options)}
     return {"holder": VerticalParty("holder", table(1), **options), "other": VerticalParty("other", table(2))}
 
 
-@pytest.mark.parametrize("encrypted", [False, True])
-def test_labels_are_not_read_by_invented_splits(encrypted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_are_not_read_by_invented_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "Batch", Inventor)
-    members = parties(encrypted)
-    protocol = train.train(replace(PLAN, labels="encrypted" if encrypted else "shared"), tuple(members), "holder")
+    members = parties()
+    protocol = train.train(PLAN, tuple(members), "holder")
     try:
         read = labels_read(run(protocol, members)[0], PLAN)
     except RemoteProtocolError as error:
@@ -127,21 +120,20 @@ def test_no_side_is_lighter_than_the_plan_says() -> None:
     assert same_forest(forest, honest)
 
 
-@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_label_holder_takes_no_weights_but_its_own(encrypted: bool, weighted: bool) -> None:
+def test_the_label_holder_takes_no_weights_but_its_own(weighted: bool) -> None:
     """With weights 1, 2, 4, ... the total of a leaf would tell the label of every row in it."""
     own = np.where(np.arange(N) % 2, 3.0, 1.0) if weighted else None
-    plan = replace(PLAN, labels="encrypted" if encrypted else "shared", bootstrap=False)
+    plan = replace(PLAN, bootstrap=False)
     powers = np.where(np.arange(N) < 20, 2 ** np.minimum(np.arange(N), 20), 1).astype(np.uint32)
 
     def other_weights(party: VerticalParty, message: Message) -> Iterator[Message]:
-        if isinstance(message, msg.StartForest | StartBlind) and party.name == "holder":
+        if isinstance(message, msg.StartForest) and party.name == "holder":
             yield changed(message, weights=powers)
             if weighted:
                 yield changed(message, weights=None, n_draws=N, min_weight=1)
 
-    members = parties(encrypted, target=Target.of_classes(labels(), own))
+    members = parties(target=Target.of_classes(labels(), own))
     _, refusals = run(train.train(plan, tuple(members), "holder"), members, other_weights)
     assert len(refusals) == 1 + weighted
     assert all("other weights" in words for words in refusals)

@@ -100,7 +100,8 @@ def test_every_message_says_what_it_discloses(message: type[Message]) -> None:
     assert len(told.reveals.split()) >= 2, "say in words what the receiver learns"
     assert isinstance(told.sender, Role)
     assert isinstance(told.receiver, Role)
-    assert told.sender != told.receiver
+    # the label holder leads a hidden training, and asks its own part by messages that do not leave it
+    assert told.sender != told.receiver or told.reveals.startswith("nothing: it stays with")
     assert told.form in get_args(get_type_hints(Disclosure)["form"])
 
 

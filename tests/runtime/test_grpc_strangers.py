@@ -104,7 +104,7 @@ def test_a_check_that_fails_lets_nobody_in(world: World, caplog: pytest.LogCaptu
     ("method", "role", "words"),
     [
         ("Party", "user", "is for the role 'user', and 'party' is needed"),
-        ("User", "party", "is for the role 'party', and 'user' is needed"),
+        ("User", "coordinator", "is for the role 'coordinator', and 'user' is needed"),
         ("Party", "coordinator", "is for the role 'coordinator', and 'party' is needed"),
     ],
 )

@@ -427,3 +427,17 @@ def test_sessions_that_hold_nothing_are_let_go_of(journal: Journal) -> None:
     sessions.end(JOB)
     assert not sessions._sessions
     assert "the job has ended here" in reason(sessions.answer(JOB, 4, ask(1)))
+
+
+def test_a_handler_can_say_what_is_other_in_a_repeated_request(journal: Journal) -> None:
+    class Explaining(Adding):
+        def told_apart(self, before: Message, now: Message) -> str:
+            assert isinstance(before, Question)
+            assert isinstance(now, Question)
+            return f"{now.number} in place of {before.number}"
+
+    sessions = Sessions("bank", lambda job: Explaining(), journal=journal)
+    assert told(sessions.answer(JOB, 1, ask(3))) == 3
+    assert reason(sessions.answer(JOB, 1, ask(4))).endswith("under this number: 4 in place of 3")
+    assert reason(sessions.answer(JOB, 1, b"none")).endswith("under this number")
+    assert told(sessions.answer(JOB, 1, ask(3))) == 3

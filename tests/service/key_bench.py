@@ -17,9 +17,10 @@ from woodlot.jobs.member_job import MemberHome, MemberJob
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import KeysOrder, Part, PredictOrder
 from woodlot.jobs.policy import Policy
-from woodlot.jobs.revocable.key_jobs import told_keys
+from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
+from woodlot.protocols.revocable.share_messages import SharesOfModel
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import Client
 from woodlot.service.encrypted import encrypted_order
@@ -69,7 +70,7 @@ class KeyBench(Bench):
 class Told(Client):
     """A user to whom a coordinator says what the test wants it to say."""
 
-    def __init__(self, bench: KeyBench, told: msg.KeysOfModel) -> None:
+    def __init__(self, bench: KeyBench, told: msg.KeysOfModel | SharesOfModel) -> None:
         super().__init__("localhost:1", bench.world.root / "alice" / "identity")
         self.told, self._bench = told, bench
         self.certificates = {name: home.identity.certificate for name, home in {**bench.homes, **bench.members}.items()}

@@ -22,12 +22,16 @@ from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs import policy
+from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
+from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of, known
 from woodlot.jobs.order_seal import common_fields, pass_on, sign_order
 from woodlot.jobs.orders import (
     AlignOrder,
+    EvaluateLinearOrder,
+    EvaluateOrder,
     Order,
     Part,
     PredictLinearOrder,
@@ -136,7 +140,7 @@ class Bench:
 
 
 def _store(folder: Path, party: str, own: policy.Policy) -> PartyStore:
-    return PartyStore(folder, party, own.predictions_per_day, own.trainings_per_day)
+    return PartyStore(folder, party, own.predictions_per_day, own.trainings_per_day, own.evaluations_per_day)
 
 
 @dataclass
@@ -147,6 +151,26 @@ class Play:
     outcome: Any = None
     asked: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     answered: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+
+
+def rounds(bench: Bench, order: Order) -> Iterator[set[str]]:
+    """A job, one round for each step: the coordinator can let it wait."""
+    opening = bench.opening(order)
+    facts = msg.JobFacts(
+        job=order.job, kind=order.kind, user="alice", state="running", version=1, created=order.created,
+        parties=order.parties,
+    )  # fmt: skip
+    bench.coordinator.add(opening.order, opening.signature, opening.certificate, facts)
+    jobs = {party: bench.job(party, order.job) for party in order.parties}
+    protocol = kind_of(order).protocol(order, opening, CoordinatorHost(bench.coordinator, 1))
+    replies: Any = None
+    while True:
+        try:
+            step = next(protocol) if replies is None else protocol.send(replies)
+        except StopIteration:
+            return
+        replies = {p: decode(encode(jobs[p].handle(decode(encode(m))))) for p, m in step.requests.items()}
+        yield {type(message).__name__ for message in step.requests.values()}
 
 
 def play(bench: Bench, order: Order, user: str = "alice") -> Play:
@@ -217,7 +241,9 @@ def recorded_others(root: Path) -> Iterator[Recorded]:
     """Jobs about linear models and revocable forests, a party that leaves, and rows that are scored by their ids."""
     with closing(Bench(root)) as bench:
         for party in PARTIES:
-            bench.change_policy(party, protocols=tuple(kind.listed for kind in known().values()), labels="coordinator")
+            bench.change_policy(
+                party, protocols=tuple(kind.listed for kind in known().values()), labels_to_coordinator=True
+            )
         trained, scored = play(bench, train_order(bench)), play(bench, train_order(bench))
         fitted = play(bench, TrainLinearOrder(**bench.fields(), holder="bank", plan=LINEAR, settings="{}"))
         grown = play(
@@ -231,6 +257,9 @@ def recorded_others(root: Path) -> Iterator[Recorded]:
             "revoke": play(bench, RevokeOrder(**_leaving(bench, trained))),
             "train-revocable": grown,
             "revoke-revocable": play(bench, RevokeRevocableOrder(**_leaving(bench, grown), holder="bank")),
+            "evaluate": play(bench, EvaluateOrder(**_reported(bench), model=scored.job, score_at="bank")),
+            "evaluate-linear": play(bench, EvaluateLinearOrder(**_reported(bench), model=fitted.job, score_at="bank")),
+            "catalog": play(bench, CatalogOrder(**_reported(bench))),
         }
         yield Recorded(bench, plays)
 
@@ -239,6 +268,12 @@ def _leaving(bench: Bench, trained: Play) -> dict[str, Any]:
     """What an order says by which the shop leaves a model."""
     about = {"model": trained.job, "alignment": trained.job, "leaver": "shop", "task": "classes"}
     return bench.fields_of({"bank": Part(table="customers", label="late")}) | about
+
+
+def _reported(bench: Bench) -> dict[str, Any]:
+    """What an order says whose reports are sealed to the user."""
+    bank = Part(table="customers", label="late", key=new_report_key())
+    return bench.fields(bank=bank, shop=Part(table="customers", key=new_report_key()))
 
 
 def number_id(value: int) -> bytes:

@@ -311,6 +311,9 @@ def _warm() -> None:
     federation = woodlot.Federation.local(tables, id="id")
     forest = woodlot.FederatedForestClassifier(2, max_depth=3, random_state=0, oob_score=True, n_jobs=1)
     forest.fit(federation, y="bank.late").predict(federation)
+    woodlot.FederatedForestClassifier(2, max_depth=2, random_state=0, protection="hidden", n_jobs=1).fit(
+        federation, y="bank.late"
+    )
     rows = woodlot.Federation.local({f"p{k}": tables["bank"] for k in range(3)}, id="id", layout="rows")
     woodlot.CollaborativeForestClassifier(3, random_state=0, n_jobs=1).fit(rows, y="late")
 

@@ -28,8 +28,11 @@ PLAN = ForestPlan(
 
 
 def user_of(world: World, user: str = "alice", **options: Any) -> ConnectedFederation:
-    """A user's connection, for the tables of `processes.small_tables`."""
-    options = {"tables": "customers", "parties": PARTIES} | options
+    """A user's connection, for the tables of `processes.small_tables`.
+
+    Most tests look at what the coordinator does with jobs, so it runs them; ``lead=None`` is the default of users.
+    """
+    options = {"tables": "customers", "parties": PARTIES, "lead": "coordinator"} | options
     return wl.connect(world.address, world.root / user / "identity", **options)
 
 

@@ -106,6 +106,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CHANGES)
 def test_two_workers_give_the_answers_of_one_machine(bench: Bench, cluster: Cluster, changes: dict[str, Any]) -> None:
     order = order_of(bench, **changes)
@@ -115,6 +116,7 @@ def test_two_workers_give_the_answers_of_one_machine(bench: Bench, cluster: Clus
     assert_same(alone, play(bench, order))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
     bench: Bench, workers: LocalCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +188,7 @@ def rows_order(bench: Bench, **changes: Any) -> TrainRowsOrder:
     return TrainRowsOrder(**bench.fields(**parts), plan=LosslessPlan(**(known | changes)), settings="{}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"task": "targets", "bootstrap": False, "words_at_once": 3000}])
 def test_rows_on_two_workers_give_the_answers_of_one_machine(
     rows_bench: Bench, cluster: Cluster, changes: dict[str, Any]
@@ -196,6 +199,7 @@ def test_rows_on_two_workers_give_the_answers_of_one_machine(
     assert_same(alone, play(rows_bench, order))
 
 
+@pytest.mark.slow
 def test_a_worker_of_rows_that_is_killed_in_the_middle_changes_nothing(
     rows_bench: Bench,
     workers: LocalCluster,
@@ -249,9 +253,6 @@ def test_a_table_that_changes_under_a_job_is_refused(
 
 def test_what_a_cluster_cannot_do_is_refused(bench: Bench, cluster: Cluster) -> None:
     spread(bench, cluster, "bank")
-    encrypted = order_of(bench, labels="encrypted", max_bins=8)
-    with pytest.raises(PolicyError, match="are on a cluster, where labels='encrypted' is not supported"):
-        bench.job("bank", encrypted.job).handle(bench.opening(encrypted))
     revoking = RevokeOrder(**bench.fields(), model="f" * 32, leaver="club", task="classes")
     with pytest.raises(PolicyError, match="are on a cluster, where revoking a partner is not supported"):
         bench.job("bank", revoking.job).handle(bench.opening(revoking))

@@ -23,7 +23,15 @@ from woodlot.exceptions import ConfigError
 from woodlot.jobs.kind import known
 from woodlot.jobs.policy import WRITTEN, Policy
 from woodlot.runtime.codec import DEFAULT_LIMIT
-from woodlot.service.config import CoordinatorConfig, JobConfig, JobSettings, MemberConfig, PartyConfig, PrivacyConfig
+from woodlot.service.config import (
+    ComputeConfig,
+    CoordinatorConfig,
+    JobConfig,
+    JobSettings,
+    MemberConfig,
+    PartyConfig,
+    PrivacyConfig,
+)
 from woodlot.service.settings import Address, Duration, Size
 
 HERE = Path("/etc/woodlot")
@@ -64,7 +72,7 @@ min_rows = 100
 min_samples_leaf = 5
 share_model = true
 predictions_per_day = 1000
-labels = "encrypted"
+labels_to_coordinator = true
 wire_forms = ["sealed"]
 trainings_per_day = "unlimited"
 receive = ["bank"]
@@ -186,7 +194,7 @@ class TestFiles:
             min_samples_leaf=5,
             share_model=True,
             predictions_per_day=1000,
-            labels="encrypted",
+            labels_to_coordinator=True,
             wire_forms=("sealed",),
             trainings_per_day="unlimited",
             receive=("bank",),
@@ -375,6 +383,7 @@ class TestRefusals:
             ("tables.customers.sql", "SELECT 1", "needs either path"),
             ("tables.customers.n_jobs", 3, "it belongs to the top of the file, before the first [section]"),
             ("policy", "none", "policy: expected a section, got text"),
+            ("compute.device", "tpu", "compute.device: 'tpu' is not one of 'cpu', 'cuda', 'auto'"),
             ("policy.state", "x", "no setting policy.state; it belongs to the top of the file"),
             ("policy.trian", ["*"], "there is no setting policy.trian; did you mean 'train'?"),
             ("policy.train", "*", "policy.train: expected a list, got text"),
@@ -489,6 +498,12 @@ class TestWhatProtects:
         assert whole.policy.receive == ()
         assert whole.policy.min_samples_leaf > 1
 
+    @pytest.mark.parametrize("value", ["encrypted", "shared", "coordinator"])
+    def test_how_labels_may_be_learnt_from_is_said_by_other_lines(self, value: str) -> None:
+        raw = changed(PARTY, "policy", PROTECTS | {"labels": value})
+        with pytest.raises(ConfigError, match=r'protection = "hidden".* labels_to_coordinator = true'):
+            PartyConfig.parse(raw, folder=HERE, origin="party.toml")
+
     def test_without_the_section_all_of_them_are_missing(self) -> None:
         with pytest.raises(ConfigError, match=", ".join(WRITTEN)):
             PartyConfig.parse(without(PARTY, "policy"), folder=HERE, origin="party.toml")
@@ -594,7 +609,7 @@ POLICIES = st.fixed_dictionaries(
         "min_rows": st.integers(1, 2**62),
         "min_samples_leaf": st.integers(1, 2**62),
         "wire_forms": st.lists(st.sampled_from(["sealed", "decisions", "ranks"]), unique=True),
-        "labels": st.sampled_from(["shared", "encrypted"]),
+        "labels_to_coordinator": st.booleans(),
         "predictions_per_day": LIMITS,
         "trainings_per_day": LIMITS,
         "receive": st.lists(WORDS, max_size=3),
@@ -604,6 +619,9 @@ POLICIES = st.fixed_dictionaries(
         "train": st.lists(WORDS, max_size=3),
         "predict": st.lists(WORDS, max_size=3),
         "share_model": st.booleans(),
+        "min_cell": st.integers(0, 2**62),
+        "max_bins": st.one_of(st.integers(2, 256), st.just("unlimited")),
+        "trees": LIMITS,
     },
 )
 TABLES = st.fixed_dictionaries(
@@ -673,7 +691,8 @@ class TestDocumentation:
         names |= {"coordinator", "identity", "alignment.secret_file", "align.method", "forest.*"}
         names |= {f"job.{field}" for field in JobSettings.__struct_fields__}
         names |= {f"privacy.{field}" for field in PrivacyConfig.__struct_fields__}
-        assert told == names - {"alignment", "tables", "policy", "privacy", "name", "folder"}
+        names |= {f"compute.{field}" for field in ComputeConfig.__struct_fields__}
+        assert told == names - {"alignment", "compute", "tables", "policy", "privacy", "name", "folder"}
 
     @pytest.mark.parametrize(
         ("settings", "prefix"),

@@ -27,6 +27,7 @@ from woodlot.jobs.orders import (
     PredictOrder,
     PredictRowsOrder,
     RevokeOrder,
+    RevokeRevocableOrder,
     TrainOrder,
     TrainRowsOrder,
 )
@@ -35,9 +36,9 @@ from woodlot.jobs.party_store import DROPPED, read_alignment
 from woodlot.jobs.row_job_messages import PredictRows
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
+from woodlot.protocols.linear.dealt_messages import DescendOwn, MaskSlopes, OpenDealt, OpenDescent, StartHidden
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.linear.linear_train import start_of
-from woodlot.protocols.linear.residual_messages import AskSlopes, OpenDescent, StartEncrypted
 from woodlot.protocols.revocable import growth_messages
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
@@ -85,6 +86,7 @@ def other_questions(message: Message, n_rows: int) -> list[Message]:
             more: list[dict[str, Any]] = [
                 {"max_depth": 9}, {"min_samples_split": 3}, {"min_samples_leaf": 2}, {"min_weight": 2}, {"n_draws": 1},
                 {"entropy": True}, {"whole_tree": True}, {"order_seed": 1}, {"bootstrap_seed": None}, {"balance": True},
+                {"min_cell": 1},
             ]  # fmt: skip
             return [changed(message, **one) for one in more]
         case forest_messages.PlantTrees():
@@ -264,22 +266,6 @@ def test_a_training_gives_its_user_no_predictions(tmp_path: Path) -> None:
 # --- revoking ---
 
 
-def test_a_revocation_shares_no_labels_that_are_learnt_from_encrypted_only(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    trained = play(bench, TrainOrder(**bench.fields(), holder="bank", plan=PLAN, settings="{}"))
-    bench.change_policy("bank", labels="encrypted")
-    for label in ("late", None):
-        fields = bench.fields_of({"bank": Part(table="customers", label=label)})
-        order = RevokeOrder(**fields, model=trained.job, alignment=trained.job, leaver="shop", task="classes")
-        job = bench.job("bank", order.job)
-        if label is not None:
-            with pytest.raises(PolicyError, match="under encryption only"):
-                job.handle(bench.opening(order))
-        else:
-            assert job.handle(bench.opening(order)).n_aligned == trained.outcome.aligned.n_rows  # type: ignore[attr-defined]
-    bench.close()
-
-
 def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None:
     bench, trained = recorded.bench, recorded.plays["train"]
     fields = bench.fields_of({"bank": Part(table="customers", label="late")})
@@ -327,6 +313,35 @@ def test_a_former_model_is_dropped_when_the_new_one_is_kept(others: Recorded, ki
         refuses(job, other, "and no other")
     job.handle(drop)
     assert (folder / DROPPED).exists()
+
+
+def test_a_stranger_leaves_no_model(others: Recorded) -> None:
+    """Otherwise any party could have labels sent to the coordinator, where no policy lists it."""
+    bench = others.bench
+    revoked, grown = others.plays["revoke"], others.plays["train-revocable"]
+    fields = bench.fields_of({"bank": Part(table="customers", label="late")})
+    about: dict[str, Any] = {"leaver": "mill", "task": "classes"}
+    # the shop has left this one before
+    again = RevokeOrder(**fields, model=revoked.job, alignment=revoked.job, leaver="shop", task="classes")
+    stranger = RevokeOrder(**fields, model=revoked.job, alignment=revoked.job, **about)
+    labels = RevokeRevocableOrder(**fields, model=grown.job, alignment=grown.job, holder="bank", **about)
+    for order in (again, stranger, labels):
+        with pytest.raises(PolicyError, match="takes no part in this model"):
+            bench.job("bank", order.job).handle(bench.opening(order))
+    unknown = msgspec.structs.replace(labels, model="0" * 32, leaver="shop", alignment=None)
+    refuses(bench.job("bank", unknown.job), bench.opening(unknown), "works on the rows of the training")
+
+
+def test_a_party_that_leaves_orders_no_training_over_rows(rows_bench: Bench) -> None:
+    """The parties that stay have no record of such a model: that there is one would be the leaver's word."""
+    bench = rows_bench
+    bench.change_policy("bank", train=("alice",))
+    bench.users["shop"] = bench.homes["shop"].identity
+    order = rows_order(bench, LocalPlan(**ROWS), ("bank",), model="0" * 32, leaver="shop")
+    with pytest.raises(PolicyError, match=r"does not let 'party shop' train-rows; .* add \"party shop\" to .* train "):
+        bench.job("bank", order.job).handle(bench.opening(order, "shop"))
+    bench.change_policy("bank", train=("party shop",))
+    assert isinstance(bench.job("bank", order.job).handle(bench.opening(order, "shop")), msg.JobOpened)
 
 
 # --- rows ---
@@ -422,8 +437,7 @@ def test_a_target_has_one_score() -> None:
         max_iter=1, tol=1e-4,
     )  # fmt: skip
     one = linear_messages.Descend(step=np.empty(0), residuals=np.zeros((5, 1)), penalty=0.0, curvature=1.0)
-    nothing = np.empty(0, np.uint8)
-    hidden = OpenDescent(modulus=nothing, noise=nothing, n_scores=1, penalty=0.0, curvature=1.0, weights=None)
+    hidden = OpenDescent(introductions={}, n_scores=1, penalty=0.0, curvature=1.0, tol=plan.tol)
     for task, allowed in (("targets", {1}), ("classes", {1, 3, 5})):
         watch = OrderedDescent(msgspec.structs.replace(plan, task=task), PARTIES)
         for n in (1, 2, 3, 5):
@@ -438,25 +452,33 @@ def test_a_target_has_one_score() -> None:
 def test_a_descent_has_the_steps_that_were_ordered() -> None:
     plan = LinearPlan(
         task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(),
-        max_iter=2, tol=1e-4, key_bits=1024,
+        max_iter=2, tol=1e-4, protection="hidden",
     )  # fmt: skip
     watch = OrderedDescent(plan, PARTIES)
     start = linear_messages.StartLinear(**start_of(plan))
-    hidden = StartEncrypted(**start_of(plan), key_bits=1024, columns={"shop": 3})
+    hidden = StartHidden(**start_of(plan), columns={"shop": 3})
     for right in (start, hidden):
         watch.check(right)
         for wrong in ({"strength": 0.0}, {"balanced": True}, {"fit_intercept": False}):
             with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
                 watch.check(changed(right, **wrong))
     with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
-        watch.check(changed(hidden, key_bits=512))
-    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):  # ciphertexts would be opened for nobody
         watch.check(changed(hidden, columns={"shop": 3, "ghost": 30}))
+    opening = OpenDealt(parties=("shop", "dealer"), holder="bank", dealer="dealer")
+    watch.check(opening)
+    for wrong in ({"parties": ("shop", "ghost", "dealer")}, {"dealer": "shop"}, {"holder": "ghost"}, {"parties": ()}):
+        with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+            watch.check(changed(opening, **wrong))
+    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+        watch.check(linear_messages.AskScores())  # of the rows of the training; a prediction is another order
+    with pytest.raises(RemoteProtocolError, match=NOT_ORDERED):
+        watch.check(OpenDescent(introductions={}, n_scores=1, penalty=0.0, curvature=1.0, tol=1.0))
     none = np.zeros((1, 1))
     steps: dict[Message, int] = {
         linear_messages.Advance(scores=none, products=none): 2,
         linear_messages.Descend(step=none[0], residuals=none, penalty=0.0, curvature=1.0): 3,
-        AskSlopes(ciphertexts=np.empty(0, np.uint8)): 3,
+        MaskSlopes(products={}): 3,
+        DescendOwn(step=none[0]): 3,
     }
     for message, n in steps.items():
         for _ in range(n):

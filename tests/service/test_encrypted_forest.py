@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -18,21 +19,26 @@ from world import PROTECTS, World, running
 
 import woodlot as wl
 from woodlot.crypto.dtpkc import Group
+from woodlot.crypto.order_words import has_common_word
 from woodlot.exceptions import ConfigError, DataError, PolicyError
 from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.member_job import MemberRole
 from woodlot.jobs.revocable import key_jobs
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.revocable import key_messages as msg
+from woodlot.protocols.revocable import share_messages as shares
 from woodlot.protocols.revocable.epoch_keys import read_group
 from woodlot.protocols.revocable.revocable_predict import predict_encrypted as walk_of
+from woodlot.protocols.revocable.share_predict import predict_shared, share_splits
 from woodlot.service.client import Client, JobFailed
 from woodlot.service.config import MemberConfig
 from woodlot.service.encrypted import make_keys, predict_encrypted
 from woodlot.service.member import MemberService, is_this_host
 
 MEMBERS = {"helper": ("party", "--role", "helper"), "keys": ("identity", "keys")}
-KEYS: dict[str, Any] = {"helper": "helper", "key_service": "keys", "bits": 512, "setting": "test"}
-POLICY = PROTECTS | {"train": ["alice"], "predict": ["alice"], "weak_keys": True}
+MADE_BY: dict[str, Any] = {"helper": "helper", "key_service": "keys"}
+KEYS: dict[str, Any] = MADE_BY | {"bits": 512, "setting": "test", "scheme": "paper"}
+POLICY = PROTECTS | {"train": ["alice"], "predict": ["alice"], "weak_keys": True, "lead": ["coordinator", "holder"]}
 POLICY |= {"helpers": ["helper", "keys"], "key_services": ["keys", "helper"]}  # each knows its own role
 
 
@@ -97,7 +103,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federation) -> None:
     world = federation.world
     identity = world.root / "alice" / "identity"
-    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"])
+    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"], lead="coordinator")
     with connected, Client(world.address, identity) as client:
         model = wl.FederatedForestClassifier(4, max_depth=3, random_state=0).fit(connected, y="bank.late")
         name = model.forest_.model
@@ -153,11 +159,13 @@ def test_keys_predictions_a_killed_helper_and_the_next_epoch(federation: Federat
         make_keys(other, name, **KEYS)
 
 
-def deviating(change: Callable[[Message], Message]) -> Callable[..., Any]:
-    """The coordinator's side of a prediction, with messages changed on their way out."""
+def deviating(
+    change: Callable[[Message], Message], honest: Callable[..., Any] = walk_of, heard: list[Message] | None = None
+) -> Callable[..., Any]:
+    """The coordinator's side of a protocol, with messages changed on their way out."""
 
     def protocol(*args: Any, **options: Any) -> Generator[Round, dict[str, Message], Any]:
-        walk, replies = walk_of(*args, **options), None
+        walk, replies = honest(*args, **options), None
         while True:
             try:
                 step = next(walk) if replies is None else walk.send(replies)
@@ -165,6 +173,8 @@ def deviating(change: Callable[[Message], Message]) -> Callable[..., Any]:
                 return end.value
             requests = {name: change(message) for name, message in step.requests.items()}
             replies = yield Round(step.phase, requests, step.progress)
+            if heard is not None:
+                heard.extend(replies.values())
 
     return protocol
 
@@ -229,13 +239,14 @@ ATTACKS: dict[Callable[[Message], Message], tuple[str, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_deviates_is_refused_by_the_member_it_attacks(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One honest request gave it all splits and the request before: the helper opened what it was sent."""
     world = federation.world
     identity = world.root / "alice" / "identity"
-    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"])
+    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"], lead="coordinator")
     names = ("bank.age", "bank.income", "shop.visits", "shop.basket")
     columns = {name: federation.values[:3, place] for place, name in enumerate(names)}
     with connected, Client(world.address, identity) as client:
@@ -255,12 +266,159 @@ def test_a_coordinator_that_deviates_is_refused_by_the_member_it_attacks(
         np.testing.assert_array_equal(predict_encrypted(client, model, columns, setting="test"), outputs)
 
 
+# --- with shares ---
+
+
+def shifted_values(message: Message) -> Message:
+    """A share that the coordinator has shifted: a value would be found by bisection."""
+    if not isinstance(message, shares.TakeValues):
+        return message
+    return msgspec.structs.replace(message, values=message.values[:-20] + bytes(20))
+
+
+def shifted_values_and_ticket(message: Message) -> Message:
+    shifted = shifted_values(message)
+    if not isinstance(shifted, shares.TakeValues):
+        return message
+    ticket = msgspec.structs.replace(shifted.ticket, digest=hashlib.sha256(shifted.values).digest())
+    return msgspec.structs.replace(shifted, ticket=ticket)
+
+
+def without_leave(message: Message) -> Message:
+    if not isinstance(message, shares.TakeValues):
+        return message
+    return msgspec.structs.replace(message, leaves={"shop": message.leaves["shop"]})
+
+
+def anothers_leave(message: Message) -> Message:
+    if not isinstance(message, shares.TakeValues):
+        return message
+    return msgspec.structs.replace(message, leaves=dict.fromkeys(message.leaves, message.leaves["shop"]))
+
+
+def too_often(message: Message) -> Message:
+    """Comparisons of one row with one split over and over: each new question would be another one."""
+    if not isinstance(message, shares.CompareAtHelper):
+        return message
+    arrays = {name: getattr(message, name)[:1].repeat(20) for name in ("owner", "place", "row", "column")}
+    return msgspec.structs.replace(message, **arrays)
+
+
+def columns_of_another(message: Message) -> Message:
+    if not isinstance(message, shares.CompareAtHelper):
+        return message
+    return msgspec.structs.replace(message, column=(message.column + np.uint32(2)) % np.uint32(4))
+
+
+def columns_swapped(message: Message) -> Message:
+    if not isinstance(message, shares.CompareAtHelper):
+        return message
+    swap = np.array([1, 0, 3, 2], np.uint32)
+    return msgspec.structs.replace(message, column=swap[message.column])
+
+
+def taken_twice(message: Message) -> Message:
+    """The same request again, in place of the comparisons that are due."""
+    if isinstance(message, shares.TakeValues):
+        TAKEN.append(message)
+    return TAKEN[-1] if isinstance(message, shares.CompareAtHelper) else message
+
+
+def other_epoch(message: Message) -> Message:
+    if not isinstance(message, shares.CompareAtService):
+        return message
+    return msgspec.structs.replace(message, ticket=msgspec.structs.replace(message.ticket, epoch=2))
+
+
+def no_split(message: Message) -> Message:
+    if not isinstance(message, shares.CompareAtService):
+        return message
+    return msgspec.structs.replace(message, place=message.place + np.uint32(10_000))
+
+
+TAKEN: list[Message] = []
+
+SHARE_ATTACKS: dict[Callable[[Message], Message], tuple[str, str]] = {
+    shifted_values: ("helper", "the values are not those that the requester's ticket is for"),
+    shifted_values_and_ticket: ("helper", "the request is not the one that was ordered"),
+    without_leave: ("helper", "'bank' has not allowed this request"),
+    anothers_leave: ("helper", "'bank' has not allowed this request"),
+    too_often: ("helper", r"comparisons of row \d with splits of '(bank|shop)' are asked for"),
+    columns_of_another: ("helper", r"column \d of the request is not one of '(bank|shop)'"),
+    columns_swapped: ("helper", r"column \d of the request is to be compared with splits of another column"),
+    taken_twice: ("helper", "this request has been taken; it is answered once"),
+    other_epoch: ("keys", "the request is not the one that was ordered"),
+    no_split: ("keys", "has registered no such split"),
+}
+
+
+def other_rows_at_the_service(message: Message) -> Message:
+    if not isinstance(message, shares.CompareAtService):
+        return message
+    return msgspec.structs.replace(message, row=(message.row + np.uint32(1)) % np.uint32(message.ticket.rows))
+
+
+def shifted_box(message: Message) -> Message:
+    """The bank's shares of its splits, changed on their way to a holder."""
+    if not isinstance(message, shares.RegisterAtService):
+        return message
+    box = message.boxes["bank"]
+    return msgspec.structs.replace(message, boxes=message.boxes | {"bank": box[:-1] + bytes([box[-1] ^ 1])})
+
+
+def exchanged_boxes(message: Message) -> Message:
+    if not isinstance(message, shares.RegisterAtHelper):
+        return message
+    return msgspec.structs.replace(message, boxes=message.boxes | {"bank": message.boxes["shop"]})
+
+
+def test_with_shares_every_deviation_is_refused_or_tells_nothing(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = federation.world
+    identity = world.root / "alice" / "identity"
+    connected = wl.connect(world.address, identity, tables="customers", parties=["bank", "shop"], lead="coordinator")
+    names = ("bank.age", "bank.income", "shop.visits", "shop.basket")
+    columns = {name: federation.values[:8, place] for place, name in enumerate(names)}
+    with connected, Client(world.address, identity) as client:
+        model = wl.FederatedForestClassifier(6, max_depth=3, random_state=1).fit(connected, y="bank.late").forest_.model
+        federation.wait(client)
+        # while splits are registered: whoever is attacked refuses, and there are no keys
+        for change, name in ((shifted_box, "keys"), (exchanged_boxes, "helper")):
+            with monkeypatch.context() as patched:
+                patched.setattr(key_jobs, "share_splits", deviating(change, share_splits))
+                with pytest.raises(JobFailed, match=f"'{name}'.*shares under the name of 'bank' are not those"):
+                    make_keys(client, model, **MADE_BY)
+        made = make_keys(client, model, **MADE_BY)
+        assert isinstance(made, shares.SharesOfModel)
+        outputs = predict_encrypted(client, model, columns)
+        for change, (name, why) in SHARE_ATTACKS.items():
+            with monkeypatch.context() as patched:
+                patched.setattr(key_jobs, "predict_shared", deviating(change, predict_shared))
+                with pytest.raises(JobFailed, match=rf"'{name}'.*{why}"):
+                    predict_encrypted(client, model, columns)
+            assert re.search(rf"is refused: .*{why}", (world.root / name / "log").read_text())
+        # other lists to the two: each of them answers, and their answers have nothing in common
+        heard: list[Message] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(key_jobs, "predict_shared", deviating(other_rows_at_the_service, predict_shared, heard))
+            predict_encrypted(client, model, columns)
+        sides = [
+            [m.words for m in heard if isinstance(m, kind)] for kind in (shares.HelperCompared, shares.ServiceCompared)
+        ]
+        assert len(sides[0]) == len(sides[1]) > 0
+        assert not any(has_common_word(*both).any() for both in zip(*sides, strict=True))
+        # nothing of it has harmed anybody: honest requests go on
+        np.testing.assert_array_equal(predict_encrypted(client, model, columns), outputs)
+
+
 def test_a_helper_on_the_coordinators_host_is_refused_unless_asked_for(federation: Federation) -> None:
     world = federation.world
     raw = {"coordinator": world.address, "policy": POLICY}
     config = MemberConfig.parse(raw, folder=world.root / "helper", origin="helper.toml")
-    with pytest.raises(ConfigError, match="allow_same_host = true"):
-        MemberService(config, "helper")
+    for role in get_args(MemberRole):
+        with pytest.raises(ConfigError, match=f"run the {role} elsewhere, or set allow_same_host = true"):
+            MemberService(config, role)
     assert is_this_host("127.0.0.1")
     assert is_this_host("[::1]") or not Path("/proc/net/if_inet6").exists()
     assert not is_this_host("192.0.2.1")  # of the addresses that are nobody's

@@ -19,7 +19,7 @@ from woodlot.jobs.columns.revoke_jobs import keep_revocation, keep_rows_revocati
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import Kept
-from woodlot.jobs.revocable.key_jobs import told_keys
+from woodlot.jobs.revocable.stored_epochs import told_keys
 
 MODEL, NEXT, OTHER = "1" * 32, "2" * 32, "3" * 32
 FACTS = ModelFacts(

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,13 +16,11 @@ import pytest
 from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes, small_tables
 from shared import Shared
-from small_jobs import EVERYBODY, PARTIES, PLAN, model_of, train_order, user_of
+from small_jobs import EVERYBODY, PARTIES, model_of, train_order, user_of
 from world import World
 
 from woodlot.connected import ConnectedFederation
-from woodlot.federation import Labels
 from woodlot.jobs.orders import Order
-from woodlot.protocols.linear.linear_model import LinearPlan
 
 Columns = Stage[ConnectedFederation]
 
@@ -57,17 +54,6 @@ def test_a_death_at_any_round_of_a_training_changes_nothing(stage: Columns, vict
     assert total > 12
     for job in kill_everywhere(stage, stage.train_order, victim, total):
         assert model_of(stage.running.world.root, job) == stage.expected
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("victim", PARTIES)
-def test_a_death_while_labels_are_encrypted_changes_nothing(stage: Columns, victim: str) -> None:
-    """The label holder or the other party is away in the middle: the key and all noise come back with it."""
-    plan = replace(PLAN, labels="encrypted", max_bins=32, key_bits=2048)
-    shared, _ = stage.run(train_order(stage.user, replace(PLAN, max_bins=32)))
-    order = train_order(stage.user, plan)
-    assert kill_through(stage, order, victim, {10, 13, 16})
-    assert model_of(stage.running.world.root, order.job) == model_of(stage.running.world.root, shared)
 
 
 @pytest.mark.slow
@@ -126,24 +112,6 @@ def test_a_death_in_the_middle_of_a_sealed_prediction_changes_nothing(stage: Col
     assert (answers.outputs == expected.outputs).all()
     plain, _ = stage.run(stage.user.predict_order(stage.undisturbed))
     assert (answers.outputs == stage.user.client.predictions(plain).outputs).all()
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("victim", PARTIES)
-def test_a_death_while_residuals_are_encrypted_changes_nothing(stage: Columns, victim: str) -> None:
-    plan = LinearPlan(
-        task="classes", strength=1.0, fit_intercept=True, standardize=True, balanced=False, class_weight=(), max_iter=1,
-        tol=1e-3, residuals="encrypted", key_bits=2048,
-    )  # fmt: skip
-
-    def order() -> Order:
-        return stage.user.train_linear_order(plan, Labels("bank", "late", None), {})
-
-    job, _ = stage.run(order())
-    total, again = stage.replies(victim, job), order()
-    assert kill_through(stage, again, victim, set(range(total - 6, total, 3)))
-    root = stage.running.world.root
-    assert model_of(root, again.job) == model_of(root, job)
 
 
 def rows_spent(stage: Columns, party: str, job: str) -> int:

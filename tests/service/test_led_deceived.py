@@ -103,12 +103,12 @@ def federation(bench: LedBench, lead: Any) -> ConnectedFederation:
 
 def test_a_training_whose_leader_is_hidden_is_not_believed(bench: LedBench, liar: Liar) -> None:
     with pytest.raises(RemoteProtocolError, match=r"names 'nobody' as the leader of .* it is 'bank'"):
-        federation(bench, "holder").fit(PLAN, LABELS, settings=dict)
+        federation(bench, None).fit_forest(PLAN, LABELS, settings=dict)
 
 
 def test_the_model_is_asked_of_the_leader_of_the_order(bench: LedBench, liar: Liar) -> None:
     liar.hides = False
-    user = federation(bench, "holder")
+    user = federation(bench, None)
     order = user.train_order(PLAN, LABELS, {})
     user.client.submit(order)
     for ask in (user.client.model, user.client.predictions, user.client.receipt):
@@ -122,10 +122,14 @@ def test_the_model_is_asked_of_the_leader_of_the_order(bench: LedBench, liar: Li
         user.client.find_model(order.job)
 
 
+@pytest.mark.parametrize("lead", [None, "holder"], ids=["default", "holder"])
 @pytest.mark.parametrize("knows", [True, False], ids=["no leader", "no model"])
-def test_no_order_without_a_leader_where_the_holder_leads(bench: LedBench, liar: Liar, unled: str, knows: bool) -> None:
+def test_no_order_without_a_leader_on_the_coordinators_word(
+    bench: LedBench, liar: Liar, unled: str, knows: bool, lead: Any
+) -> None:
+    """A coordinator that says of a name that another model has it, which no party leads, gets no order to read."""
     liar.knows = knows
-    user = federation(bench, "holder")
+    user = federation(bench, lead)
     facts = bench.coordinator.model_facts(unled)
     for order in (
         lambda: user.predict_order(unled),

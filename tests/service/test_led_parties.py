@@ -19,8 +19,10 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError, Wood
 from woodlot.identity.identity import Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.led import led_messages as led
+from woodlot.jobs.led.dealing import DEALER
 from woodlot.jobs.led.frame_seal import Seal
 from woodlot.jobs.led.leader_desk import LeaderDesk
+from woodlot.jobs.led.leading import told_apart
 from woodlot.jobs.led.led_scores import RelayScorer, answer_seal
 from woodlot.jobs.led.question_seal import AskedQuestion, TakenQuestion
 from woodlot.jobs.led.relay_jobs import relay_job
@@ -270,6 +272,25 @@ def test_a_led_order_has_a_secret_for_its_parties(bench: LedBench, relay: bytes)
     fields = common_fields(parts, {p: bench.homes[p].identity.certificate for p in PARTIES}, **bench.here)
     order = TrainOrder(**fields, holder=LEADER, plan=PLAN, settings="{}", led_by=LEADER)
     refuses(bench.job(OTHER, order.job), bench.opening(order), f"a secret of {len(relay)} bytes for its parties")
+
+
+def test_no_party_of_a_led_job_is_called_as_leaders_call_the_dealer(bench: LedBench) -> None:
+    """What its leader asks it would not be sealed."""
+    order = order_of(bench)
+    order = msgspec.structs.replace(order, parties=(LEADER, "dealer"), sealed=dict.fromkeys((LEADER, "dealer"), b""))
+    with pytest.raises(RemoteProtocolError, match="identity with another name"):
+        order.check()
+
+
+def test_a_leader_names_the_dealer_that_deals_otherwise_than_before() -> None:
+    frames = {OTHER: np.arange(3, dtype=np.uint8), DEALER: np.arange(5, dtype=np.uint8)}
+    before = led.LeadOn(frames=frames)
+    assert "the dealer deals other numbers" in told_apart(
+        before, led.LeadOn(frames=frames | {DEALER: np.ones(5, np.uint8)})
+    )
+    for other in (frames | {OTHER: np.zeros(3, np.uint8)}, {OTHER: frames[OTHER]}):
+        assert told_apart(before, led.LeadOn(frames=other)) == ""
+    assert told_apart(before, led.TakeFrames(frames=frames)) == ""
 
 
 def test_a_job_that_is_ended_elsewhere_ends_at_its_leader(bench: LedBench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,9 +21,11 @@ from world import POLICY, World
 
 from wire_search import disguised, floats, search, texts
 from woodlot.connected import ConnectedFederation
+from woodlot.connected.row_parts import read_report
 from woodlot.federation import Labels
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import Order
+from woodlot.metrics.resampling import Resampling
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime.codec import decode
 
@@ -38,8 +41,9 @@ Led = Stage[ConnectedFederation]
 def led_world(root: Path, tables: Any = None) -> World:
     world = World(root, small_tables() if tables is None else tables)
     for own in world.settings.values():
-        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score"]
-        own["policy"] = POLICY | {"protocols": kinds}
+        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score", "evaluate"]
+        limits = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
+        own["policy"] = POLICY | limits | {"protocols": kinds, "catalog": ["names", "types", "missing", "rows"]}
     return world
 
 
@@ -65,7 +69,7 @@ def stage_in(root: Path) -> Iterator[Led]:
     world = led_world(root)
     with ThreadPoolExecutor(1) as pool, processes(world) as running:
         running.wait_connected()
-        with user_of(world, lead="holder") as user:
+        with user_of(world, lead=None) as user:
             yield Stage(running, user, pool, train_order, lambda job: model_of(world.root, job))
 
 
@@ -101,6 +105,26 @@ def test_a_death_at_any_round_of_a_prediction_changes_nothing(stage: Led, victim
     for again in kill_everywhere(stage, order, victim, stage.replies(victim, job)):
         assert (stage.user.client.predictions(again).outputs == answers).all()
         assert stage.user.client.job(again).score == facts.score
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", EVERYBODY)
+def test_a_death_at_any_round_of_an_evaluation_gives_the_same_report(stage: Led, victim: str) -> None:
+    train, test = stage.user.split(0.4)
+    job, _ = stage.run(train_order(train))
+    keys: dict[str, bytes] = {}
+
+    def order() -> Order:
+        made, keys[made.job] = test.evaluate_order(job, "bank.late", Resampling(20))
+        return made
+
+    first = order()
+    _, facts = stage.run(first)
+    expected = read_report(facts, keys[first.job])
+    assert 5 < expected.n_rows < 55
+    assert expected.seen == 0
+    for again in kill_everywhere(stage, order, victim, stage.replies(victim, first.job)):
+        assert read_report(stage.user.client.job(again), keys[again]) == expected
 
 
 @pytest.mark.faults
@@ -198,6 +222,14 @@ def secrets(root: Path) -> dict[str, list[bytes]]:
     }
 
 
+def row_keys(root: Path) -> list[bytes]:
+    """The keys by which the parties select rows, as bytes and as text."""
+    found = [path for party in PARTIES for path in (root / party / "state" / "alignments").glob("*/facts.json")]
+    keys = {json.loads(path.read_bytes())["row_key"] for path in found}
+    assert all(len(key) == 64 for key in keys)
+    return [form for key in keys for form in (bytes.fromhex(key), key.encode())]
+
+
 @pytest.mark.slow
 def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_answers(tmp_path: Path) -> None:
     """Values, ids, thresholds, names and answers are looked for in all that it receives, keeps and logs."""
@@ -209,7 +241,7 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
     try:
         running.start()
         running.wait_connected()
-        with user_of(world, lead="holder") as user:
+        with user_of(world, lead=None) as user:
             forest = user.run(train_order(user)).job
             for options in ({"wire": "leaves"}, {"wire": "ranks"}, {"how": "classical"}, {"how": "sealed"}):
                 user.client.predictions(user.run(user.predict_order(forest, **options)).job)
@@ -218,6 +250,13 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
             user.client.model(forest)
             with user.scoring(forest) as scoring:
                 scoring.outputs(list(range(FIRST_ID, FIRST_ID + 60)))
+            train, test = user.split(0.3)
+            chosen = train.choose_columns({"bank": ["income"], "shop": None}, None, None)
+            part = user.run(train_order(chosen)).job
+            order, key = test.evaluate_order(part, "bank.late", Resampling(50))
+            report = read_report(user.run(order), key)
+            assert set(report.classes) == set(CLASSES.values())
+            assert len(user.catalog().columns) == 4
             linear = user.train_linear_order(LINEAR, Labels("bank", "late", None), {})
             user.client.predictions(user.run(user.predict_linear_order(user.run(linear).job)).job)
             answers = user.client.predictions(scored.job).outputs
@@ -230,8 +269,17 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
     files = [(str(path), path.read_bytes()) for path in (tmp_path / COORDINATOR / "state").rglob("*") if path.is_file()]
     everything = [("received", data) for data in received] + files
     everything.append(("log", running.log(COORDINATOR).encode()))
-    looked_for = secrets(tmp_path) | {"answers": list(floats(long(answers)))}
-    assert all(len(needles) > 20 for needles in looked_for.values())
+    told = [value for value in report.metrics.values() if value is not None]
+    told += [end for ends in report.intervals.values() for end in ends]
+    numbers = np.array([number for number in long(np.array(told)) if len(f"{number:.6g}") > 6])
+    written = [repr(float(number)) for number in numbers]
+    looked_for = secrets(tmp_path) | {
+        "answers": list(floats(long(answers))),
+        "report": [*floats(numbers), *disguised(texts(written))],
+        "keys of rows": list(disguised(row_keys(tmp_path))),
+    }
+    assert all(len(needles) > 20 for name, needles in looked_for.items() if name != "keys of rows")
+    assert looked_for["keys of rows"]
     assert search(looked_for, everything, short_hits=SHORT_HITS) == {}
     led = [("led", path.read_bytes()) for path in (tmp_path / "bank" / "state" / "led").rglob("*") if path.is_file()]
     assert search(looked_for, led, short_hits=SHORT_HITS).keys() >= {"classes", "answers"}

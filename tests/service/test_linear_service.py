@@ -16,13 +16,11 @@ from world import World, running
 
 import woodlot as wl
 from woodlot.cli import app
-from woodlot.crypto import paillier
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs.order_seal import read_order, sign_order
 from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder, TrainOrder
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.linear_model import LinearPlan
-from woodlot.protocols.linear.residual_messages import StartEncrypted
 from woodlot.protocols.vertical import forest_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.client import JobFailed
@@ -64,13 +62,6 @@ def test_fitted_and_used_over_the_services(world: World, tmp_path: Path) -> None
         assert model.score(federation) == twin.score(here)
         assert {row.kind for row in model.prediction_disclosure_} >= {"AskScores", "Scores"}
         assert (model.predict(federation) == "yes").sum() == (twin.predict(here) == "yes").sum()
-        hidden = wl.FederatedLogisticRegression(tol=0.02, residuals="encrypted", key_bits=2048)
-        hidden.fit(federation, y="bank.late")
-        shown = wl.FederatedLogisticRegression(tol=0.02).fit(here, y="bank.late")
-        np.testing.assert_allclose(
-            np.sort(hidden.decision_function(federation)), np.sort(shown.decision_function(here)), atol=1e-6
-        )
-        assert {"AskSlopes", "OpenedSlopes"} <= {row.kind for row in hidden.disclosure_}
         line = wl.FederatedLinearRegression().fit(federation, y="bank.income")
         assert line.score(federation) == pytest.approx(
             wl.FederatedLinearRegression().fit(here, y="bank.income").score(here)
@@ -112,35 +103,6 @@ def test_a_policy_does_not_allow_it_by_default(bench: Bench) -> None:
     assert play(bench, order)
     with pytest.raises(PolicyError, match="does not let 'bob' train-linear"):
         bench.job("bank", order.job).handle(bench.opening(order, user="bob"))
-
-
-def test_a_policy_can_ask_for_encrypted_residuals(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then residuals are under a key of the length that was ordered, and a restarted party repeats itself."""
-    monkeypatch.setattr(paillier, "SMALLEST_BITS", 512)
-    for party in PARTIES:
-        bench.change_policy(party, protocols=EVERYTHING, labels="encrypted")
-    order = ordered(bench)
-    with pytest.raises(PolicyError, match="residuals='encrypted'"):
-        bench.job("bank", order.job).handle(bench.opening(order))
-    order = ordered(bench, plan=msgspec.structs.replace(PLAN, residuals="encrypted", key_bits=512, tol=0.02))
-    said = play(bench, order)
-    for party in PARTIES:
-        again = bench.job(party, order.job)
-        for asked, told in zip(said.asked[party], said.answered[party], strict=True):
-            message = decode(asked)
-            if isinstance(message, StartEncrypted):
-                with pytest.raises(RemoteProtocolError, match="does not ask for StartEncrypted"):
-                    again.handle(msgspec.structs.replace(message, key_bits=1024))
-                with pytest.raises(RemoteProtocolError, match="Unexpected StartLinear"):
-                    again.handle(start_in_clear(message))
-            assert encode(again.handle(message)) == told
-
-
-def start_in_clear(message: StartEncrypted) -> linear_messages.StartLinear:
-    """The same start, by which residuals would be sent to everybody."""
-    return linear_messages.StartLinear(
-        **{name: getattr(message, name) for name in linear_messages.StartLinear.__struct_fields__}
-    )
 
 
 def test_a_restarted_party_repeats_itself_and_refuses_what_was_not_ordered(bench: Bench) -> None:

@@ -72,7 +72,7 @@ def test_jobs_queued_at_once_give_the_models_of_one_at_a_time(user: ConnectedFed
     queued = [client.submit(order(user, k % SEEDS)).job for k in range(QUEUED)]
     for job in queued:
         assert client.finish(job).state == "done"
-    forests = {model.model: model.forest for model in client.models()}
+    forests = {job: client.find_model(job).forest for job in (*alone, *queued)}  # as their leader tells
     assert [forests[job] for job in queued] == [forests[alone[k % SEEDS]] for k in range(QUEUED)]
     assert len({forests[job] for job in alone}) == SEEDS
 

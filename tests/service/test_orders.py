@@ -28,6 +28,7 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.kem import kem_key
 from woodlot.jobs.order_seal import PURPOSE, check_order, common_fields, open_part, read_order, sign_order
 from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
+from woodlot.jobs.padding import unpad
 from woodlot.protocols.core.forest_plan import ForestPlan
 
 PLAN = ForestPlan(
@@ -215,13 +216,13 @@ def test_a_part_is_sealed_with_both_keys(federation: Federation) -> None:
     sealed = order.sealed["bank"]
     point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sealed[:65])
     classical, lattice = key.exchange(ec.ECDH(), point), kem_key(key).decapsulate(sealed[65 : 65 + 1088])
-    info = b"woodlot order part 2\0" + sealed[: 65 + 1088] + f"{order.job}\0bank".encode()
+    info = b"woodlot order part 3\0" + sealed[: 65 + 1088] + f"{order.job}\0bank".encode()
 
     def opened(secret: bytes) -> bytes:
         cipher = ChaCha20Poly1305(HKDF(SHA256(), 32, salt=None, info=info).derive(secret))
         return cipher.decrypt(bytes(12), sealed[65 + 1088 :], None)
 
-    assert msgspec.json.decode(opened(classical + lattice), type=Part) == open_part(order, bank)
+    assert msgspec.json.decode(unpad(opened(classical + lattice)), type=Part) == open_part(order, bank)
     for secret in (classical, lattice, classical + bytes(32), bytes(32) + lattice):
         with pytest.raises(InvalidTag):
             opened(secret)
@@ -259,8 +260,8 @@ def test_two_seals_of_the_same_part_have_nothing_in_common(federation: Federatio
     assert sum(a == b for a, b in zip(first, second, strict=True)) < len(first) / 4
 
 
-def test_a_hidden_plan_is_refused_before_anybody_grows_it_in_the_open(federation: Federation) -> None:
-    plan = replace(PLAN, protection="hidden", max_bins=32)
-    order = TrainOrder(**fields(federation), holder="bank", plan=plan, settings="{}")
-    with pytest.raises(RemoteProtocolError, match="use protection='open' between organisations"):
+def test_a_hidden_plan_is_refused_where_the_coordinator_would_run_it(federation: Federation) -> None:
+    plan = replace(PLAN, protection="hidden", max_bins=32, out_of_bag=None)
+    order = TrainOrder(**fields(federation), holder="bank", plan=plan, settings="{}", server="shop")
+    with pytest.raises(RemoteProtocolError, match="order with lead='holder'"):
         read_order(msgspec.json.encode(order))

@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,7 @@ from woodlot.data.sources import TableSource
 from woodlot.exceptions import ConfigError, DataError
 from woodlot.service.party import Party
 from woodlot.service.party_check import check_coordinator, check_party
+from woodlot.trees.arrays.array_module import card
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,8 @@ def table(world: World, party: str = "bank", **changes: Any) -> dict[str, Any]:
 
 def test_a_party_that_can_start(world: World) -> None:
     code, text = run(world, "bank", "--json", policy=PROTECTS | {"min_rows": 5, "min_samples_leaf": 5, "receive": [],
-        "train": ["alice"], "predictions_per_day": 5, "trainings_per_day": 5})  # fmt: skip
+        "train": ["alice"], "predictions_per_day": 5, "trainings_per_day": 5, "max_bins": 32,
+        "trees": 100})  # fmt: skip
     assert code == 0
     told = json.loads(text)
     assert told["ok"]
@@ -71,6 +74,7 @@ def test_a_party_that_can_start(world: World) -> None:
     assert code == 0
     assert "The party can start." in text
     assert "predictions_per_day and trainings_per_day set no limit" in " ".join(text.split())
+    assert "max_bins and trees set no limit" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -104,6 +108,17 @@ def test_a_wrong_column_fails_at_the_start_and_not_in_a_job(world: World, change
     )
     code, text = run(world, **table(world, **changes))
     assert "1 of 7 checks failed: the party does not start." in text
+
+
+def test_a_card_that_is_not_there_fails_at_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    card.cache_clear()
+    code, text = run(world, "bank", "--json", compute={"device": "cuda"})
+    assert code == 1
+    (wrong,) = (one for one in json.loads(text)["findings"] if one["state"] == "wrong")
+    assert wrong["what"] == "compute.device"
+    assert "pip install 'woodlot[gpu]'" in wrong["told"]
+    assert run(world, "bank", compute={"device": "auto"})[0] == 0
 
 
 def test_lines_that_are_missing_are_printed_to_be_copied(world: World) -> None:

@@ -351,6 +351,18 @@ def test_the_policy_is_asked_at_every_step(bench: Bench) -> None:
     play(bench, train_order(bench, plan=replace(PLAN, min_samples_leaf=4)))
 
 
+def test_the_policy_bounds_how_finely_values_are_told(bench: Bench) -> None:
+    coarse = replace(PLAN, n_estimators=2, max_bins=8, min_cell=5)
+    bench.change_policy("bank", trees=2, max_bins=8, min_cell=5)
+    for finer, remedy in (
+        (replace(coarse, n_estimators=3), "n_estimators=2 or less"),
+        (replace(coarse, max_bins=9), "max_bins=8 or less"),
+        (replace(coarse, min_cell=4), "min_cell=5 or more"),
+    ):
+        assert remedy in refused(bench, train_order(bench, plan=finer))
+    play(bench, train_order(bench, plan=coarse))
+
+
 def test_predictions_are_counted_before_they_are_made(bench: Bench) -> None:
     trained = play(bench, train_order(bench))
     n = trained.outcome.aligned.n_rows

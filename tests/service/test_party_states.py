@@ -15,11 +15,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import numpy as np
 import pytest
+from hidden_bench import recorded_hidden
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from key_bench import recorded_keys
 from led_bench import recorded_led
 from party_bench import PRIVATE, REFUSALS, Recorded, recorded_jobs, recorded_others, recorded_rows
+from share_bench import recorded_shares
 from small_jobs import PARTIES
 
 from woodlot.exceptions import LocalProtocolError
@@ -30,6 +32,7 @@ from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.align.align_party import AlignParty
 from woodlot.protocols.core.message import ArraySpec, Message, registered
 from woodlot.protocols.revocable.key_messages import REQUEST_BYTES
+from woodlot.protocols.vertical.explain_messages import AskAllSides
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.runtime.codec import decode, encode
 
@@ -37,17 +40,17 @@ JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg
 TAKEN: list[type[Message]] = [*VerticalParty.handlers, *AlignParty.handlers, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))  # make fuzz
-RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys, recorded_led)
-LEFT = ("revoke", "revoke-revocable", "revoke-rows")
+RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys, recorded_led, recorded_hidden, recorded_shares)
+LEFT = ("revoke", "revoke-revocable", "revoke-rows", "leave-shares")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
     "train-rows", "train-rows alone", "predict-rows", "encrypted-splits", "led train", "led predict", "led score",
-    *LEFT,
+    "hidden train", "evaluate", "evaluate-linear", "catalog", *LEFT,
 )  # fmt: skip
-KEYS = ("keys", "predict-encrypted")
+KEYS = ("keys", "predict-encrypted", "shares", "predict-shares", "train-shares")
 SIDES = [
     *((job, party) for job in (*JOBS, *KEYS) for party in PARTIES if party == "bank" or job not in LEFT),
-    *((job, member) for job in KEYS for member in ("helper", "keys")),
+    *((job, member) for job in (*KEYS, "leave-shares") for member in ("helper", "keys")),
 ]
 """Every job with every member that takes part in it: who leaves does not."""
 
@@ -194,13 +197,19 @@ def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
     assert orders == {kind.order for kind in KINDS}
 
 
+def is_slow(kind: str, party: str) -> bool:
+    """Of two parties one is enough, and where a forest grows with shares or without, one of the two."""
+    return party == "shop" or (party == "bank" and kind in ("train-shares", "leave-shares"))
+
+
 @pytest.mark.parametrize(
-    ("kind", "party"), [pytest.param(*side, marks=pytest.mark.slow if side[1] == "shop" else ()) for side in SIDES]
+    ("kind", "party"), [pytest.param(*side, marks=pytest.mark.slow if is_slow(*side) else ()) for side in SIDES]
 )
 def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, party: str) -> None:
     own = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]  # not those of other tests
     said = {encode(message) for one in recorded.values() for message in one.said}
-    strays = [*map(decode, sorted(said)), *filter(None, map(blank, own))]
+    sides = AskAllSides(first_row=0, n_rows=1)  # which is not made of zeros or ones alone
+    strays = [*map(decode, sorted(said)), *filter(None, map(blank, own)), sides]
     assert set(TAKEN) <= set(map(type, strays))
     player = Player(recorded, kind, party)
     assert len(player.asked) > 1

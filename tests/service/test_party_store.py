@@ -13,7 +13,8 @@ import pytest
 
 from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import ConfigError, JournalError
-from woodlot.jobs.party_store import CHECK_FILE, DROPPED, PartyStore
+from woodlot.jobs.lasting_secret import CHECK_FILE
+from woodlot.jobs.party_store import DROPPED, PartyStore
 
 MODEL, OTHER, JOB = "1" * 32, "2" * 32, "b" * 32
 FILES = ("arrays.npz", "part.json")

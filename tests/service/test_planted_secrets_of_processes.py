@@ -30,7 +30,7 @@ from woodlot.federation.local_revocable import Encryption
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.orders import Order
-from woodlot.jobs.revocable.key_jobs import _StoredEpoch
+from woodlot.jobs.revocable.stored_epochs import _StoredEpoch
 from woodlot.runtime.journal import Journal
 from woodlot.service.client import Client
 from woodlot.trees import kernels
@@ -50,10 +50,10 @@ MEALS = ("grams_of_haggis", "pints_of_stout")
 pytestmark = pytest.mark.slow
 
 POLICY = PROTECTS | TRUSTED | {
-    "train": ["alice"], "predict": ["alice"], "weak_keys": True, "labels": "coordinator",
+    "train": ["alice"], "predict": ["alice"], "weak_keys": True, "labels_to_coordinator": True,
     "protocols": [
         "align", "train", "predict", "train-linear", "train-rows", "train-revocable", "keys", "predict-encrypted",
-        "score",
+        "score", "revoke",
     ],
 }  # fmt: skip
 DEALT = {"keys": ("keys", COORDINATOR)}
@@ -165,15 +165,7 @@ class Rooms:
                 disguised((self.root / p / "state" / "secret").read_bytes().strip() for p in PARTIES)
             ),
             "epoch keys": list(disguised(key for name, key in self.epoch_keys.items() if name not in without)),
-            "primes": list(disguised(self._primes())),
         }
-
-    def _primes(self) -> Iterator[bytes]:
-        for line in (self.root / "bank" / "watch" / "primes").read_text().split():
-            yield line.encode()
-            number = int(line).to_bytes((int(line).bit_length() + 7) // 8, "big")
-            yield number
-            yield number[::-1]
 
     def rows(self, *, without: str = "") -> dict[str, list[bytes]]:
         """Values, labels and ids; without the table of a party, which has them."""
@@ -215,7 +207,7 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
             made.watch(name)
         made.running.start()
         made.running.wait_connected()
-        with user_of(world, parties=PARTIES, helper="helper", key_service="keys") as user:
+        with user_of(world, parties=PARTIES, helper="helper", key_service="keys", lead=None) as user:
             note_orders(user.client, made.orders)
             everything(user, made)
             wait_until(made.have_ended, "everybody to have noted the end of every job")
@@ -248,16 +240,29 @@ def everything(user: ConnectedFederation, rooms: Rooms) -> None:
     """A job of every kind."""
     world = rooms.running.world
     forest = wl.FederatedForestRegressor(3, max_depth=4, random_state=0).fit(user, f"bank.{TARGET}")
-    forest.predict(user)
+    for options in (
+        {"wire": "decisions"},
+        {"wire": "leaves"},
+        {"wire": "ranks"},
+        {"method": "classical"},
+        {"sealed": True},
+    ):
+        forest.predict(user, **options)
+    forest.score(user)
     with user.scoring(str(forest.forest_.model)) as scoring:
         scoring.predict(IDS[:7])
+    weights = {illness: 1.0 + k for k, illness in enumerate(ILLNESSES)}
+    ill = wl.FederatedForestClassifier(3, max_depth=4, random_state=1, oob_score=True, class_weight=weights)
+    ill.fit(user, f"bank.{ILLNESS}").revoke("club", level=3)
     wl.FederatedLinearRegression(tol=0.1).fit(user, f"bank.{TARGET}")
-    blind = wl.FederatedForestClassifier(1, max_depth=1, max_bins=8, labels="encrypted", random_state=0)
-    blind.fit(user, f"bank.{ILLNESS}")
-    weak = Encryption(512, "test")
-    left = wl.RevocableForestClassifier(2, max_depth=2, random_state=2, encryption=weak).fit(user, f"bank.{ILLNESS}")
+    wl.FederatedForestClassifier(1, max_depth=1, max_bins=8, random_state=0).fit(user, f"bank.{ILLNESS}")
+    small: dict[str, Any] = {"n_estimators": 2, "max_depth": 2, "random_state": 2}
     row = {f"{party}.{name}": [60_000.5] for party, names in COLUMNS.items() for name in names}
-    left.predict_encrypted(pa.table(row | {f"bank.{TARGET}": [90_000.5]}))
+    asked = pa.table(row | {f"bank.{TARGET}": [90_000.5]})
+    wl.RevocableForestClassifier(**small).fit(user, f"bank.{ILLNESS}").predict_encrypted(asked)  # with shares
+    weak: dict[str, Any] = {"scheme": "paper", "encryption": Encryption(512, "test")}
+    left = wl.RevocableForestClassifier(**small, **weak).fit(user, f"bank.{ILLNESS}")
+    left.predict_encrypted(asked)
     model = str(left.forest_.model)
     for name in (*PARTIES, *MEMBERS):
         held, _ = KeyStore(rooms.root / name / "state" / "keys").load(model, "")
@@ -291,8 +296,8 @@ def test_what_a_killed_service_leaves_on_disk_is_its_own(rooms: Rooms) -> None:
         files = rooms.files(name, "state")
         assert any(path.endswith("-wal") for path, _ in files), name
         secrets = rooms.keys(without=DEALT.get(name, (name,))) | rooms.rows(without=name)
-        if name == COORDINATOR:  # which gets them in clear for revocable forests, and has them in the answers of leaves
-            del secrets["labels"], secrets["classes"]
+        if name == COORDINATOR:  # which gets the illnesses in clear for the revocable forest, and no other label
+            del secrets["classes"]
         assert search(secrets, files, short_hits=HITS) == {}, name
 
 
@@ -351,7 +356,7 @@ def test_an_error_with_rows_in_its_words_tells_them_to_nobody(talkative: tuple[R
     rooms, told = talkative
     begin = len(rooms.running.log("bank"))
     heard = []
-    with user_of(rooms.running.world) as user:
+    with user_of(rooms.running.world, lead=None) as user:
         user.align()
         for fault in ("opening", "reading"):
             told.write_text(fault)

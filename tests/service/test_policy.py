@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_jobs import PLAN
 
 from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError
 from woodlot.jobs.policy import BUDGET_FILE, Policy, PredictionBudget
@@ -94,6 +96,56 @@ class TestLimits:
         else:
             with pytest.raises(PolicyError, match=rf"train with min_samples_leaf={least} or more"):
                 policy.check_leaf(asked)
+
+    @given(st.integers(0, 60), st.integers(0, 60), st.sampled_from(["open", "hidden"]))
+    def test_cells(self, least: int, asked: int, protection: str) -> None:
+        plan = replace(PLAN, max_bins=32, min_cell=asked, protection=protection)
+        needed, policy = max(least, 20) if protection == "hidden" else least, Policy(min_cell=least)
+        if asked >= needed:
+            policy.check_plan(plan)
+            policy.check_cells(plan, 1000)
+        else:
+            for check in (lambda: policy.check_plan(plan), lambda: policy.check_cells(plan, 1000)):
+                with pytest.raises(PolicyError, match=rf"min_cell={needed} or more"):
+                    check()
+
+    @given(st.integers(1, 2000), st.integers(20, 200))
+    def test_cells_follow_from_the_rows_where_a_policy_names_none(self, n_rows: int, asked: int) -> None:
+        needed = max(20, min(150, n_rows // 6))
+        plan = replace(PLAN, max_bins=32, protection="hidden", min_cell="auto")
+        Policy().check_plan(plan)
+        Policy().check_cells(plan, n_rows)
+        Policy().check_cells(replace(PLAN, max_bins=32, min_cell=0), n_rows)
+        chosen = replace(plan, min_cell=asked)
+        Policy().check_plan(chosen)  # rows are not known yet
+        if asked >= needed:
+            Policy().check_cells(chosen, n_rows)
+        else:
+            with pytest.raises(PolicyError, match=rf"min_cell={needed} or more"):
+                Policy().check_cells(chosen, n_rows)
+        if needed < 150:
+            with pytest.raises(PolicyError, match=r"min_cell=150 or more"):
+                Policy(min_cell=150).check_cells(plan, n_rows)
+
+    @given(st.integers(2, 256), st.none() | st.integers(2, 256))
+    def test_bins(self, most: int, asked: int | None) -> None:
+        plan = replace(PLAN, max_bins=asked)
+        Policy().check_plan(plan)
+        if asked is not None and asked <= most:
+            Policy(max_bins=most).check_plan(plan)
+        else:
+            with pytest.raises(PolicyError, match=rf"max_bins={most} or less"):
+                Policy(max_bins=most).check_plan(plan)
+
+    @given(st.integers(0, 2000), st.integers(1, 2000))
+    def test_trees(self, most: int, asked: int) -> None:
+        plan = replace(PLAN, n_estimators=asked)
+        Policy().check_plan(plan)
+        if asked <= most:
+            Policy(trees=most).check_plan(plan)
+        else:
+            with pytest.raises(PolicyError, match=rf"n_estimators={most} or less"):
+                Policy(trees=most).check_plan(plan)
 
     def test_sums(self) -> None:
         careful = Policy()

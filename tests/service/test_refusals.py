@@ -113,7 +113,7 @@ def test_an_encrypted_request_is_paid_for_when_it_is_answered(bench: Bench) -> N
 
 def test_a_construction_that_was_asked_for_too_soon_is_opened_when_it_is_due(bench: Bench) -> None:
     for party in PARTIES:
-        bench.change_policy(party, protocols=("train-revocable", "revoke-revocable"), labels="coordinator")
+        bench.change_policy(party, protocols=("train-revocable", "revoke-revocable"), labels_to_coordinator=True)
     plan = RevocablePlan(PLAN, rho=0, zeta=3)
     trained = play(bench, TrainRevocableOrder(**bench.fields(), holder="bank", plan=plan, settings="{}"))
     fields = alone(bench, table="customers", label="late") | {"model": trained.job, "alignment": trained.job}

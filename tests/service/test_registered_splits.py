@@ -14,7 +14,7 @@ from party_bench import Play, Recorded
 
 from woodlot.exceptions import EpochError, PolicyError, RemoteProtocolError
 from woodlot.jobs.order_seal import open_part, read_order
-from woodlot.jobs.revocable.key_jobs import told_keys
+from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
 from woodlot.protocols.revocable.split_list import SplitList, hash_lines

@@ -147,7 +147,7 @@ def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation
 
     access = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
     command = ["revoke", name[:8], "shop", "--y", "bank.late", "--tables", "bank=customers", "--tables",
-               "club=customers", "--out", str(tmp_path / "receipt.json"), *access]  # fmt: skip
+               "club=customers", "--lead", "coordinator", "--out", str(tmp_path / "receipt.json"), *access]  # fmt: skip
     told = CliRunner().invoke(app, command)
     assert told.exit_code == 0, told.output
     assert "has left at level 1" in told.output
@@ -157,6 +157,53 @@ def test_the_command_and_what_is_refused(world: World, user: ConnectedFederation
     # the same order again is the same job; a new one meets a model that is no more
     with pytest.raises(WoodlotError, match="replaced"):
         user.client.submit(user.revoke_order(facts, "shop", 1, LABELS))
+
+
+def test_a_party_orders_its_own_leaving_with_its_own_identity(
+    world: World, user: ConnectedFederation, tmp_path: Path
+) -> None:
+    model = fit(user)
+    name = str(model.forest_.model)
+    with user_of(world, "shop", parties=TRIO) as shop:
+        facts = shop.client.find_model(name)
+        for ask in (
+            lambda: shop.client.submit(shop.revoke_order(facts, "club", 1, LABELS)),  # another's leaving
+            lambda: shop.client.submit(train_order(user)),
+        ):
+            with pytest.raises(WoodlotError, match="can order its own leaving of a model and nothing else"):
+                ask()
+        with pytest.raises(PolicyError, match="ListModels is for users"):
+            shop.client.models()
+        order = shop.revoke_order(facts, "shop", 1, LABELS)
+        with pytest.raises(WoodlotError, match="signature"):  # a user's word does not become the party's
+            shop.client.ask(msg.SubmitJob(order=b"{}", signature=b""), msg.JobStatus)
+    with user_of(world, "bob", parties=TRIO) as bob, pytest.raises(PolicyError, match="only alice"):
+        bob.client.submit(order)
+
+    access = ["--coordinator", world.address, "--identity", str(world.root / "shop" / "identity")]
+    command = ["revoke", name[:8], "shop", "--y", "bank.late", "--tables", "bank=customers", "--tables",
+               "club=customers", "--lead", "coordinator", "--out", str(tmp_path / "receipt.json"), *access]  # fmt: skip
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 0, told.output
+    receipt = Receipt.load(tmp_path / "receipt.json")
+    assert (receipt.statement.party, receipt.statement.level) == ("shop", 1)
+    verdict = receipt.verify(Identity.load(world.root / "shop" / "identity").authority)
+    assert "shop" in verdict.requester
+    after = user.client.find_model(json.loads(receipt.request.data)["job"])
+    assert (after.user, after.parties) == ("alice", ("bank", "club"))  # the model stays its user's
+    with pytest.raises(DataError, match="replaced"):
+        user.client.finish(user.client.submit(user.predict_order(name)).job)
+
+
+def test_a_party_leaves_no_model_that_it_has_no_part_in(world: World, user: ConnectedFederation) -> None:
+    with user_of(world, parties=("bank", "club")) as two:
+        name = str(fit(two).forest_.model)
+    with user_of(world, "shop", parties=TRIO) as shop:
+        with pytest.raises(PolicyError, match="'shop' takes no part in this model"):
+            shop.client.find_model(name)
+        order = user.revoke_order(user.client.find_model(name), "club", 1, LABELS)
+        with pytest.raises(DataError, match="not a party"):
+            shop.client.submit(msgspec.structs.replace(order, leaver="shop"))
 
 
 def test_two_parties_do_not_leave_the_same_model_at_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +158,15 @@ def test_randomised_labels_are_paid_once_for_all_trainings(tmp_path: Path) -> No
 
 
 def test_a_budget_that_runs_out_ends_the_job_before_anything_is_told(tmp_path: Path) -> None:
-    with running(hospitals(tmp_path, privacy={"epsilon": 3.0})) as world, rows_of(world) as federation:
+    with running(hospitals(tmp_path, privacy={"epsilon": 2.2})) as world, rows_of(world) as federation:
         noisy = wl.GlobalDP(epsilon=2.0)
         extra_trees(noisy).fit(federation, y=LABEL)
         paid = {party: charges_of(world, party) for party in HOSPITALS}
-        assert 1.0 < total_epsilon(c.spend for c in paid["bern"]) <= 2.0 * (1 + 1e-9)
+        # noise decides how deep trees grow, hence how much is paid: the four roots at least, of 16 queries
+        assert 0.4 < total_epsilon(c.spend for c in paid["bern"]) <= 2.0 * (1 + 1e-9)
         assert "privacy budget does not allow it" in failure(world, extra_trees(noisy).make_plan())
         assert {party: charges_of(world, party) for party in HOSPITALS} == paid
-        extra_trees(wl.GlobalDP(epsilon=0.9)).fit(federation, y=LABEL)  # what is left is enough for this
+        extra_trees(wl.GlobalDP(epsilon=0.2)).fit(federation, y=LABEL)  # what is left is enough for this
 
 
 def test_a_budget_that_runs_out_in_the_middle_of_a_job(tmp_path: Path) -> None:
@@ -279,8 +281,16 @@ def test_orders_that_make_no_sense_are_declined(world: World) -> None:
             federation.align()
         with pytest.raises(DataError, match="layout='rows'"):
             wl.FederatedForestClassifier(2).fit(federation, y="anna.ill")
+        model = wl.LocalForestsClassifier(2).fit(federation, y=LABEL)
         with pytest.raises(DataError, match="the model is whole"):
-            wl.LocalForestsClassifier(2).fit(federation, y=LABEL).predict(federation)
+            model.predict(federation)
+        for refused in (model.evaluate, partial(wl.cross_validate, model, y=LABEL)):
+            with pytest.raises(DataError, match="in one process so far; between organisations use"):
+                refused(federation)
+        with pytest.raises(DataError, match="features and exclude are for federations in one process so far"):
+            model.fit(federation, y=LABEL, exclude=["age"])
+        with pytest.raises(DataError, match="on a federation y names the labels' column"):
+            model.fit(federation, y=np.zeros(7))
     with pytest.raises(DataError, match="join no rows"):
         rows_of(world, join="outer")
     with pytest.raises(ValueError, match="layout must be"):

@@ -44,8 +44,8 @@ def stage(stages: Shared[Stage], request: pytest.FixtureRequest) -> Iterator[Sta
 
 def test_the_wrong_role_is_refused_on_both_sides(stage: Stage) -> None:
     world = stage.world
-    with pytest.raises(IdentityError, match="is the identity of a party; a user needs its own"):
-        Client(world.address, world.root / "bank" / "identity")
+    with pytest.raises(IdentityError, match="is the identity of a coordinator; a user needs its own"):
+        Client(world.address, world.root / "coordinator" / "identity")
     as_alice = {"identity": str(world.root / "alice" / "identity")}
     bank = world.party_config("bank")
     with pytest.raises(IdentityError, match="is the identity of a user; a party needs its own"):

@@ -11,17 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 from key_bench import ROWS, KeyBench, Told, splits_order
-from party_bench import play, train_order
+from party_bench import play, rounds, train_order
 
 from woodlot.exceptions import EpochError
-from woodlot.jobs import job_messages as msg
 from woodlot.jobs.key_store import KeyStore
-from woodlot.jobs.kind import CoordinatorHost, kind_of
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.orders import Order, Part, RevokeRevocableOrder
-from woodlot.jobs.revocable.key_jobs import told_keys
+from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.revocable import key_messages as keys_msg
-from woodlot.runtime.codec import decode, encode
 from woodlot.service.encrypted import encrypted_order
 
 OVER = "no longer in use here"
@@ -41,26 +38,6 @@ def model(bench: KeyBench) -> str:
     grown = play(bench, train_order(bench)).job
     play(bench, bench.order(model=grown))
     return grown
-
-
-def rounds(bench: KeyBench, order: Order) -> Iterator[set[str]]:
-    """A job, one round for each step: the coordinator can let it wait."""
-    opening = bench.opening(order)
-    facts = msg.JobFacts(
-        job=order.job, kind=order.kind, user="alice", state="running", version=1, created=order.created,
-        parties=order.parties,
-    )  # fmt: skip
-    bench.coordinator.add(opening.order, opening.signature, opening.certificate, facts)
-    jobs = {party: bench.job(party, order.job) for party in order.parties}
-    protocol = kind_of(order).protocol(order, opening, CoordinatorHost(bench.coordinator, 1))
-    replies: Any = None
-    while True:
-        try:
-            step = next(protocol) if replies is None else protocol.send(replies)
-        except StopIteration:
-            return
-        replies = {p: decode(encode(jobs[p].handle(decode(encode(m))))) for p, m in step.requests.items()}
-        yield {type(message).__name__ for message in step.requests.values()}
 
 
 def advance(job: Iterator[set[str]], kind: str) -> None:
@@ -132,6 +109,20 @@ def test_a_revocation_that_waited_does_not_bring_keys_back(bench: KeyBench, mode
     assert epochs(bench, model) == {"helper": (2, ()), "keys": (2, ())}
 
 
+def test_new_keys_that_waited_do_not_bring_a_leaver_back(bench: KeyBench, model: str) -> None:
+    """They were ordered and prepared with the shop, whose key is struck out before they are committed."""
+    waiting, order = rounds(bench, bench.order(model=model)), leave(bench, model)
+    advance(waiting, "RegisterSplits")
+    for name, strike in {"helper": keys_msg.RevokeAtHelper, "keys": keys_msg.RevokeAtService}.items():
+        member = bench.job(name, order.job)
+        member.handle(bench.opening(order))
+        member.handle(strike(epoch=1, party="shop"))
+    before = epochs(bench, model)
+    with pytest.raises(EpochError, match="'shop' has left this model, and does not come back"):
+        list(waiting)
+    assert epochs(bench, model) == before == {"helper": (1, ("shop",)), "keys": (1, ("shop",))}
+
+
 def test_a_rotation_that_waited_does_not_take_keys_back(bench: KeyBench, model: str) -> None:
     job = rounds(bench, bench.order(model=model))
     advance(job, "EncryptSplits")  # prepared everywhere, and not committed
@@ -152,7 +143,7 @@ def test_two_jobs_with_one_number_of_an_epoch(bench: KeyBench, model: str, monke
     stores += [KeyStore(home.store.folder / "keys") for home in bench.homes.values()]
     before = [store.load(model, "another job")[0] for store in stores]
     assert {keys.epoch for keys in before if keys is not None} == {2}
-    with pytest.raises(EpochError, match="epoch 2 has begun here with another modulus"):
+    with pytest.raises(EpochError, match="epoch 2 has begun here with other keys"):
         list(waiting)
     assert [store.load(model, "another job")[0] for store in stores] == before
     for store, keys in zip(stores, before, strict=True):

@@ -255,7 +255,6 @@ def call(world: World, folder: Path, method: str, frames: Iterable[bytes] = ()) 
     ("member", "method", "words"),
     [
         ("alice", "Party", "role 'user', and 'party' is needed"),
-        ("bank", "User", "role 'party', and 'user' is needed"),
         ("coordinator", "Party", "role 'coordinator', and 'party' is needed"),
         ("coordinator", "User", "role 'coordinator', and 'user' is needed"),
         ("fired", "User", "is revoked"),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from small_jobs import PLAN
 
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
 from woodlot.jobs.kinds import KINDS
 from woodlot.jobs.orders import (
     AlignOrder,
+    EvaluateLinearOrder,
+    EvaluateOrder,
     Order,
     Part,
     PredictEncryptedOrder,
@@ -53,8 +57,11 @@ LABELLED: dict[str, Callable[[dict[str, Any]], Order]] = {
     "revoke-rows": lambda fields: RevokeRowsOrder(**fields, **PLANNED, model=MODEL, leaver="shop"),
     "predict": lambda fields: PredictOrder(**fields, model=MODEL, score_at="bank", give_answers=False),
     "predict-linear": lambda fields: PredictLinearOrder(**fields, model=MODEL, score_at="bank", give_answers=False),
+    "evaluate": lambda fields: EvaluateOrder(**fields, model=MODEL, score_at="bank"),
+    "evaluate-linear": lambda fields: EvaluateLinearOrder(**fields, model=MODEL, score_at="bank"),
     "predict-rows": lambda fields: PredictRowsOrder(**fields, model=MODEL),
     "score": lambda fields: ScoreOrder(**fields, model=MODEL),
+    "catalog": lambda fields: CatalogOrder(**fields),
     "align": lambda fields: AlignOrder(**fields),
 }
 """Every kind of order whose part for a party can name a label."""
@@ -64,7 +71,7 @@ LABELLED: dict[str, Callable[[dict[str, Any]], Order]] = {
 def bench(tmp_path: Path) -> Iterator[Bench]:
     with closing(Bench(tmp_path)) as made:
         for party in ("bank", "shop"):
-            made.change_policy(party, protocols=tuple(kind.listed for kind in KINDS), labels="coordinator")
+            made.change_policy(party, protocols=tuple(kind.listed for kind in KINDS), labels_to_coordinator=True)
         yield made
 
 
@@ -123,6 +130,21 @@ def test_nothing_is_a_weight_that_its_owner_did_not_name(bench: Bench, kind: str
 def test_a_party_that_is_not_the_holder_names_no_label_either(bench: Bench) -> None:
     order = LABELLED["train"](bench.fields(shop=Part(table="customers", label="visits")))
     assert "the setting labels of that table" in refusal(bench, order, "shop")
+
+
+@pytest.mark.parametrize("kind", ["train", "train-revocable"])
+def test_who_leaves_cannot_have_the_forest_learn_another_label(bench: Bench, kind: str) -> None:
+    """The leaver seals the parts of the order: a model of its user would become one of something else."""
+    declare(bench, "bank", labels=("late", "income"))
+    trained = play(bench, LABELLED[kind](bench.fields())).job
+    leave: Any = RevokeOrder if kind == "train" else partial(RevokeRevocableOrder, holder="bank")
+    for label, told in (("income", "another label than the one"), ("late", "")):
+        fields = bench.fields_of({"bank": Part(table="customers", label=label)})
+        order = leave(**fields, model=trained, alignment=trained, leaver="shop", task="classes")
+        if told:
+            assert told in refusal(bench, order)
+        else:
+            assert isinstance(bench.job("bank", order.job).handle(bench.opening(order)), msg.JobOpened)
 
 
 @pytest.mark.parametrize("kind", ["train", "train-linear", "train-revocable"])

@@ -97,10 +97,10 @@ def run_everything(folder: Path, task: Task) -> Traffic:
     identity = folder / "alice" / "identity"
     kind = wl.FederatedForestClassifier if task == "classes" else wl.FederatedForestRegressor
     with captured() as messages, running(world):
-        with wl.connect(world.address, identity, tables=TABLES, align="psi") as by_intersection:
+        with wl.connect(world.address, identity, tables=TABLES, align="psi", lead="coordinator") as by_intersection:
             assert by_intersection.n_rows == N - 9
             kind(3, random_state=1).fit(by_intersection, y=f"bank.{LABEL}")
-        with wl.connect(world.address, identity, tables=TABLES) as federation:
+        with wl.connect(world.address, identity, tables=TABLES, lead="coordinator") as federation:
             forest = kind(25, random_state=3, oob_score=True, max_features=2)
             forest.fit(federation, y=f"bank.{LABEL}", sample_weight="bank.case weight")
             federation.align()
@@ -119,11 +119,11 @@ def run_everything(folder: Path, task: Task) -> Traffic:
                     kind(1).fit(federation, y=wrong)
             client.audit(model), client.jobs(), client.models(), client.find_model(model)
             client.predictions(delivered.job)
-        wider = wl.connect(world.address, identity, tables=TABLES, join="outer")
+        wider = wl.connect(world.address, identity, tables=TABLES, join="outer", lead="coordinator")
         with wider, pytest.warns(wl.UncertainPredictionWarning):
             forest.predict(wider)
         parts = [part_of(path) for path in folder.glob("*/state/models/*/arrays.npz")]  # of the leaver too
-        with wl.connect(world.address, identity, tables=TABLES) as federation:
+        with wl.connect(world.address, identity, tables=TABLES, lead="coordinator") as federation:
             forest.revoke("shop", level=3, data=federation)
     parts += [part_of(path) for path in folder.glob("*/state/models/*/arrays.npz")]
     thresholds = np.concatenate(parts)
@@ -279,7 +279,7 @@ def test_consent_shows_that_the_search_finds_names_and_thresholds(tmp_path: Path
         settings["policy"]["share_model"] = True
     with captured() as messages, running(world):
         identity = tmp_path / "alice" / "identity"
-        with wl.connect(world.address, identity, tables=TABLES) as federation:
+        with wl.connect(world.address, identity, tables=TABLES, lead="coordinator") as federation:
             wl.FederatedForestClassifier(10, random_state=0).fit(federation, y=f"bank.{LABEL}")
     hits = search(secrets_of(held), [item for data in messages for item in opened(data)], short_hits=SHORT_HITS)
     assert hits["names of columns"] == {"SplitTable", "ModelPart"}

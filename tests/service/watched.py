@@ -1,7 +1,7 @@
 """Loaded in a service before it starts: it notes what the service writes, and tells the environment when it is asked.
 
 It also gives the service the folder for temporary files that its environment names, for the process that it was forked
-from has looked for one before; and it tells the primes of keys that are nowhere to be found otherwise.
+from has looked for one before.
 """
 
 from __future__ import annotations
@@ -12,19 +12,15 @@ import sys
 import tempfile
 from typing import Any
 
-from woodlot.crypto import paillier
-
 SETTING = "WOODLOT_TEST_WATCH"
-"""The folder that gets ``written`` (a path or a command per line), ``primes``, and after SIGUSR1 ``environment``."""
+"""The folder that gets ``written`` (a path or a command per line), and after SIGUSR1 ``environment``."""
 
 
 def install() -> None:
     """Watch this process from now on."""
     folder = os.environ[SETTING]
     tempfile.tempdir = None
-    written, primes = (
-        os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for name in ("written", "primes")
-    )
+    written = os.open(f"{folder}/written", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
@@ -37,15 +33,6 @@ def install() -> None:
             os.write(written, f"run {arguments}\n".encode())
 
     sys.addaudithook(note)
-
-    make = paillier.PrivateKey.generate
-
-    def telling(bits: int, stream: Any) -> paillier.PrivateKey:
-        key = make(bits, stream)
-        os.write(primes, f"{int(key.p)}\n{int(key.q)}\n".encode())
-        return key
-
-    paillier.PrivateKey.generate = telling  # type: ignore[method-assign, assignment]
 
     def tell(number: int, frame: Any) -> None:
         part = f"{folder}/environment.part"

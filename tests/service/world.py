@@ -19,7 +19,6 @@ from woodlot.service.coordinator import Coordinator
 from woodlot.service.party import Party
 
 PROTECTS: dict[str, Any] = {
-    "labels": "shared",
     "min_samples_leaf": 1,
     "min_rows": 1,
     "wire_forms": ["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"],
@@ -32,7 +31,7 @@ PROTECTS: dict[str, Any] = {
 TRUSTED: dict[str, Any] = {"helpers": ["helper"], "key_services": ["keys"]}
 """Whom parties take as helper and key service, where there are such."""
 
-POLICY = PROTECTS | TRUSTED | {"train": ["alice"], "predict": ["alice", "bob"]}
+POLICY = PROTECTS | TRUSTED | {"train": ["alice"], "predict": ["alice", "bob"], "lead": ["coordinator", "holder"]}
 
 
 def free_port() -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from test_party_states import any_message, blank
-from worlds import WORLDS, Part, copied, short_keys, world
+from worlds import WORLDS, Part, copied, world
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message, registered
@@ -34,12 +33,6 @@ REFUSALS = (DataError, PolicyError, RemoteProtocolError)
 OWN = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))
 RECORD = Path(__file__).resolve().parents[2] / "build" / "reliability" / "states.jsonl"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def keys() -> Iterator[None]:
-    with short_keys():
-        yield
 
 
 @cache

@@ -29,8 +29,6 @@ from alignments import run_alignment
 from revocable_world import ready_master
 
 import woodlot as wl
-from woodlot.crypto import paillier
-from woodlot.estimators import parameters
 from woodlot.federation.local_revocable import Encryption
 from woodlot.jobs import every_message  # noqa: F401 - all of them are thrown
 from woodlot.protocols.core.message import Message
@@ -86,15 +84,6 @@ def _database(content: list[str]) -> sqlite3.Connection:
 
 
 @contextmanager
-def short_keys() -> Iterator[None]:
-    """Keys are short here, so that no test waits for primes; what is done with them is the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paillier, "SMALLEST_BITS", BITS)
-        patch.setattr(parameters, "KEY_BITS", (BITS, *parameters.KEY_BITS))
-        yield
-
-
-@contextmanager
 def recorded() -> Iterator[list[Part]]:
     """Every party of every driver that is made meanwhile."""
     parts: list[Part] = []
@@ -134,6 +123,14 @@ def _sealed() -> None:
     wl.FederatedForestClassifier(parties=DEALING, **SMALL).fit(X, y).predict(X, method="one-round", sealed=True)
 
 
+def _explained() -> None:
+    X, y = frame()
+    tables = {party: X[columns] for party, columns in DEALING.items()}
+    tables["bank"] = tables["bank"].assign(late=y)
+    fed = wl.Federation.local(tables, explains={"bank": "values", "shop": "party"})
+    wl.FederatedForestClassifier(**SMALL).fit(fed, y="bank.late").explain(fed)
+
+
 def _regrown() -> None:
     X, y = frame()
     wl.FederatedForestClassifier(parties={**DEALING, "club": []}, **SMALL).fit(X, y).revoke("shop")
@@ -147,9 +144,15 @@ def _hidden(kind: Any, **params: Any) -> None:
 
 def _revocable() -> None:
     X, y = frame()
-    model = wl.RevocableForestClassifier(parties=DEALING, encryption=Encryption(BITS, "test", ready_master), **SMALL)
+    keys = Encryption(BITS, "test", ready_master)
+    model = wl.RevocableForestClassifier(parties=DEALING, scheme="paper", encryption=keys, **SMALL)
     model.fit(X, y).predict(X[:3])
     model.score(X, y, encrypted_splits=True)
+
+
+def _shares() -> None:
+    X, y = frame()
+    wl.RevocableForestClassifier(parties=DEALING, **SMALL).fit(X, y).predict_encrypted(X[:3])
 
 
 def _rows(kind: Any, **params: Any) -> None:
@@ -168,17 +171,18 @@ def _align(method: Any) -> None:
 
 WORLDS: dict[str, Callable[[], None]] = {
     "vertical": _vertical,
-    "vertical, encrypted labels": lambda: _vertical(labels="encrypted", key_bits=BITS, max_bins=8),
     "vertical, sealed": _sealed,
+    "vertical, explained": _explained,
     "vertical, regrown": _regrown,
     "hidden": lambda: _hidden(wl.FederatedForestClassifier),
     "hidden, regression": lambda: _hidden(wl.FederatedForestRegressor, bootstrap=False, feature_sampling="tree"),
     "revocable": _revocable,
+    "revocable, shares": _shares,
     "rows, extra trees": lambda: _rows(wl.FederatedExtraTreesClassifier),
     "rows, collaborative": lambda: _rows(wl.CollaborativeForestClassifier),
     "rows, lossless": lambda: _rows(wl.HorizontalForestClassifier),
     "linear": _linear,
-    "linear, encrypted residuals": lambda: _linear(residuals="encrypted", key_bits=BITS),
+    "linear, hidden": lambda: _linear(protection="hidden"),
     "align, keyed hash": lambda: _align("keyed-hash"),
     "align, intersection": lambda: _align("psi"),
 }

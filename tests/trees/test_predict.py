@@ -47,6 +47,39 @@ def test_every_row_reaches_the_leaf_of_the_naive_walk(
     np.testing.assert_array_equal(leaf, naive_leaves(forest))
 
 
+@given(
+    sets=st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=6),
+    sides=st.integers(0, 63),
+    codes=st.lists(st.integers(-1, 90), min_size=1, max_size=70),
+)
+@settings(max_examples=60, deadline=None)
+def test_categories_that_a_set_does_not_cover_go_where_missing_values_go(
+    sets: list[bytes], sides: int, codes: list[int]
+) -> None:
+    """One question per tree, beside a question on numbers; sets of one column have different lengths."""
+    n = len(sets)
+    structure = Structure(np.arange(n + 2, dtype=np.int64) * 3, np.tile(np.array([2, -1, -1], np.int32), n + 1))
+    structure.right[0::3] += 3 * np.arange(n + 1, dtype=np.int32)
+    missing_left = np.array([*(bool(sides >> k & 1) for k in range(n)), False])
+    splits = Splits(
+        node=np.arange(n + 1, dtype=np.int32) * 3,
+        feature=np.array([*[1] * n, 0], np.int32),
+        threshold=np.array([*[np.nan] * n, 0.5]),
+        missing_left=missing_left,
+        set_start=np.append(np.cumsum([0, *map(len, sets)]), sum(map(len, sets))).astype(np.int64),
+        sets=np.frombuffer(b"".join(sets), np.uint8).copy(),
+    )
+    leaves = Leaves(np.ones(2 * n + 2), np.arange(2 * n + 3), np.zeros(2 * n + 2, np.int32), np.ones(2 * n + 2), 1)
+    columns = [np.arange(len(codes), dtype=np.float32), np.array(codes, np.int32)]
+    found = Predictor(structure, splits, leaves).apply(columns, len(codes))
+    for tree, (own, otherwise) in enumerate(zip(sets, missing_left[:n].tolist(), strict=True)):
+        for row, code in enumerate(codes):
+            covered = 0 <= code < 8 * len(own)
+            left = bool(own[code // 8] >> code % 8 & 1) if covered else otherwise
+            assert found[row, tree] == 2 * tree + (not left)
+    np.testing.assert_array_equal(found[:, n], 2 * n + (columns[0] > 0.5))
+
+
 @pytest.mark.parametrize("vote", ["soft", "majority"])
 @pytest.mark.parametrize("n_outputs", [1, 2, 4, 5, 12])
 def test_outputs_are_sums_in_tree_order(vote: str, n_outputs: int) -> None:

@@ -506,3 +506,26 @@ def test_a_side_of_exactly_the_least_size_is_allowed_and_no_smaller_one(
         assert allowed is not None
         assert min(np.count_nonzero(allowed.goes_left), np.count_nonzero(~allowed.goes_left)) == size
         check(edge_case(way, n, kind, size, low, **{rule: size + 1}))
+
+
+@given(
+    codes=st.lists(st.integers(-1, 20), min_size=2, max_size=60),
+    seed=st.integers(0, 2**32 - 1),
+    n_classes=st.sampled_from([0, 2, 3, 300]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_set_tells_every_category_where_to_go(codes: list[int], seed: int, n_classes: int) -> None:
+    """Bit by bit: categories of the node go where their rows went, all others where most rows went."""
+    rng = np.random.default_rng(seed)
+    column = category_column(np.array(codes, np.int32), [f"v{c:03}" for c in range(25)])
+    labels = rng.integers(0, n_classes or 50, len(codes))
+    weights = rng.integers(0, 3, len(codes))
+    case = Case([column], labels, n_classes, weights)
+    found = search(case) if len(np.unique(labels[case.rows])) > 1 and len(case.rows) > 1 else None
+    if found is None:
+        return
+    n_codes = len(column.categories)
+    own = np.where(column.codes < 0, n_codes, column.codes)[case.rows]
+    expected = np.full(n_codes + 1, 2 * int(found.goes_left.sum()) > len(own))
+    expected[own] = found.goes_left
+    assert found.splits.sets.tolist() == np.packbits(expected, bitorder="little").tolist()

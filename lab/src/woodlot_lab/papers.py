@@ -113,7 +113,7 @@ ITEMS: dict[str, Item] = {
     # --- beyond ---
     "beyond-lossless": Item(BEYOND, "lossless horizontal forest", "equal to the pooled", "collaborative-accuracy"),
     "beyond-privacy": Item(BEYOND, "privacy", "accuracy against the true epsilon", "privacy-accuracy"),
-    "beyond-protection": Item(BEYOND, "protection", "cost of shared and encrypted labels, RevFRF", "protection-cost"),
+    "beyond-protection": Item(BEYOND, "protection", "cost of open and hidden training, RevFRF", "protection-cost"),
     "beyond-revocation": Item(BEYOND, "revocation", "cost of leaving against growing anew", "revocation-cost"),
     "beyond-scaling": Item(BEYOND, "cost", "cost against rows, columns, trees, depth, parties", "cost-scaling"),
 }

@@ -30,15 +30,15 @@ BINS = 32
 PREDICTED = 20
 """Rows of a prediction."""
 LENGTH = 2048
-SHARED, ENCRYPTED, REVFRF = "shared labels (the paper's)", "encrypted labels", "RevFRF: encrypted splits"
+OPEN, HIDDEN, REVFRF = "open (the paper's)", "hidden", "RevFRF: encrypted splits"
 FORESTS: Mapping[str, Callable[..., Any]] = {
-    SHARED: lambda **p: wl.FederatedForestClassifier(max_bins=BINS, **p),
-    ENCRYPTED: lambda **p: wl.FederatedForestClassifier(labels="encrypted", key_bits=LENGTH, max_bins=BINS, **p),
-    REVFRF: lambda **p: wl.RevocableForestClassifier(encryption=LENGTH, **p),
+    OPEN: lambda **p: wl.FederatedForestClassifier(max_bins=BINS, **p),
+    HIDDEN: lambda **p: wl.FederatedForestClassifier(protection="hidden", max_bins=BINS, **p),
+    REVFRF: lambda **p: wl.RevocableForestClassifier(scheme="paper", encryption=LENGTH, **p),
 }
 HIDES = {
-    SHARED: "values and thresholds; others learn which rows have equal labels, and the order of values",
-    ENCRYPTED: "the code of the labels and the gains too; pure leaves and leaf totals still tell the labels",
+    OPEN: "values and thresholds; others learn which rows have equal labels, and the order of values",
+    HIDDEN: "labels and which row goes where; counts of rows by bin stay visible; leaves of 20 rows or more",
     REVFRF: "thresholds, even from their own forest; labels stay with the coordinator; participants can leave",
     "one round, plain": "values; the coordinator learns the outcome of every reachable split",
     "one round, sealed": "outcomes off the path too: the coordinator learns the leaf",
@@ -73,7 +73,7 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
     }
     if params["forest"] == REVFRF:
         ways = {"encrypted request": lambda: model.predict_encrypted(few)}
-    elif params["forest"] == ENCRYPTED:
+    elif params["forest"] == HIDDEN:
         ways = {}  # the finished forest is of the same kind
     for way, predict in ways.items():
         start = time.process_time()
@@ -94,7 +94,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
     sizes = distinct(rows, "rows")
     lines = []
     for size in sizes:
-        base = select(rows, what="training", forest=SHARED, rows=size)
+        base = select(rows, what="training", forest=OPEN, rows=size)
         for forest in FORESTS:
             own = select(rows, what="training", forest=forest, rows=size)
             cpu, sent = values(own, "cpu"), mean(values(own, "bytes"))
@@ -102,8 +102,8 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                 [f"{size:,}", forest, pm(cpu, 2), f"{mean(cpu) / mean(values(base, 'cpu')):,.0f}", f"{sent / 1e6:.2f}",
                  f"{sent / mean(values(base, 'bytes')):.1f}", f"{mean(values(own, 'rounds')):.0f}", HIDES[forest]]
             )  # fmt: skip
-    headings = ("rows", "training", "CPU s", "times shared", "MB", "times shared", "rounds", "what it hides")
-    blocks.append(Table(headings, lines, f"Keys of {LENGTH} bits; their making is in the CPU seconds."))
+    headings = ("rows", "training", "CPU s", "times open", "MB", "times open", "rounds", "what it hides")
+    blocks.append(Table(headings, lines, f"RevFRF: keys of {LENGTH} bits; their making is in the CPU seconds."))
     lines = []
     for way in [what for what in distinct(rows, "what") if what != "training"]:
         own = select(rows, what=way, rows=sizes[-1])
@@ -117,7 +117,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
     for number, size in enumerate(sizes):
         samples = [values(select(rows, what="training", forest=f, rows=size), "cpu") for f in FORESTS]
         series.append(curve(f"{size:,} rows", names, samples, colour=number))
-    panel = Panel("", "labels and splits", "CPU time (s)", series, log_y=True)
+    panel = Panel("", "protection", "CPU time (s)", series, log_y=True)
     blocks.append(Figure("protection-cost", "CPU time of a training; bars: one standard deviation.", [panel]))
     return Report(blocks)
 
@@ -136,5 +136,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     report=report,
     parallel=False,
-    version=2,
+    version=3,
 )

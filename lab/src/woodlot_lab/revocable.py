@@ -59,6 +59,7 @@ def grow(rows: Split, encryption: str | Encryption, trees: int, depth: int, seed
     model = wl.RevocableForestClassifier(
         trees,
         parties=parties,
+        scheme="paper",
         encryption=int(encryption) if isinstance(encryption, str) and encryption.isdigit() else encryption,
         max_depth=depth,
         random_state=seed,

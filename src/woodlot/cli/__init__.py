@@ -14,10 +14,13 @@ from woodlot.cli.align import align
 from woodlot.cli.audit import audit
 from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
+from woodlot.cli.catalog import catalog
 from woodlot.cli.check import check
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
+from woodlot.cli.evaluate import evaluate
+from woodlot.cli.forget import forget
 from woodlot.cli.identity import identity
 from woodlot.cli.jobs import jobs
 from woodlot.cli.leak_test import leak_test
@@ -30,7 +33,9 @@ from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
+from woodlot.cli.search import search
 from woodlot.cli.train import train
+from woodlot.cli.warm_up import warm_up
 from woodlot.exceptions import ConfigError, MissingExtraError, WoodlotError
 
 
@@ -103,10 +108,14 @@ for command in (
     check,
     plan,
     bench,
+    catalog,
     train,
+    search,
+    evaluate,
     predict,
     score,
     revoke,
+    forget,
     align,
     parties,
     audit,
@@ -114,6 +123,7 @@ for command in (
     mpi,
     order,
     leak_test,
+    warm_up,
 ):
     app.command()(command)
 for group in (

@@ -30,6 +30,7 @@ INTERRUPTED = 130
 COORDINATOR_ENV = "WOODLOT_COORDINATOR"
 IDENTITY_ENV = "WOODLOT_IDENTITY"
 TABLES_ENV = "WOODLOT_TABLES"
+LEAD_ENV = "WOODLOT_LEAD"
 
 SHORT = 8
 """Digits of a job's or model's id that are shown; any unique beginning is understood."""
@@ -76,6 +77,27 @@ class Leader(StrEnum):
 
     coordinator = "coordinator"
     holder = "holder"
+
+
+LeadOption = Annotated[
+    Leader | None,
+    typer.Option(
+        "--lead",
+        envvar=LEAD_ENV,
+        help="Say coordinator to use a model that no party leads; the coordinator then reads it.",
+    ),
+]
+
+
+def lead_of(given: Leader | None, file: JobFile) -> Any:
+    """Who leads, by the option or else by the file of the training."""
+    if given is not None:
+        return given.value
+    section = file.raw.get("job")
+    lead = section.get("lead") if isinstance(section, dict) else None
+    if lead is not None and lead not in list(Leader):
+        raise ConfigError(f"{file.origin}: job.lead must be 'holder' or 'coordinator', not {lead!r}")
+    return lead
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from woodlot.trees.parallel import effective_jobs
 PARTIES = ("bank", "shop")
 Y = f"bank.{LABEL}"
 WARM_UP_TREES = 2
+SETTING_TREES = 5
+"""Trees of the forests that show both settings of ``protection``: a hidden training takes many times longer."""
 N_JOBS = -1
 
 Begin = Callable[[str], None]
@@ -44,6 +46,18 @@ class Result:
     rounds: int | None = None
     bytes: int | None = None
     """Rounds and bytes of the training; None where nothing travels."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A small forest under one setting of ``protection``: how good it is, and what it took."""
+
+    protection: str
+    trees: int
+    accuracy: float
+    fit_seconds: float
+    rounds: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,7 @@ class Comparison:
     n_train: int
     n_test: int
     results: tuple[Result, ...]
+    settings: tuple[Setting, ...]
     identity: BitComparison
     alignment: AlignmentSummary
     prediction_cost: Cost
@@ -150,6 +165,17 @@ class _Run:
     delivery: JobFacts
     jobs: dict[str, tuple[str, Any]]
     """Job and the coordinator's audit, by what the job did."""
+    settings: tuple[tuple[FederatedForestClassifier, float, NDArray[np.float64]], ...]
+    """Forests of both settings of ``protection``, seconds of their fits, and their answers."""
+
+    def compared_settings(self, truth: NDArray[Any]) -> tuple[Setting, ...]:
+        """Both settings beside each other."""
+        found = []
+        for model, seconds, answers in self.settings:
+            cost, accuracy = model.cost_, _quality(answers, model.classes_, truth)[0]
+            n_bytes = cost.bytes_sent + cost.bytes_received
+            found.append(Setting(model.protection, model.n_estimators, accuracy, seconds, cost.rounds, n_bytes))
+        return tuple(found)
 
     def result(self, truth: NDArray[Any]) -> Result:
         """How the federation did, by labels that its user does not have."""
@@ -220,6 +246,7 @@ def compare(
         n_train=train.num_rows,
         n_test=test.num_rows,
         results=tuple(results),
+        settings=done.compared_settings(truth),
         identity=BitComparison(
             same_forest=same_forest(together, central),
             n_trees=structure.n_trees,
@@ -254,6 +281,11 @@ def _use(federation: LocalFederation, forest: Callable[..., Any], growing: str, 
         answers = model.predict_proba(test)
         predicted = time.perf_counter()
         delivery = _deliver(test, model.forest_.model or "")
+        begin(f"federation: growing {min(SETTING_TREES, model.n_estimators)} trees open and hidden")
+        settings = tuple(
+            _fit_setting(forest(min(SETTING_TREES, model.n_estimators), protection=protection), train, test)
+            for protection in ("open", "hidden")
+        )
         jobs = {"align": to_learn.job, "train": delivery.model, "predict": delivery.job}
         return _Run(
             model=model,
@@ -264,7 +296,17 @@ def _use(federation: LocalFederation, forest: Callable[..., Any], growing: str, 
             test=to_test,
             delivery=delivery,
             jobs={what: (job, train.client.audit(job)) for what, job in jobs.items()},
+            settings=settings,
         )
+
+
+def _fit_setting(
+    model: FederatedForestClassifier, train: ConnectedFederation, test: ConnectedFederation
+) -> tuple[FederatedForestClassifier, float, NDArray[np.float64]]:
+    start = time.perf_counter()
+    model.fit(train, y=Y)
+    seconds = time.perf_counter() - start
+    return model, seconds, model.predict_proba(test)
 
 
 def _deliver(test: ConnectedFederation, model: str) -> JobFacts:
@@ -277,7 +319,8 @@ def _warm_up(companies: Companies, forest: Callable[..., Any]) -> None:
     """Compile for the types of these tables, in this process alone: the others find the kernels on the disk."""
     parties = {"bank": companies.bank_train, "shop": companies.shop}
     here = Federation.local(parties, id=ID)
-    forest(WARM_UP_TREES).fit(here, y=Y).predict_proba(here)
+    for protection in ("open", "hidden"):
+        forest(WARM_UP_TREES, protection=protection).fit(here, y=Y).predict_proba(here)
     alone = companies.bank_train.select(companies.bank_columns)
     forest(WARM_UP_TREES, parties=1).fit(alone, companies.bank_train[LABEL].to_numpy()).predict_proba(alone)
 

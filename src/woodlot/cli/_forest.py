@@ -45,6 +45,12 @@ LINEAR_ESTIMATORS = ("FederatedLogisticRegression", "FederatedLinearRegression")
 
 ELSEWHERE = {"parties": "[job] says who takes part", "verbose": "progress is always shown"}
 """Parameters of the estimators that a job says otherwise."""
+RETIRED = {
+    "labels": "in place of labels = 'encrypted' write protection = 'hidden'; labels = 'shared' is protection = 'open'",
+    "residuals": "in place of residuals = 'encrypted' write protection = 'hidden'; 'clear' is protection = 'open'",
+    "key_bits": "labels and residuals are not encrypted any more; write protection = 'hidden'",
+}
+"""Parameters that there were once, and what to write in their place."""
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, Any]:
@@ -180,6 +186,8 @@ def _with_settings(kind: type[E], task: str, settings: Mapping[str, Any], origin
     for name in settings:
         if name in ELSEWHERE:
             raise ConfigError(f"{origin}: forest.{name} has no place here: {ELSEWHERE[name]}")
+        if name not in known and name in RETIRED:
+            raise ConfigError(f"{origin}: there is no setting forest.{name} any more: {RETIRED[name]}")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"

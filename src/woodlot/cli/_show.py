@@ -41,7 +41,10 @@ PHASES = {
     "grow": "growing",
     "sum": "adding up",
     "score": "scoring",
+    "columns": "sharing columns",
     "descend": "fitting",
+    "mask": "fitting",
+    "deal": "fitting",
     "slopes": "fitting",
     "unmask": "fitting",
     "advance": "fitting",
@@ -54,6 +57,9 @@ PHASES = {
     "predict": "predicting",
     "test": "predicting",
     "deliver": "delivering",
+    "evaluate": "evaluating",
+    "catalog": "listing columns",
+    "explain": "explaining",
 }
 UNITS = {"align": "steps", "grow": "trees"}
 """What is counted in the phases that count."""

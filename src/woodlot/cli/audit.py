@@ -86,6 +86,7 @@ def audit(
 
 def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[str]:
     from woodlot.identity.certificates import read_file
+    from woodlot.identity.erasure import is_erasure
     from woodlot.identity.receipts import Receipt
 
     if path is None:
@@ -93,6 +94,8 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
     issuer = None if authority is None else read_file(authority, "name the authority's certificate, ca.pem")
     if not path.is_file():
         raise ConfigError(f"{path} is {'not a file' if path.exists() else 'not there'}; name the receipt's file")
+    if is_erasure(path):
+        return _verify_erasure(path, issuer, as_json)
     problem, verdict, stated = "", None, None
     try:
         receipt = Receipt.load(path)
@@ -126,6 +129,38 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
         console.print(f"     {scores.measure} {scores.rows}: {scores.before:.4f} before, {scores.after:.4f} after")
     if not verdict.vouched:
         console.print("     Who these keys belong to was not checked: give the authority's certificate.")
+    return []
+
+
+def _verify_erasure(path: Path, issuer: bytes | None, as_json: bool) -> list[str]:
+    """Check the receipt of forgotten rows."""
+    from woodlot.identity.erasure import ErasureReceipt
+
+    problem, verdict, receipt = "", None, None
+    try:
+        receipt = ErasureReceipt.load(path)
+        verdict = receipt.verify(issuer)
+    except ReceiptError as error:
+        problem = str(error)
+    if as_json:
+        told = {} if verdict is None or receipt is None else {"rows": receipt.statement.rows, "signer": verdict.signer}
+        print_json({"verified": verdict is not None, "problem": problem or None, **told})
+        return [problem] if problem else []
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    if verdict is None or receipt is None:
+        console.print("[bold red]NO[/bold red]   The receipt does not hold.")
+        return [problem]
+    stated = receipt.statement
+    console.print(f"[bold green]yes[/bold green]  {receipt!r}", soft_wrap=True, highlight=False)
+    console.print(f"     signed by {verdict.signer} at {stated.created}", soft_wrap=True, highlight=False)
+    proof = "It was compared with a forest grown without them." if stated.proved else "It was not compared again."
+    console.print(f"     The model is of {stated.rows_left:,} rows. {proof}", soft_wrap=True, highlight=False)
+    for what in stated.not_reached:
+        console.print(f"     Not erased: {what}.", soft_wrap=True, highlight=False)
+    if not verdict.vouched:
+        console.print("     Whose key this is was not checked: give the authority's certificate.")
     return []
 
 

@@ -1,10 +1,14 @@
-"""``woodlot bench``: scikit-learn, Woodlot in one place and Woodlot federated, side by side on this machine."""
+"""``woodlot bench``: scikit-learn, Woodlot in one place and Woodlot federated, side by side on this machine.
+
+scikit-learn-intelex, a faster scikit-learn for CPUs, is measured too where it is installed.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,12 +24,20 @@ if TYPE_CHECKING:
     from woodlot.estimators.complete import CompleteForest
     from woodlot.runtime.audit import Cost
 
-SKLEARN, ONE_PLACE, FEDERATED = "scikit-learn", "one place", "federated"
-TITLES = {SKLEARN: "scikit-learn", ONE_PLACE: "Woodlot, one place", FEDERATED: "Woodlot, two parties"}
+SKLEARN, INTELEX, ONE_PLACE, FEDERATED = "scikit-learn", "scikit-learn-intelex", "one place", "federated"
+TITLES = {SKLEARN: SKLEARN, INTELEX: INTELEX, ONE_PLACE: "Woodlot, one place", FEDERATED: "Woodlot, two parties"}
 PARTIES = ("bank", "shop")
 LABEL = "label"
 NOISE = 0.05
 """Share of the labels that no column explains."""
+
+
+class BenchDevice(StrEnum):
+    """Where trees grow."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+    auto = "auto"
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class BenchShape:
     classify: bool
     repeats: int
     seed: int
+    device: str = "cpu"
 
     @property
     def test_rows(self) -> int:
@@ -49,6 +62,10 @@ class BenchShape:
         """Parameters that all three are given; of the regressors' columns a third, or they would be slow and alike."""
         features = {} if self.classify else {"max_features": 1 / 3}
         return {"n_estimators": trees, "max_depth": self.depth, "random_state": self.seed, "n_jobs": -1, **features}
+
+    def own_params(self, trees: int) -> dict[str, Any]:
+        """Parameters of Woodlot's forests."""
+        return {**self.params(trees), "device": self.device}
 
 
 @dataclass(frozen=True)
@@ -108,15 +125,19 @@ def bench(
     task: Annotated[Task, typer.Option(help="What to learn.")] = Task.classification,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each, in turn; the fastest counts.")] = 3,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides the data and the forests.")] = 0,
+    device: Annotated[BenchDevice, typer.Option(help="Where Woodlot's trees grow; cuda is a graphics card.")] = (
+        BenchDevice.cpu
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine: the same forest by scikit-learn, by Woodlot in one place, and federated.
 
-    On made-up numbers, all in this process and with all cores. The federation has two parties with half of the columns
+    On made-up numbers, all in this process and with all cores. scikit-learn-intelex is measured beside scikit-learn
+    where it is installed (`pip install scikit-learn-intelex`). The federation has two parties with half of the columns
     each; every message is encoded and decoded, but no network is between them. Also tells whether the federated forest
     is the one grown in one place, bit for bit (exits with 1 if not).
     """
-    shape = BenchShape(rows, columns, trees, depth or None, task is Task.classification, repeats, seed)
+    shape = BenchShape(rows, columns, trees, depth or None, task is Task.classification, repeats, seed, device)
     with reporting(as_json), show_steps(2 + repeats) as begin:
         measured = _measure(shape, begin)
     if as_json:
@@ -163,12 +184,20 @@ def _measure(shape: BenchShape, begin: Callable[[str], None]) -> Bench:
     central, parts = [one_place(train), one_place(test)], [federation(train), federation(test)]
     ways: dict[str, Callable[[int], Run]] = {
         SKLEARN: lambda n: _run(theirs(**shape.params(n)), X[train], y[train], X[test]),
-        ONE_PLACE: lambda n: _run(ours(parties=1, **shape.params(n)), central[0], y[train], central[1]),
-        FEDERATED: lambda n: _run(ours(**shape.params(n)), parts[0], where, parts[1]),
+        ONE_PLACE: lambda n: _run(ours(parties=1, **shape.own_params(n)), central[0], y[train], central[1]),
+        FEDERATED: lambda n: _run(ours(**shape.own_params(n)), parts[0], where, parts[1]),
     }
+    if (faster := _intelex(shape.classify)) is not None:
+        ways = {
+            SKLEARN: ways.pop(SKLEARN),
+            INTELEX: lambda n: _run(faster(**shape.params(n)), X[train], y[train], X[test]),
+            **ways,
+        }
     begin("getting ready (a first run compiles its kernels)")
     for name, way in ways.items():
-        way(1 if name == SKLEARN else shape.trees)  # the numbers of rows and of nodes decide what is compiled
+        way(
+            1 if name in (SKLEARN, INTELEX) else shape.trees
+        )  # the numbers of rows and of nodes decide what is compiled
     runs: dict[str, Run] = {}
     for repeat in range(shape.repeats):
         begin(f"growing and predicting, {repeat + 1} of {shape.repeats}")
@@ -197,6 +226,15 @@ def _measure(shape: BenchShape, begin: Callable[[str], None]) -> Bench:
         same_forest=same_forest(whole(ONE_PLACE), whole(FEDERATED)),
         same_answers=np.array_equal(runs[ONE_PLACE].answers, runs[FEDERATED].answers),
     )
+
+
+def _intelex(classify: bool) -> Any | None:
+    """The forest of scikit-learn-intelex, None where it is not installed; scikit-learn itself is not patched."""
+    try:
+        from sklearnex import ensemble
+    except ImportError:
+        return None
+    return ensemble.RandomForestClassifier if classify else ensemble.RandomForestRegressor
 
 
 def _made_up(shape: BenchShape) -> tuple[NDArray[np.float32], NDArray[Any]]:

@@ -19,11 +19,11 @@ from woodlot import __version__
 from woodlot.cli._progress import show_steps
 
 if TYPE_CHECKING:
-    from woodlot.cli._comparison import Audit, BitComparison, Comparison, Delivery, Result
+    from woodlot.cli._comparison import Audit, BitComparison, Comparison, Delivery, Result, Setting
     from woodlot.dashboard.server import Server
     from woodlot.service.local import LocalFederation
 
-N_STEPS = 12
+N_STEPS = 13
 """Steps of `_comparison.compare`; written here, for importing it takes a second and the bar comes first."""
 
 TITLES = {
@@ -35,6 +35,13 @@ TITLES = {
 }
 FORMS = ("clear", "encoded", "encrypted")
 SHOWN_ANSWERS = 3
+READ_BY = {
+    "open": "bank and shop: which customers go left and right at each split; the shop: who has the same label. "
+    "Coordinator: lengths of sealed frames",
+    "hidden": "bank and shop: how many customers of a node are in each cell of a column, {cell} or more in a cell on "
+    "average; the shop is sent no label. Coordinator: lengths",
+}
+"""What can be read under each setting of ``protection``, and by whom."""
 
 
 def demo(
@@ -53,10 +60,10 @@ def demo(
 
     Makes the tables of two companies; starts a coordinator, the bank and the shop as processes of their own, with
     fresh keys, on this machine; finds the common customers, grows a forest and predicts over them. Shows its
-    accuracy and cost beside those of forests on each company alone and on all columns in one place, whether
-    federated equals central bit by bit, and who was sent what (exits with 1 if something does not hold). Leaves
-    nothing behind. The parties' secrets are new each time, and with them the trees of the same seed. With the
-    dashboard it waits for Enter before it ends.
+    accuracy and cost beside those of forests on each company alone and on all columns in one place, both settings
+    of protection side by side, whether federated equals central bit by bit, and who was sent what (exits with 1 if
+    something does not hold). Leaves nothing behind. The parties' secrets are new each time, and with them the trees
+    of the same seed. With the dashboard it waits for Enter before it ends.
     """
     start = time.perf_counter()
     show_page = (sys.stdin.isatty() and sys.stdout.isatty() and not as_json) if dashboard is None else dashboard
@@ -116,6 +123,13 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
     heading("What they learn, alone and together")
     console.print(_results(comparison.results, trees))
     console.print(_notes(comparison))
+    heading("Two settings, side by side")
+    console.print(_settings(comparison.settings, comparison.n_train))
+    console.print(
+        "\nThe same federation, fewer trees. Hidden training works on secret shares, which hold if no two of bank, "
+        "shop and coordinator work together. It has coarser bins and larger leaves, so that counts tell little of "
+        "single customers, and costs accuracy: woodlot leak-test --part hidden, docs/how-to/choose-protection.md."
+    )
     heading("Is federated the same as central, bit by bit?")
     console.print(_identity(comparison.identity))
     heading("Who was sent what")
@@ -126,8 +140,9 @@ def _print(console: Console, comparison: Comparison, trees: int, seconds: float)
         '\n"Clear" is what the receiver can read; on the wire all of it is under TLS. Never sent: values, '
         "thresholds, names of columns to learn from, and ids as they are. Sent: ids hashed under a key that the "
         "coordinator does not have; one bit per customer and split, from which its receivers can work out much of the "
-        "order of values; labels, encoded, from which the shop can tell who has the same label, and the coordinator "
-        "the label itself. How much: woodlot leak-test. Message by message: docs/who-sees-what.md."
+        "order of values; labels, encoded, from which the shop can tell who has the same label. The bank, which has "
+        "the labels, leads: it receives what the shop sends, and the coordinator relays it sealed. How much: woodlot "
+        "leak-test. Message by message: docs/who-sees-what.md."
     )
     heading("What the bank finds in its folder")
     console.print(_delivery(comparison.delivery))
@@ -171,6 +186,25 @@ def _results(results: tuple[Result, ...], trees: int) -> Table:
             "" if result.rounds is None else f"{result.rounds:,}",
             "" if result.bytes is None else _size(result.bytes),
             style="bold green" if result.name == "federated" else None,
+        )
+    return table
+
+
+def _settings(settings: tuple[Setting, ...], n_rows: int) -> Table:
+    from woodlot.trees.coarsening import cell_for
+
+    table = _table()
+    table.add_column(f"{settings[0].trees:,} tree{'s' * (settings[0].trees != 1)}", no_wrap=True)
+    for heading in ("accuracy", "fit", "sent"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("who can read what")
+    for one in settings:
+        table.add_row(
+            one.protection,
+            f"{100 * one.accuracy:.1f} %",
+            f"{one.fit_seconds:.1f} s",
+            _size(one.bytes),
+            READ_BY[one.protection].format(cell=cell_for(n_rows)),
         )
     return table
 
@@ -296,6 +330,9 @@ def _as_json(comparison: Comparison, trees: int, seed: int, seconds: float) -> d
         "columns": {"bank": companies.bank_columns, "shop": companies.shop_columns},
         "models": {
             result.name: {k: v for k, v in asdict(result).items() if k != "name"} for result in comparison.results
+        },
+        "settings": {
+            one.protection: {k: v for k, v in asdict(one).items() if k != "protection"} for one in comparison.settings
         },
         "identical": comparison.identity.holds,
         "compared": asdict(comparison.identity),

@@ -266,7 +266,7 @@ def keys(
     config: Annotated[Path, typer.Argument(help="The key service's configuration, a TOML file.")],
     log_level: LogLevelOption = LogLevel.info,
 ) -> None:
-    """Run the key service of encrypted forests: it makes moduli and splits their strong keys."""
+    """Run the key service of revocable forests: it holds shares, or makes keys of the paper's scheme."""
     serve_member(config, "key service", log_level)
 
 

@@ -44,19 +44,12 @@ def leak_test(
     rows: Annotated[
         int | None, typer.Option(min=100, help="Use at most this many rows. Default: all, as they are to be protected.")
     ] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--labels", metavar="HOW", help="How labels are shared; repeat it. Default: every way."),
-    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the forest; repeat it.")
     ] = None,
     part: Annotated[
         list[str] | None, typer.Option("--part", metavar="PART", help="What to attack; repeat it. Default: everything.")
     ] = None,
-    encrypt: Annotated[
-        bool, typer.Option("--encrypt", help="Run labels=encrypted with real encryption: the same messages, but slow.")
-    ] = False,
     secret_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The secret of your alignment, to be guessed.")
     ] = None,
@@ -74,9 +67,8 @@ def leak_test(
     Example: woodlot leak-test customers.parquet --label default --party bank=age,income --party shop=orders,returns
     """
     with reporting(as_json):
-        from woodlot.leaks import LABEL_SETTINGS, PARTS, run_leak_test
+        from woodlot.leaks import PARTS, run_leak_test
 
-        settings = _chosen("--labels", labels, LABEL_SETTINGS)
         parts = _chosen("--part", part, PARTS)
         case = _case(table, label, party or [], id, rows, _task(task))
         secret = None if secret_file is None else _read_secret(secret_file)
@@ -84,9 +76,7 @@ def leak_test(
         params = parse_settings(setting or [])
         start = time.perf_counter()
         try:
-            findings = run_leak_test(
-                case, params, settings, _say(as_json, start), parts=parts, encrypt=encrypt, secret=secret, guards=guards
-            )
+            findings = run_leak_test(case, params, _say(as_json, start), parts=parts, secret=secret, guards=guards)
         except (TypeError, ValueError) as error:
             raise DataError(f"the model cannot be trained: {error}") from None
     seconds = time.perf_counter() - start

@@ -134,6 +134,7 @@ def _print(model: ModelFacts, audit: str) -> None:
                 "classes": ", ".join(map(str, model.classes)),
                 "labels at": model.holder or "every party",
                 "kept at": _kept_at(model),
+                "protection": "hidden: on secret shares; only counts by bin were opened" if model.is_hidden else "",
                 "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
                 "rows": f"{model.n_rows:,}",
                 "score": _show.out_of_bag(model),

@@ -15,6 +15,7 @@ import typer
 from woodlot.cli._client import (
     COORDINATOR_ENV,
     IDENTITY_ENV,
+    LEAD_ENV,
     TABLES_ENV,
     Access,
     AsJson,
@@ -204,7 +205,8 @@ def _run_command(command: list[str], client: Client, job: MpiJob) -> str:
     """Run a user's command at rank 0, as `woodlot` does elsewhere; it finds the coordinator in the environment."""
     from woodlot.cli import app
 
-    os.environ |= {COORDINATOR_ENV: client.address, IDENTITY_ENV: str(job.user), TABLES_ENV: _table()}
+    access = {COORDINATOR_ENV: client.address, IDENTITY_ENV: str(job.user), TABLES_ENV: _table()}
+    os.environ |= access | {LEAD_ENV: "coordinator"}  # one owner has all ranks, and rank 0 runs all jobs
     group = typer.main.get_command(app)
     try:
         code = group.main(command, prog_name="woodlot", standalone_mode=False)

@@ -55,6 +55,7 @@ def order(
             parties=settings.parties,
             align=config.align.method,
             layout=settings.layout,
+            lead="coordinator",
         )
         signed = SignedOrder.by(desk.identity, make(federation))
         if nvflare is not None:

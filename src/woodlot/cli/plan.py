@@ -23,7 +23,9 @@ def plan(
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds to a party and back.")] = 0.0,
     bandwidth: Annotated[float | None, typer.Option(min=0.001, help="Megabits per second of a party's line.")] = None,
-    lead: Annotated[Leader, typer.Option(help="Whose process runs it.")] = Leader.coordinator,
+    lead: Annotated[
+        Leader | None, typer.Option(help="Whose process runs it: by default the label holder's, where it can.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also grow it here, on made-up rows, and compare.")
     ] = False,
@@ -43,6 +45,8 @@ def plan(
 
         from woodlot.estimators.forecast import DataShape, Network, fit_made_up, forecast
 
+        if lead is None:
+            lead = Leader.coordinator if measure or "kind" in settings else Leader.holder
         estimator = _estimator("classification" if classes else "regression", settings)
         try:
             shape = DataShape(rows, held, classes, noise)
@@ -103,6 +107,7 @@ def _plain(foreseen: Any, compared: Any) -> dict[str, Any]:
         "memory_by_party": foreseen.memory_by_party,
         "compute_seconds": foreseen.compute_seconds,
         "network_seconds": foreseen.network_seconds,
+        "opened": foreseen.opened,
         "measured": None
         if compared is None
         else {name: dict(zip(("foreseen", "measured", "off"), rest, strict=True)) for name, *rest in compared},

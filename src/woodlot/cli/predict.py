@@ -18,12 +18,14 @@ from woodlot.cli._client import (
     IdentityOption,
     JobFile,
     JobFileOption,
+    LeadOption,
     PartiesOption,
     TablesOption,
     check_place,
     detached,
     finish,
     follow,
+    lead_of,
     parse_tables,
     reach,
     reporting,
@@ -110,6 +112,7 @@ def predict(
     ] = KeySetting.standard,
     align: AlignOption = None,
     join: JoinOption = Join.inner,
+    lead: LeadOption = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     job: JobFileOption = None,
@@ -127,15 +130,17 @@ def predict(
     privacy tell scores with --score-epsilon only.
 
     With --method encrypted --rows FILE a forest with keys answers for rows of yours, which nobody else can read.
-    They are encrypted only under a modulus that the forest's key service has signed. Say who that is, and who the
-    helper is, with --key-service and --helper: else it is the coordinator's word.
+    They are split between the forest's helper and key service, or with the paper's scheme encrypted under a modulus
+    that the key service has signed. Say who the two are with --helper and --key-service: else it is the coordinator's
+    word.
 
-    With --method encrypted-splits a forest with keys answers for the common rows by its encrypted splits: every party
-    checks the coordinator's copy of each split that is used.
+    With --method encrypted-splits a forest with the paper's scheme answers for the common rows by its encrypted
+    splits: every party checks the coordinator's copy of each split that is used.
     """
     with reporting(as_json):
         check_out(out)
-        access = Access.find(coordinator, identity, JobFile.read(job))
+        file = JobFile.read(job)
+        access = Access.find(coordinator, identity, file)
         from woodlot.connected import ConnectedFederation
         from woodlot.connected.scores import vote_of
 
@@ -156,7 +161,7 @@ def predict(
             if score_epsilon is not None:
                 raise ConfigError("--score-epsilon is for forests over rows: over columns no score is private")
             rows_by = (align or AlignMethod.keyed_hash).value
-            federation = ConnectedFederation(client, named, rows_by, join.value)
+            federation = ConnectedFederation(client, named, rows_by, join.value, lead=lead_of(lead, file))
             if deliver is not None and deliver not in named:
                 raise DataError(f"--deliver names {deliver!r}, who takes no part; the parties are {', '.join(named)}")
             options: dict[str, Any] = {

@@ -16,12 +16,14 @@ from woodlot.cli._client import (
     IdentityOption,
     JobFile,
     JobFileOption,
+    LeadOption,
     TablesOption,
     check_place,
     connecting,
     detached,
     finish,
     follow,
+    lead_of,
     parse_tables,
     print_json,
     quiet_logs,
@@ -59,6 +61,7 @@ def revoke(
         typer.Option("--allow-two", help="Let secure sums be of two where two stay: each learns the other's numbers."),
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the receipt goes.")] = None,
+    lead: LeadOption = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     file: JobFileOption = None,
@@ -67,8 +70,9 @@ def revoke(
 ) -> None:
     """Take a party out of a forest between organisations.
 
-    Name the job.toml of the training with --job, or its --y and --tables. The model stays in use until the one without
-    the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt.
+    Name the job.toml of the training with --job, or its --y and --tables. The user who ordered the model can have any
+    party leave; with a party's own --identity that party leaves, and no other. The model stays in use until the one
+    without the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt.
     """
     with reporting(as_json):
         if out is not None:
@@ -81,7 +85,7 @@ def revoke(
         if not isinstance(label, str) or named is None:
             raise ConfigError("name the job.toml of the training with --job, or add --y bank.default and --tables")
         _run(access, model, party, level, label, sample_weight or settings.get("sample_weight"), named, out,
-             allow_two=allow_two, detach=detach, as_json=as_json)  # fmt: skip
+             lead=lead_of(lead, job), allow_two=allow_two, detach=detach, as_json=as_json)  # fmt: skip
 
 
 def _run(
@@ -94,6 +98,7 @@ def _run(
     tables: Any,
     out: Path | None,
     *,
+    lead: Any,
     allow_two: bool,
     detach: bool,
     as_json: bool,
@@ -103,7 +108,7 @@ def _run(
 
     quiet_logs()
     with connecting(access):
-        federation = connect(access.address, access.identity, tables=tables)
+        federation = connect(access.address, access.identity, tables=tables, lead=lead)
     with federation:
         client = federation.client
         facts = client.find_model(model)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from woodlot.cli._client import (
+    LEAD_ENV,
     Access,
     AsJson,
     CoordinatorOption,
@@ -30,6 +31,7 @@ from woodlot.cli._client import (
     reporting,
 )
 from woodlot.cli._forest import is_linear, parse_settings
+from woodlot.cli._rows import ExcludeOption, FeaturesOption, SplitOption, SplitSeedOption, parse_columns
 from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.jobs.orders import Order
     from woodlot.service.client import Client
-    from woodlot.service.config import JobConfig
+    from woodlot.service.config import JobConfig, JobSettings
 
 
 class Task(StrEnum):
@@ -60,6 +62,13 @@ class AlignMethod(StrEnum):
 
     keyed_hash = "keyed-hash"
     psi = "psi"
+
+
+class ProtectionKind(StrEnum):
+    """What parties can learn of rows while a forest grows."""
+
+    open = "open"
+    hidden = "hidden"
 
 
 AlignOption = Annotated[AlignMethod | None, typer.Option("--align", help="How the common rows are found.")]
@@ -92,8 +101,25 @@ def train(
     ] = None,
     key_service: Annotated[str | None, typer.Option(metavar="MEMBER", help="The key service, for the same.")] = None,
     lead: Annotated[
-        Leader | None, typer.Option(help="Whose process runs it; with holder the coordinator reads nothing of it.")
+        Leader | None,
+        typer.Option(
+            envvar=LEAD_ENV,
+            help="Whose process runs it: by default the label holder's; the coordinator's reads labels.",
+        ),
     ] = None,
+    protection: Annotated[
+        ProtectionKind | None,
+        typer.Option(
+            help="open: all parties are sent which row goes where; hidden: on secret shares, only counts are opened."
+        ),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="PARTY", help="The second server, for --protection hidden.")
+    ] = None,
+    split: SplitOption = None,
+    split_seed: SplitSeedOption = None,
+    features: FeaturesOption = None,
+    exclude: ExcludeOption = None,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     detach: Detach = False,
@@ -102,6 +128,8 @@ def train(
     """Grow a forest over the tables of several parties.
 
     Give a job.toml, options, or both: options win. Ctrl-C leaves the job running and exits with 130.
+
+    With --split SHARE that share of the rows is held out; woodlot evaluate --split SHARE then scores the model on them.
     """
     with reporting(as_json):
         file = JobFile.read(job)
@@ -116,12 +144,18 @@ def train(
                 "helper": helper,
                 "key_service": key_service,
                 "lead": lead and lead.value,
+                "server": server,
+                "split": split,
+                "split_seed": split_seed,
+                "features": parse_columns(features, "--features"),
+                "exclude": parse_columns(exclude, "--exclude"),
             },
             tables=tables,
             parties=party,
             align=align,
         )
-        raw["forest"] = {**_section(raw, "forest", file), **parse_settings(setting or [])}
+        chosen = {} if protection is None else {"protection": protection.value}
+        raw["forest"] = {**_section(raw, "forest", file), **parse_settings(setting or []), **chosen}
         access = Access.find(coordinator, identity, file, positional=True)
         config = parse_job(raw, file, access)
         facts, client = _submit(config, file.origin, access)
@@ -190,7 +224,7 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
 
     quiet_logs()
     job = config.job
-    order_of = order_maker(config, origin)
+    order_of = order_maker(config, origin, parts=True)
     with connecting(access):
         federation = connect(
             access.address,
@@ -202,16 +236,31 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
             helper=job.helper,
             key_service=job.key_service,
             lead=job.lead,
+            server=job.server,
         )
         try:
-            return federation.client.submit(order_of(federation)), federation.client
+            return federation.client.submit(order_of(_rows_of(federation, job))), federation.client
         except BaseException:
             federation.close()
             raise
 
 
-def order_maker(config: JobConfig, origin: str) -> Callable[[Any], Order]:
-    """Check the parameters now; the order is made when the parties are known, by their federation."""
+def _rows_of(federation: ConnectedFederation, job: JobSettings) -> ConnectedFederation:
+    """The rows and columns that a job is for."""
+    if job.layout == "rows":
+        return federation
+    labels = federation.find_labels(job.y, job.sample_weight)
+    chosen = federation.choose_columns(job.choice.get("features"), job.choice.get("exclude"), labels)
+    return chosen if job.split is None else chosen.split(job.split, seed=job.split_seed)[0]
+
+
+def order_maker(config: JobConfig, origin: str, *, parts: bool = False) -> Callable[[Any], Order]:
+    """Check the parameters now; the order is made when the parties are known, by their federation.
+
+    ``parts``: whether that federation can be for some rows and columns only.
+    """
+    if not parts and (config.job.split is not None or config.job.choice):
+        raise ConfigError(f"{origin}: split, features and exclude are for woodlot train; take them out of [job]")
     return _row_order(config, origin) if config.job.layout == "rows" else _column_order(config, origin)
 
 
@@ -254,6 +303,24 @@ def _column_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
         return federation.train_order(plan, labels, settings_of(estimator), job.name or "")
 
     return order
+
+
+def estimator_of(config: JobConfig, origin: str) -> Any:
+    """The estimator of a job over columns, with its parameters checked."""
+    from woodlot.cli._forest import (
+        LINEAR_KIND,
+        REVOCABLE_KIND,
+        make_estimator,
+        make_linear_estimator,
+        make_revocable_estimator,
+    )
+
+    makers: dict[Any, Callable[..., Any]] = {
+        LINEAR_KIND: make_linear_estimator,
+        REVOCABLE_KIND: make_revocable_estimator,
+    }
+    make: Callable[..., Any] = makers.get(config.forest.get("kind"), make_estimator)
+    return make(config.job.task, config.forest, origin)
 
 
 def _row_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:

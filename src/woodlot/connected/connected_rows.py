@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from woodlot.connected.connected_models import model_of, whole_grown_forest
 from woodlot.connected.federation import ConnectedFederation
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from woodlot.service.client import Client
 
 
+def _not_rated(self: object, *_: Any, **__: Any) -> NoReturn:
+    """Refuse: every client has labels, and so far none of them rates a model alone."""
+    raise DataError(
+        "split, evaluate, cross_validate and search of clients with the same columns are for clients in one process so "
+        "far; between organisations use model.score(federation)"
+    )
+
+
 class ConnectedRowFederation(ConnectedFederation):
     """Parties with the same columns, reached through a coordinator. Make one with `woodlot.connect`.
 
@@ -40,9 +48,10 @@ class ConnectedRowFederation(ConnectedFederation):
     """
 
     layout = "rows"
-    fit = predict = score = take_out = needs_columns
+    fit_forest = predict = explain = score = take_out = needs_columns
     fit_revocable = predict_revocable = predict_encrypted = request_rows = needs_columns
     fit_linear = predict_linear = score_linear = needs_columns
+    split = folds = rate_answers = in_folds = _not_rated
 
     def __init__(self, client: Client, tables: Mapping[str, str]) -> None:
         super().__init__(client, tables, "keyed-hash", "inner")
@@ -55,6 +64,11 @@ class ConnectedRowFederation(ConnectedFederation):
     def n_rows(self) -> NoReturn:
         """Refuse: how many rows there are, parties tell in a job only."""
         raise DataError("how many rows the parties have is known when a forest has grown: model.forest_.coordinator")
+
+    def choose_columns(self, features: Any, exclude: Any, labels: Labels | str | None) -> Self:
+        """Refuse a choice of columns: every client has the same ones."""
+        AnyFederation.choose_columns(self, features, exclude, labels)
+        return self
 
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Refuse to be split by columns."""

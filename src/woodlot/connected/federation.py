@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of, scores_of
+from woodlot.connected.row_parts import RowParts
 from woodlot.data.markup import html_of
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
-from woodlot.federation import Answer, AnyFederation, GrownForest, Labels, Route
+from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.federation.interface import OnProgress, ScoreHere, Settings, Shuffled
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
-from woodlot.protocols.core.leavers import check_leaver, check_leavers
+from woodlot.protocols.core.leavers import HIDDEN_STAYS, check_leaver, check_leavers
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
-from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import DEFAULT_SCHEME, RevocablePlan, Scheme
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from woodlot.service.client import Client
 
 Lead: TypeAlias = Literal["coordinator", "holder"]
-"""Whose process runs a training over columns."""
+"""Whose process runs a training over columns; None in its place: the holder's, where a party can lead."""
 
 RELAY_BYTES = 32
 """Bytes of the secret that the parties of a job have from its user, where a party leads."""
@@ -65,7 +69,8 @@ def connect(
     layout: Literal["columns", "rows"] = "columns",
     helper: str | None = None,
     key_service: str | None = None,
-    lead: Lead = "coordinator",
+    lead: Lead | None = None,
+    server: str | None = None,
 ) -> ConnectedFederation:
     """Connect to the parties of a federation through its coordinator.
 
@@ -90,11 +95,16 @@ def connect(
     helper, key_service : str, optional
         The members that revocable forests need besides parties; they have no tables. Encrypted predictions are refused
         where the coordinator names others.
-    lead : {"coordinator", "holder"}
-        Whose process runs a training over columns. "coordinator": it learns every training label and much of the
-        values, see docs/results/leaks.md. "holder": the label holder, who knows the labels, runs it and keeps the
-        model; the coordinator relays sealed frames and learns who takes part, sizes and times. Jobs with a model are
-        led by who has led its training; with "holder", a model that no party leads is refused.
+    lead : {"holder", "coordinator"}, optional
+        Whose process runs a training over columns. "holder": the label holder, who knows the labels, runs it and keeps
+        the model; the coordinator relays sealed frames and learns who takes part, sizes and times. "coordinator": it
+        learns every training label and much of the values, see docs/results/leaks.md. By default the holder leads
+        forests and linear models, and the coordinator runs revocable forests, which "holder" refuses. Jobs with a
+        model are led by who has led its training. Unless you say "coordinator", a model is refused if only the
+        coordinator says that no party leads it.
+    server : str, optional
+        The second server of trainings with ``protection="hidden"``: a party that works together neither with the label
+        holder nor with the coordinator, which deals. By default the first party that is not the label holder.
 
     Returns
     -------
@@ -117,8 +127,8 @@ def connect(
         raise ValueError(f"layout must be 'columns' or 'rows', not {layout!r}")
     if layout == "rows" and (align, join) != ("keyed-hash", "inner"):
         raise DataError("align and join are for layout='columns'; parties with the same columns join no rows")
-    if lead not in ("coordinator", "holder"):
-        raise ValueError(f"lead must be 'coordinator' or 'holder', not {lead!r}")
+    if lead not in ("coordinator", "holder", None):
+        raise ValueError(f"lead must be 'holder', 'coordinator' or None, not {lead!r}")
     if layout == "rows" and lead == "holder":
         raise DataError(
             "lead='holder' is for layout='columns'; over rows every party has labels, and the coordinator sees sums"
@@ -128,7 +138,7 @@ def connect(
     try:
         return federation_at(
             client, tables=tables, parties=parties, align=align, join=join, layout=layout, helper=helper,
-            key_service=key_service, lead=lead,
+            key_service=key_service, lead=lead, server=server,
         )  # fmt: skip
     except BaseException:
         client.close()
@@ -145,7 +155,8 @@ def federation_at(
     layout: str = "columns",
     helper: str | None = None,
     key_service: str | None = None,
-    lead: Lead = "coordinator",
+    lead: Lead | None = None,
+    server: str | None = None,
 ) -> ConnectedFederation:
     """The federation of a client that is there already; other parameters as for `connect`."""
     if parties is None:
@@ -154,15 +165,17 @@ def federation_at(
     names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
     if not parties or set(names) != set(parties):
         raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
+    if server is not None and server not in parties:
+        raise DataError(f"the second server {server!r} is not among the parties {list(parties)}")
     chosen = {p: names[p] for p in parties}
     if layout == "rows":
         from woodlot.connected.connected_rows import ConnectedRowFederation
 
         return ConnectedRowFederation(client, chosen)
-    return ConnectedFederation(client, chosen, align, join, helper, key_service, lead)
+    return ConnectedFederation(client, chosen, align, join, helper, key_service, lead, server)
 
 
-class ConnectedFederation(AnyFederation):
+class ConnectedFederation(RowParts):
     """Parties that are reached through a coordinator. Make one with `woodlot.connect`.
 
     Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
@@ -180,6 +193,8 @@ class ConnectedFederation(AnyFederation):
 
     ids = None
     layout: ClassVar[Literal["columns", "rows"]] = "columns"
+    watch: Callable[[JobFacts], None] | None = None
+    """Told of all news of all jobs that are waited for."""
 
     def __init__(
         self,
@@ -189,10 +204,12 @@ class ConnectedFederation(AnyFederation):
         join: str,
         helper: str | None = None,
         key_service: str | None = None,
-        lead: Lead = "coordinator",
+        lead: Lead | None = None,
+        server: str | None = None,
     ) -> None:
         self.client = client
         self._lead = lead
+        self._server = server
         self._members = (helper, key_service)
         self.parties = tuple(tables)
         self._tables = dict(tables)
@@ -210,7 +227,9 @@ class ConnectedFederation(AnyFederation):
         except WoodlotError:
             connected = {}  # to be shown must never fail
         width = max(len(p) for p in self.parties)
-        rows = "" if self._alignment is None else f", {self._alignment.n_rows:,} rows"
+        rows = (
+            "" if self._alignment is None else f", {'part of ' if self._rules else ''}{self._alignment.n_rows:,} rows"
+        )
         lines = [f"Federation of {len(self.parties)} parties at {self.client.address}{rows}"]
         lines += [f"  {p:<{width}}  {'connected' if connected.get(p) else 'away'}" for p in self.parties]
         return "\n".join(lines)
@@ -242,8 +261,15 @@ class ConnectedFederation(AnyFederation):
         return self._alignment
 
     @property
+    def alignment_job(self) -> str:
+        """The job whose common rows are used; empty where every job finds them again."""
+        return "" if self._alignment is None else self._alignment.job
+
+    @property
     def n_rows(self) -> int:
         """Rows that the parties have in common; asks them the first time."""
+        if self._rules:
+            raise DataError("how many rows this part has, its parties tell in a job: model.forest_.coordinator.n_rows")
         facts = self._alignment or self.align()
         return int(facts.n_rows or 0)
 
@@ -265,7 +291,13 @@ class ConnectedFederation(AnyFederation):
 
     def run(self, order: Order, on_facts: Callable[[JobFacts], None] | None = None) -> JobFacts:
         """Sign an order of any kind, send it, and wait until it is done."""
-        return self.client.finish(self.client.submit(order).job, on_facts)
+
+        def heard(facts: JobFacts) -> None:
+            for listener in (on_facts, self.watch):
+                if listener is not None:
+                    listener(facts)
+
+        return self.client.finish(self.client.submit(order).job, heard)
 
     def _common(
         self,
@@ -274,7 +306,10 @@ class ConnectedFederation(AnyFederation):
         members: Sequence[str] = (),
         keys: str = "",
         leader: str = "",
+        secret: Mapping[str, Any] = MappingProxyType({}),
+        own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> dict[str, Any]:
+        """The fields of an order over columns; ``own``: more fields of some parties' parts."""
         from woodlot.jobs.orders import Part
 
         relay = _relay_secret(leader)
@@ -285,50 +320,71 @@ class ConnectedFederation(AnyFederation):
                 weight=labels.weight if labels is not None and labels.holder == party else None,
                 keys=keys,
                 **relay,
+                **(secret if party == leader else {}),
+                **own.get(party, {}),
             )
             for party, table in (self._tables if tables is None else tables).items()
         } | {member: Part() for member in members}
         alignment = None if self._alignment is None else self._alignment.job
-        fields = self.order_fields(parts) | self._fields | {"alignment": alignment}
+        fields = self.order_fields(parts) | self._fields | {"alignment": alignment} | self._row_fields()
         return fields | ({"led_by": leader} if leader else {})
 
     def align_order(self) -> AlignOrder:
         """An order to find the common rows and keep them."""
         from woodlot.jobs.orders import AlignOrder
 
-        return AlignOrder(**(self._common() | {"alignment": None}))
+        fields = {name: value for name, value in self._common().items() if name != "subset"}
+        return AlignOrder(**(fields | {"alignment": None}))
 
     def train_order(self, plan: ForestPlan, labels: Labels, settings: Mapping[str, Any], name: str = "") -> TrainOrder:
         """An order to grow a forest."""
         from woodlot.jobs.orders import TrainOrder
 
         self._require_inner()
-        if plan.protection == "hidden":
-            raise DataError(
-                "protection='hidden' works in one process so far; use protection='open' on a connected federation"
-            )
-        fields = self._common(labels, leader=self._leader_for(plan, labels))
-        return TrainOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
+        leader, told = self._leader_for(labels), dict(settings)
+        hidden: dict[str, Any] = {} if plan.protection == "open" else {"server": self._server_for(plan, labels)}
+        if leader and isinstance(plan.class_weight, tuple):
+            secret, told = _class_secret(plan.class_weight, settings)
+            fields = self._common(labels, leader=leader, secret=secret, own=self._chosen)
+            plan = replace(plan, class_weight=None)
+        else:
+            fields = self._common(labels, leader=leader, own=self._chosen)
+        return TrainOrder(**fields, **hidden, holder=labels.holder, plan=plan, settings=json.dumps(told), name=name)
 
-    def _leader_for(self, plan: ForestPlan | LinearPlan, labels: Labels) -> str:
-        """The party that leads a training; empty: the coordinator runs it."""
-        if self._lead != "holder":
-            return ""
-        if plan.class_weight and isinstance(plan.class_weight, tuple):
+    def _server_for(self, plan: ForestPlan, labels: Labels) -> str:
+        """The second server of a hidden training; the first one is the label holder, which leads."""
+        plan.check_hidden()
+        self._require_holder(plan)
+        others = [party for party in self.parties if party != labels.holder]
+        if not others:
+            raise DataError("protection='hidden' needs a party beside the label holder as second server; add one")
+        server = self._server or others[0]
+        if server == labels.holder:
             raise DataError(
-                "class_weight names classes, and the coordinator reads the settings of an order. Use "
-                "class_weight='balanced' with lead='holder', or lead='coordinator'"
+                f"{server!r} has the labels, and cannot be the second server, too; name another party of {others}"
             )
-        return labels.holder
+        return server
+
+    def _require_holder(self, plan: ForestPlan | LinearPlan) -> None:
+        """Refuse a hidden training that the coordinator would run: it is the dealer."""
+        if plan.protection == "hidden" and self._lead == "coordinator":
+            raise DataError(
+                "with protection='hidden' the label holder leads, and the coordinator is the dealer; connect with "
+                "lead='holder', the default"
+            )
+
+    def _leader_for(self, labels: Labels) -> str:
+        """The party that leads a training; empty: the coordinator runs it."""
+        return "" if self._lead == "coordinator" else labels.holder
 
     def _leader_of(self, model: str) -> str:
         """The party that leads jobs about a model; empty: the coordinator runs them."""
-        leader = self.client.leader_of(model)
-        if not leader and self._lead == "holder":
+        known, leader = self.client.knows_leader(model), self.client.leader_of(model)
+        if not leader and (self._lead == "holder" or (self._lead is None and not known)):
             raise DataError(
-                f"the coordinator names no leader of model {model}, and you have connected with lead='holder': nothing "
-                "was ordered, for the coordinator would read it. If the model was trained with lead='coordinator', "
-                "connect with lead='coordinator' to use it"
+                f"the coordinator names no leader of model {model}: nothing was ordered, for the coordinator would "
+                "read it. If the model is a revocable forest, or was trained with lead='coordinator', connect with "
+                "lead='coordinator' to use it (on the command line --lead coordinator)"
             )
         if leader and leader not in self.parties:
             raise DataError(
@@ -355,6 +411,8 @@ class ConnectedFederation(AnyFederation):
         from woodlot.service.encrypted import key_fields
 
         check_leaver(model.parties, model.holder, leaver)
+        if model.is_hidden:
+            raise DataError(HIDDEN_STAYS)
         staying = {p: table for p, table in self._tables.items() if p in model.parties and p != leaver}
         absent = [p for p in model.parties if p != leaver and p not in staying]
         if absent:
@@ -363,6 +421,7 @@ class ConnectedFederation(AnyFederation):
         keys = key_fields(self.client, model.model, helper=helper, key_service=key_service) if model.revocable else {}
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
         fields = self._common(labels, staying, members, leader=self._leader_of(model.model))
+        fields.pop("subset", None)  # on the rows of the training
         fields |= {"alignment": model.model, "join": "inner"}
         task: Task = "classes" if model.classes else "targets"
         fields |= {"model": model.model, "leaver": leaver, "task": task}
@@ -378,11 +437,12 @@ class ConnectedFederation(AnyFederation):
         plan: RevocablePlan,
         labels: Labels,
         settings: Mapping[str, Any],
-        encryption: tuple[int, Setting] | None,
+        encryption: Encryption | None,
         name: str = "",
     ) -> TrainRevocableOrder:
-        """An order to grow a revocable forest; ``encryption``: bits and setting of its keys, None for none."""
+        """An order to grow a revocable forest; ``encryption``: how its splits are hidden, None for not at all."""
         from woodlot.jobs.orders import TrainRevocableOrder
+        from woodlot.service.encrypted import scheme_fields
 
         self._require_inner()
         if self._lead == "holder":
@@ -391,15 +451,16 @@ class ConnectedFederation(AnyFederation):
             raise DataError("revocable forests take no weights")
         helper, key_service = self._members
         if encryption is None:
-            fields = self._common(labels)
+            fields = self._common(labels, own=self._chosen)
         elif helper is None or key_service is None:
             raise DataError(
                 "encrypted splits need a helper and a key service: connect with helper= and key_service= (in a job "
                 "file helper and key_service in the section [job]), or leave encryption out: encryption='simulated'"
             )
         else:
-            fields = self._common(labels, None, (helper, key_service))
-            fields |= {"helper": helper, "key_service": key_service, "bits": encryption[0], "setting": encryption[1]}
+            fields = self._common(labels, None, (helper, key_service), own=self._chosen)
+            fields |= {"helper": helper, "key_service": key_service}
+            fields |= scheme_fields(encryption.scheme, encryption.bits, encryption.setting)
         return TrainRevocableOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
 
     def predict_order(self, model: str, label: str | None = None, **options: Any) -> PredictOrder:
@@ -458,10 +519,25 @@ class ConnectedFederation(AnyFederation):
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 
-    @property
-    def source(self) -> object:
-        """The coordinator's address and the names of the tables."""
-        return self.client.address, self.tables
+    def in_folds(
+        self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None
+    ) -> FoldedFederation:
+        """This federation as scikit-learn's X with one row for each fold."""
+        labels = self.find_labels(y, None)
+        chosen = self.choose_columns(features, exclude, labels)
+        if self._alignment is None:
+            self.align()
+        chosen._label, chosen._alignment = y, self._alignment
+        return FoldedFederation.of(chosen, n_folds, seed)
+
+    def _address(self) -> str:
+        return self.client.address
+
+    def _remember(self, fitted: GrownForest | FittedLinear) -> None:
+        self._model_of(fitted)
+
+    def _evaluation_fields(self, model: str, labels: Labels, key: bytes) -> dict[str, Any]:
+        return self._common(labels, leader=self._leader_of(model), own={labels.holder: {"key": key}})
 
     def label_values(self, labels: Labels) -> None:
         """None: only their holder sees them."""
@@ -470,13 +546,14 @@ class ConnectedFederation(AnyFederation):
         """None: the tables stay with their parties."""
         return []
 
-    def fit(
+    def fit_forest(
         self,
         plan: ForestPlan,
         labels: Labels,
         *,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a forest grown."""
@@ -493,12 +570,16 @@ class ConnectedFederation(AnyFederation):
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a revocable forest grown and encrypted."""
-        keys = None if encryption is None else (encryption.bits, encryption.setting)
-        order = self.train_revocable_order(plan, labels, settings(), keys)
+        order = self.train_revocable_order(plan, labels, settings(), encryption)
         return grown_forest(self._have_grown(order, on_progress))
 
     def predict_encrypted(
-        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting = "standard"
+        self,
+        forest: GrownForest,
+        columns: Mapping[str, NDArray[np.float64]],
+        vote: Vote,
+        setting: Setting = "standard",
+        scheme: Scheme = DEFAULT_SCHEME,
     ) -> NDArray[np.float64]:
         """Have rows predicted that only this user reads."""
         from woodlot.service.encrypted import predict_encrypted
@@ -507,7 +588,14 @@ class ConnectedFederation(AnyFederation):
         model = self._model_of(forest)
         self._leader_of(model)
         return predict_encrypted(
-            self.client, model, columns, vote=vote, setting=setting, helper=helper, key_service=key_service
+            self.client,
+            model,
+            columns,
+            vote=vote,
+            setting=setting,
+            helper=helper,
+            key_service=key_service,
+            scheme=scheme,
         )
 
     def request_rows(self, forest: RevocableGrown) -> NDArray[np.float64]:
@@ -605,8 +693,15 @@ class ConnectedFederation(AnyFederation):
         from woodlot.jobs.orders import TrainLinearOrder
 
         self._require_inner()
-        fields = self._common(labels, leader=self._leader_for(plan, labels))
-        return TrainLinearOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(settings), name=name)
+        self._require_holder(plan)
+        leader, told = self._leader_for(labels), dict(settings)
+        if leader and plan.class_weight:
+            secret, told = _class_secret(plan.class_weight, settings)
+            fields = self._common(labels, leader=leader, secret=secret, own=self._chosen)
+            plan = msgspec.structs.replace(plan, class_weight=())
+        else:
+            fields = self._common(labels, leader=leader, own=self._chosen)
+        return TrainLinearOrder(**fields, holder=labels.holder, plan=plan, settings=json.dumps(told), name=name)
 
     def predict_linear_order(self, model: str, label: str | None = None, **options: Any) -> PredictLinearOrder:
         """An order to predict with a linear model; ``label``, ``"party.column"``: its party scores the answers."""
@@ -634,9 +729,59 @@ class ConnectedFederation(AnyFederation):
         return self._told_score(self.predict_linear_order(self._model_of(fitted), label, give_answers=False))
 
 
+class FoldedFederation(ConnectedFederation):
+    """A connected federation as scikit-learn's X: one row for each fold of its rows.
+
+    ``_folds`` has the rows of all folds but one, and of that one; empty where these are some of the folds only.
+    """
+
+    _folds: Sequence[tuple[ConnectedFederation, ConnectedFederation]] = ()
+    _n_folds = 0
+
+    @classmethod
+    def of(cls, federation: ConnectedFederation, n_folds: int, seed: int) -> FoldedFederation:
+        """The same parties and rows, in folds."""
+        folded = cls._some(federation, n_folds)
+        folded._folds = federation.folds(n_folds, seed)
+        return folded
+
+    @classmethod
+    def _some(cls, federation: ConnectedFederation, n_folds: int) -> FoldedFederation:
+        """Rows that are so many folds."""
+        some = cls.__new__(cls)
+        some.__dict__.update(federation.__dict__)
+        some._n_folds = n_folds
+        return some
+
+    def __len__(self) -> int:
+        return self._n_folds
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of folds."""
+        return len(self), 1
+
+    def __getitem__(self, key: Any) -> FoldedFederation:
+        """The rows of one fold, or of all folds but one."""
+        folds = np.arange(len(self._folds))[key[0] if isinstance(key, tuple) else key].tolist()
+        if len(folds) == 1:
+            return self._some(self._folds[folds[0]][1], 1)
+        (left_out,) = set(range(len(self._folds))) - set(folds)
+        return self._some(self._folds[left_out][0], len(folds))
+
+
 def _relay_secret(leader: str) -> dict[str, Any]:
     """The field of every party's part of an order that a party leads: a secret that only they have."""
     return {"relay": os.urandom(RELAY_BYTES)} if leader else {}
+
+
+def _class_secret(
+    weights: tuple[tuple[str, float], ...], settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What only the leader is told where weights name classes, and the settings without them, which all are told."""
+    secret = {"class_weight": weights, "settings": json.dumps(settings)}
+    params = {name: value for name, value in settings.get("params", {}).items() if name != "class_weight"}
+    return secret, {**settings, "params": params}
 
 
 def _label_elsewhere(y: Any, sample_weight: Any) -> str:

@@ -1,1 +1,1 @@
-"""Homomorphic encryption: DT-PKC for revocable forests, Paillier for encrypted labels."""
+"""Homomorphic encryption: DT-PKC for revocable forests."""

@@ -77,6 +77,12 @@ class Actions:
     def _client(self) -> Client:
         return Client(self.address, self.identity)
 
+    def _federation(self, model: str, tables: Mapping[str, str]) -> ConnectedFederation:
+        """The parties of a model. It is named by its id: if a party leads it, the others refuse an order without it."""
+        with self._client() as client:
+            leader = client.leader_of(model)
+        return connect(self.address, self.identity, tables=tables, lead=None if leader else "coordinator")
+
     def cancel(self, job: str) -> None:
         """End a job."""
         with self._client() as client:
@@ -89,7 +95,7 @@ class Actions:
 
     def revoke(self, model: str, party: str, level: int, tables: Mapping[str, str], label: str) -> str:
         """Order that a party leaves a model; returns the job, whose receipt comes when it is done."""
-        with connect(self.address, self.identity, tables=tables) as federation:
+        with self._federation(model, tables) as federation:
             facts = federation.client.find_model(model)
             order = revocation_order(federation, facts, party, level, label)
             return federation.client.submit(order).job
@@ -101,7 +107,7 @@ class Actions:
             raise DataError("this is being measured already")
         if not 1 <= len(tables) <= MAX_PARTIES:
             raise DataError(f"contributions are measured for up to {MAX_PARTIES} parties, not {len(tables)}")
-        federation = connect(self.address, self.identity, tables=tables)
+        federation = self._federation(model, tables)
         try:
             federation.find_labels(label, None)  # a label that is written wrongly is told at once
         except BaseException:

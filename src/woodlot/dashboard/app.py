@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.guard import USER_KEY
+from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
@@ -28,6 +29,7 @@ from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.core.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
 from woodlot.runtime.audit import readable_bytes, readable_seconds
+from woodlot.service.party import LED
 
 STATIC = Path(__file__).parent / "static"
 LIVE_SECONDS = 0.5
@@ -58,6 +60,8 @@ class Pages:
         known()  # messages of other packages' kinds, too, or pages would not know what they tell
         self.coordinator = coordinator
         self.parties = {view.name: view for view in parties}
+        led = [LeaderView(view.config) for view in parties if (view.folder / LED).is_dir()]
+        self.leaders = {view.name: view for view in led}
         self.actions = actions
         self._templates = Environment(
             loader=PackageLoader("woodlot.dashboard"), autoescape=select_autoescape(), undefined=StrictUndefined
@@ -84,6 +88,8 @@ class Pages:
             return self.coordinator
         if role in self.parties:
             return self.parties[role]
+        if role in self.leaders:
+            return self.leaders[role]
         raise DataError(f"the folder of {role!r} is not on this machine; here are {', '.join(self.roles)}")
 
     def _add_routes(self) -> None:
@@ -199,20 +205,21 @@ class Pages:
             part = view.part(model)
             return self._page(
                 "model_party", role, model=model, part=part, importances=view.importances(model),
-                n_own=len(part.splits.node), roles_with=self._roles_with(model),
+                keeper=view.keeper(model), n_own=len(part.splits.node), roles_with=self._roles_with(model),
             )  # fmt: skip
         facts = view.model(model)
-        if facts.leader:
+        if not view.keeps(facts):
             return self._page(
                 "model_led", role, model=model, facts=facts, settings=_settings(facts.settings),
                 cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
                 roles_with=self._roles_with(model),
             )  # fmt: skip
         linear = view.is_linear(model)
+        scored = view.scored(model)[:_SCORES_SHOWN]
         return self._page(
             "model_linear" if linear else "model", role, model=model, facts=facts,
             measure="accuracy" if facts.classes else "R²", withheld=_withheld(facts),
-            scored=view.scored(model)[:_SCORES_SHOWN],
+            scored=scored, held_out={job.job for job in scored if view.held_out(model, job.job)},
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure),
             privacy=claim_in_words(facts.privacy), settings=_settings(facts.settings),
@@ -221,8 +228,11 @@ class Pages:
 
     def _roles_with(self, model: str) -> list[str]:
         here = [] if self.coordinator is None else [m.model for m in self.coordinator.models()]
-        return [r for r in self.roles if (r == COORDINATOR and model in here) or (
+        found = [r for r in self.roles if (r == COORDINATOR and model in here) or (
             r in self.parties and model in self.parties[r].models())]  # fmt: skip
+        return found + [
+            name for name, view in self.leaders.items() if any(kept.model == model for kept in view.models())
+        ]
 
     def _first_role_with(self, model: str) -> str:
         found = self._roles_with(model)
@@ -243,7 +253,7 @@ class Pages:
         return self._page(
             "tree", role, model=model, tree=tree, n_trees=n_trees, roles_with=self._roles_with(model),
             tables=sorted(view.tables) if isinstance(view, PartyView) else [],
-            whole=isinstance(view, CoordinatorView) and view.model(model).complete,
+            whole=isinstance(view, CoordinatorView) and view.model(model).complete, leads=isinstance(view, LeaderView),
             sight=view.sight(model) if isinstance(view, PartyView) else "",
             alignments=alignments if role == COORDINATOR and self._all_here(model) else [],
         )  # fmt: skip
@@ -278,16 +288,31 @@ class Pages:
 
     def receipts(self) -> HTMLResponse:
         """All revocations."""
-        return self._page("receipts", receipts={} if self.coordinator is None else self.coordinator.receipts())
+        views = [*([] if self.coordinator is None else [self.coordinator]), *self.leaders.values()]
+        return self._page("receipts", receipts={job: receipt for v in views for job, receipt in v.receipts().items()})
+
+    def _keeper_of(self, job: str) -> CoordinatorView:
+        """Who has the receipt of a job: the party that has led it, where its folder is here, else the coordinator."""
+        for view in self.leaders.values():
+            if view.store.job(job) is not None:
+                return view
+        leader = self._coordinator().job(job).leader
+        if leader:
+            raise DataError(f"{leader!r} has led this job and keeps its receipt; its folder is not on this machine")
+        return self._coordinator()
 
     def receipt(self, job: str) -> HTMLResponse:
         """One receipt, checked."""
-        receipt, problem = self._coordinator().receipt(job)
-        return self._page("receipt", job=job, receipt=receipt, statement=receipt.statement, problem=problem)
+        keeper = self._keeper_of(job)
+        receipt, problem = keeper.receipt(job)
+        signer = keeper.name if isinstance(keeper, LeaderView) else "the coordinator"
+        return self._page(
+            "receipt", job=job, receipt=receipt, statement=receipt.statement, problem=problem, signer=signer
+        )
 
     def receipt_file(self, job: str) -> Response:
         """The receipt as it was signed, to keep."""
-        receipt, _ = self._coordinator().receipt(job)
+        receipt, _ = self._keeper_of(job).receipt(job)
         headers = {"content-disposition": f'attachment; filename="receipt-{job[:8]}.json"'}
         return Response(receipt.to_json(), media_type="application/json", headers=headers)
 
@@ -309,7 +334,11 @@ class Pages:
         return self._page("answers", party.name, party=party, jobs=jobs, chosen=chosen, result=result, columns=columns)
 
     async def events(self, request: Request) -> StreamingResponse:
-        """News of running jobs, as server-sent events: the version of each job that moves."""
+        """News of running jobs, as server-sent events: the version of each job that moves.
+
+        The first event, ``here``, comes after the first look at the jobs. A page that asks again then misses nothing:
+        a job may have ended after the page was made and before this look.
+        """
 
         async def stream() -> AsyncIterator[str]:
             seen: dict[str, Any] = {}
@@ -321,7 +350,7 @@ class Pages:
                 if seen and news:
                     yield f"event: jobs\ndata: {json.dumps(news)}\n\n"
                 elif not seen:
-                    yield ": here\n\n"
+                    yield "event: here\ndata: []\n\n"
                 seen = facts or {"": None}
                 await asyncio.sleep(LIVE_SECONDS)
 

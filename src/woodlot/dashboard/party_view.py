@@ -17,7 +17,7 @@ from woodlot.dashboard.views import MODELS_AT_HAND, NO_TREES, TREES_AT_HAND, Sta
 from woodlot.data.sources import LoadedTable
 from woodlot.exceptions import DataError, ModelFileError
 from woodlot.identity.identity import Identity
-from woodlot.jobs.party_store import read_alignment
+from woodlot.jobs.party_store import LEADER, read_alignment
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.part_files import HEADER, STUMBLES, format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
@@ -27,9 +27,9 @@ from woodlot.protocols.vertical.files import StoredTrees, load_own_part
 from woodlot.service.config import PartyConfig
 from woodlot.service.privacy_accounts import privacy_accounts
 
-_LABELS_GIVEN = {"EncodedLabels", "EncryptedLabels", "LabelsSent"}
+_LABELS_GIVEN = {"EncodedLabels", "LabelsSent"}
 _LABELS_RECEIVED = {"StartForest"}
-_SIDES_RECEIVED = {"GrowLevel", "RegrowLevel", "GrowBlind", "ExpandLeaves"}
+_SIDES_RECEIVED = {"GrowLevel", "RegrowLevel", "ExpandLeaves"}
 
 
 class PartyView(StateView):
@@ -90,6 +90,11 @@ class PartyView(StateView):
     def models(self) -> list[str]:
         """The models that the party has a part of."""
         return sorted(path.parent.name for path in (self.folder / "models").glob(f"[!.]*/{HEADER}"))
+
+    def keeper(self, model: str) -> str:
+        """Who keeps the answers of a model: the party that has led its training, or the coordinator."""
+        mark = self.folder / "models" / model / LEADER
+        return mark.read_text() if mark.is_file() else "the coordinator"
 
     def part(self, model: str) -> PartyForest:
         """The party's part of a forest."""

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from cryptography import x509
 
+from woodlot.data.row_rules import RowRule
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt
@@ -146,9 +147,12 @@ class CoordinatorView(StateView):
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
-        super().__init__(COORDINATOR, config.state)
-        self.identity = Identity.load(config.identity)
-        self.store = JobStore(config.state)
+        self._open(COORDINATOR, config.state, config.state, Identity.load(config.identity))
+
+    def _open(self, name: str, state: Path, kept: Path, identity: Identity) -> None:
+        super().__init__(name, state)
+        self.identity = identity
+        self.store = JobStore(kept)
         self._forest = functools.lru_cache(maxsize=MODELS_AT_HAND)(self._read_forest)
         self._trees = functools.lru_cache(maxsize=MODELS_AT_HAND)(self._open_trees)
         self._tree = functools.lru_cache(maxsize=TREES_AT_HAND)(self._read_tree)
@@ -203,6 +207,16 @@ class CoordinatorView(StateView):
         jobs = [job for job in self.jobs() if outcome_of(job.kind) in ("answers", "own answers") and job.model == model]
         return [job for job in jobs if job.score is not None and not self._changed(job.job)]
 
+    def held_out(self, model: str, job: str) -> bool:
+        """Whether the rules of a prediction's rows and of the training's show that they have none in common."""
+        used, learnt = self._row_rules(job), self._row_rules(model)
+        return any(not one.meets(other) for one in used for other in learnt if one.seed == other.seed)
+
+    def _row_rules(self, job: str) -> list[RowRule]:
+        stored = self.store.job(job)
+        order = None if stored is None else read_order(stored.order)
+        return [RowRule(part.seed, part.start, part.stop) for part in getattr(order, "subsets", ())]
+
     def _changed(self, job: str) -> bool:
         """Whether parties were left out of a prediction, or a column shuffled, to see what they are worth."""
         stored = self.store.job(job)
@@ -220,9 +234,13 @@ class CoordinatorView(StateView):
     def is_linear(self, model: str) -> bool:
         """Whether a model is a linear one, and no forest."""
         leader = self.model(model).leader
-        if leader:
+        if not self.keeps(self.model(model)):
             raise DataError(f"{leader!r} keeps this model; the coordinator has no part of it")
         return self.store.is_linear(model)
+
+    def keeps(self, facts: ModelFacts) -> bool:
+        """Whether structure and answers of a model are here, and not with the party that leads its jobs."""
+        return not facts.leader
 
     def forest(self, model: str) -> CoordinatorForest:
         """The coordinator's part of a forest."""

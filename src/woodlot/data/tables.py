@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,27 @@ class Table:
 
     def column(self, name: str) -> Column:
         """Return the column of this name."""
-        return self.select([name]).columns[0]
+        self._require([name])
+        return self.columns[self._position[name]]
+
+    def absent(self, names: Sequence[str]) -> list[str]:
+        """Return those of these names that no column has."""
+        return [name for name in names if name not in self._position]
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        """Where each column stands: made once, for a table may have many thousands of columns."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    def _require(self, names: Sequence[str]) -> None:
+        absent = self.absent(names)
+        if absent:
+            raise DataError(f"There is no column {quoted(absent)}; the columns are {quoted(self.names)}.")
 
     def select(self, names: Sequence[str]) -> Table:
         """Return the table of these columns, in this order; those of a plain array keep their names."""
-        position = {name: index for index, name in enumerate(self.names)}
-        absent = [name for name in names if name not in position]
-        if absent:
-            raise DataError(f"There is no column {quoted(absent)}; the columns are {quoted(self.names)}.")
-        columns = tuple(self.columns[position[name]] for name in names)
+        self._require(names)
+        columns = tuple(self.columns[self._position[name]] for name in names)
         return Table(tuple(names), columns, self.n_rows, self.positional)
 
     def take(self, rows: Any) -> Table:

@@ -29,7 +29,7 @@ from woodlot.identity import certificates as files
 from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import CertificateRequest, Subject
 from woodlot.identity.identity import Identity, install, request
-from woodlot.jobs.party_store import SECRET_FILE
+from woodlot.jobs.lasting_secret import SECRET_FILE
 from woodlot.protocols.core.part_files import PARTY
 from woodlot.runtime.drivers.mpi_carrier import MpiRanks, abort_on_error, check_threads, exchange, n_ranks, rank, serve
 from woodlot.service.config import AlignmentConfig, CoordinatorConfig, JobConfig, PartyConfig
@@ -250,7 +250,13 @@ class MpiCoordinator(EngineCoordinator):
             layout = settings.job.layout
             align = "keyed-hash" if layout == "rows" else settings.align.method
             with connect(
-                address, self._job.user, tables=TABLE, parties=self._job.parties, align=align, layout=layout
+                address,
+                self._job.user,
+                tables=TABLE,
+                parties=self._job.parties,
+                align=align,
+                layout=layout,
+                lead="coordinator",
             ) as federation:
                 return main(federation)
 

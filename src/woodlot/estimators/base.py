@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -15,19 +16,24 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from woodlot.data.tables import read_table
+from woodlot.estimators.callbacks import fit_progress
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.estimator_settings import settings_of
+from woodlot.estimators.explaining import CompleteShapley, explanation_of
 from woodlot.estimators.fitting import ColumnsModel
 from woodlot.estimators.input_tables import ClassWeights, check_table_again
 from woodlot.estimators.parameters import require
 from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke
+from woodlot.estimators.watching import WatchedForest
+from woodlot.evaluation.explanations import Explanation
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.federation import Answer, AnyFederation, Federation, GrownForest, Labels, Route, as_federation
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.protocols.core.forest_parts import splitting_parties
-from woodlot.protocols.core.forest_plan import BLIND_BINS, DEFAULT_MEMORY, HIDDEN_BINS, ForestPlan, Task
+from woodlot.protocols.core.forest_plan import DEFAULT_MEMORY, HIDDEN_BINS, ForestPlan, Task
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.vertical.files import StoredForest, load_party, save_parts
@@ -44,7 +50,7 @@ class UncertainPredictionWarning(UserWarning):
     """Some rows followed both branches somewhere, because a party or its row was missing."""
 
 
-class FederatedForest(ColumnsModel):
+class FederatedForest(WatchedForest, ColumnsModel):
     """A random forest over columns that lie at different parties."""
 
     _task: Task
@@ -60,14 +66,20 @@ class FederatedForest(ColumnsModel):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = self.get_params(deep=False)
         plan = plan_of(params, seed, self._class_weights(labels.target), self._task)
-        with progress_bar(self.verbose, "growing trees") as show:
-            forest, account = federation.fit(
+        if params.get("bootstrap_by") == "row":
+            if params["device"] == "cuda":
+                raise DataError("bootstrap_by='row' grows trees on the CPU; use device='auto' or 'cpu'")
+            federation, labels = federation.drawn_by_row(plan, labels)
+        with fit_progress(self, "growing trees") as show:
+            forest, account = federation.fit_forest(
                 plan,
                 labels,
                 settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
+                device=params["device"],
                 on_progress=show,
             )
+        forest = in_given_order(forest, federation)
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
         self._set_forest(forest)
@@ -119,7 +131,7 @@ class FederatedForest(ColumnsModel):
             table = self._check_again(X)
             outputs = self.combine().outputs(table, self._vote, effective_jobs(self.n_jobs))
             return outputs, np.zeros(table.n_rows, np.bool_)
-        federation = federation or self._deal_again(X)
+        federation = self._deal_again(X) if federation is None else federation
         outputs, uncertain = self._ask(federation, route or "one-round", wire)
         if uncertain.any():
             present = federation.present(self.forest_)
@@ -179,7 +191,14 @@ class FederatedForest(ColumnsModel):
         return np.asarray(node - structure.offset[:-1], dtype=np.int32)
 
     def permutation_importance(
-        self, X: Any, y: Any = None, *, n_repeats: int = 5, random_state: Any = None, sealed: bool = False
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        n_repeats: int = 5,
+        random_state: Any = None,
+        sealed: bool = False,
+        by: Literal["column", "party"] = "column",
     ) -> Bunch:
         """How much the score falls when a feature's values are shuffled among the rows, by its own party.
 
@@ -195,27 +214,95 @@ class FederatedForest(ColumnsModel):
             Decides the shuffling.
         sealed : bool, default=False
             Predict under seal, as for ``predict``.
+        by : {"column", "party"}, default="column"
+            Shuffle one column at a time; or all columns of a party together, so that what they say with one another
+            stays, on one table or a federation in this process.
 
         Returns
         -------
         Bunch
-            ``importances`` of shape (n_features, n_repeats), their ``importances_mean`` and ``importances_std``;
-            features in the order of ``feature_importances_``.
+            ``importances`` of shape (n_features, n_repeats), their ``importances_mean`` and ``importances_std``, and
+            the ``owners`` of the features, in the order of ``feature_importances_``; or one line per party.
         """
         check_is_fitted(self, "forest_")
         federation = as_federation(X)
         labels = y if federation is None else self._origin.label_column(y)
-        score = self._scorer(federation or self._deal_again(X), labels, "sealed" if sealed else "one-round")
+        rows = self._deal_again(X) if federation is None else federation
+        require(by in ("column", "party"), "by", by, "'column' or 'party'")
+        self._seen.warn(X, "shuffle held-out rows: train, test = fed.split()", stacklevel=3)
+        route: Route = "sealed" if sealed else "one-round"
+        score = self._scorer(rows, labels, route)
         rng = check_random_state(random_state)
         baseline = score(None)
+        if by == "party":
+            return self._permuted_parties(rows, labels, route, baseline, n_repeats, rng)
         n_features = len(self.forest_.coordinator.feature_keys)
         falls = np.empty((n_features, n_repeats))
         for feature in range(n_features):
             for repeat in range(n_repeats):
                 seed = int(rng.randint(np.iinfo(np.int32).max))
                 falls[feature, repeat] = baseline - score((feature, seed))
-        falls = self._origin.reorder(falls)
-        return Bunch(importances=falls, importances_mean=falls.mean(axis=1), importances_std=falls.std(axis=1))
+        return _importances(self._origin.reorder(falls), self.importance_owners_)
+
+    def _permuted_parties(
+        self, rows: AnyFederation, labels: Any, route: Route, baseline: float, n_repeats: int, rng: Any
+    ) -> Bunch:
+        forest = self.forest_.coordinator
+        parties = [p for i, p in enumerate(forest.parties) if (forest.feature_party == i).any()]
+        # the labels are read before anything is shuffled: they may lie in a column of the party
+        truth = rows.scored_labels(labels)
+        falls = np.empty((len(parties), n_repeats))
+        for place, party in enumerate(parties):
+            for repeat in range(n_repeats):
+                other = rows.with_shuffled(party, int(rng.randint(np.iinfo(np.int32).max)))
+                falls[place, repeat] = baseline - self._scorer(other, truth, route)(None)
+        return _importances(falls, np.array(parties))
+
+    def explain(self, X: Any) -> Explanation:
+        """Divide the model's answer for each row among the parties and their columns: exact Shapley values.
+
+        The values are those of ``shap.TreeExplainer`` on ``combine().to_sklearn()`` (path-dependent TreeSHAP), also
+        with categories, which scikit-learn's trees do not have. On a federation every party tells the rows' sides at
+        all of its nodes, which is more than a prediction tells: its policy says what explanations may show
+        (``explains`` of `Federation.local`).
+
+        Parameters
+        ----------
+        X : Federation, array, data frame or Arrow table
+            Rows to explain; a table where the model is complete.
+
+        Returns
+        -------
+        Explanation
+            By column where its owner agrees, and always ``by_party()``.
+        """
+        check_is_fitted(self, "forest_")
+        federation = as_federation(X)
+        if federation is None:
+            owners = self._owners()
+            shapley = CompleteShapley(self.combine(), self._vote)
+            table = self._check_again(X)
+            return shapley.explain(table, effective_jobs(self.n_jobs), owners, by_owner=self._origin.dealing is None)
+        with progress_bar(self.verbose, "explaining rows") as show:
+            found, account = federation.explain(
+                self.forest_, self._vote, n_jobs=effective_jobs(self.n_jobs), on_progress=show
+            )
+        memo = self.forest_.memo
+        memo.cost, memo.disclosure = account.cost, account.disclosure
+        if found.uncertain.any():
+            warnings.warn(
+                f"{int(found.uncertain.sum())} of {len(found.uncertain)} rows were explained without all parties, "
+                "whose columns then have no part in the answers",
+                UncertainPredictionWarning,
+                stacklevel=2,
+            )
+        return explanation_of(found, getattr(self, "classes_", None), federation)
+
+    def _owners(self) -> dict[str, str]:
+        """The party of each column of the complete model."""
+        if self._origin.dealing is not None:
+            return {name: party for party, names in self._origin.dealing.items() for name in names}
+        return {name: party for party, part in self.forest_.shared.items() for name in part.names}
 
     def _scorer(self, federation: AnyFederation, y: Any, route: Route) -> Callable[[tuple[int, int] | None], float]:
         """Score of the predictions, perhaps with one feature shuffled: here, or where the labels are."""
@@ -377,6 +464,52 @@ class FederatedForest(ColumnsModel):
         """
         return revoke(self, party, level, holdout, data, identity, request)
 
+    def forget(
+        self,
+        ids: Any,
+        *,
+        data: Any = None,
+        identity: str | os.PathLike[str] | Identity | None = None,
+        prove: bool = False,
+    ) -> ErasureReceipt:
+        """Take rows out of the forest, exactly. Until all is done the model is what it was before.
+
+        From then on the forest is, bit for bit, the one that grows without these rows. With ``bootstrap_by="row"`` only
+        the nodes that these rows were in are looked at; otherwise, and where the receipt says so (``again``), the
+        whole forest is grown again. ``max_bins`` keeps the edges of its bins. In one process, with
+        ``protection="open"``.
+
+        Parameters
+        ----------
+        ids : array-like
+            Ids of the rows; where rows have no ids, their numbers in the table that was given to ``fit``. Ids of which
+            the model has no row are counted, and change nothing.
+        data : (X, y), (X, y, sample_weight) or Federation, optional
+            What the model is of; needed where it was loaded or copied.
+        identity : path or Identity, optional
+            Who signs the receipt; by default a fresh key.
+        prove : bool, default=False
+            Also grow the forest without the rows and compare: the receipt then says ``proved``.
+
+        Returns
+        -------
+        ErasureReceipt
+            Signed; also the last of ``erasures_``. Its ``key`` tells which ids it is about, and is kept nowhere else.
+
+        Examples
+        --------
+        >>> import woodlot as wl
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = wl.FederatedForestClassifier(n_estimators=10, bootstrap_by="row", random_state=0).fit(X, y)
+        >>> receipt = model.forget([3, 17], prove=True)
+        >>> receipt.statement.rows, receipt.statement.rows_left, receipt.statement.proved
+        (2, 148, True)
+        """
+        from woodlot.estimators.forgetting import forget
+
+        return forget(self, ids, data, identity, prove)
+
     # --- what each kind of forest, and a classifier and a regressor, do in their way ---
 
     _levels: tuple[int, ...] = (1, 3)
@@ -435,6 +568,19 @@ class FederatedForest(ColumnsModel):
         return tags
 
 
+def _importances(falls: NDArray[np.float64], owners: NDArray[Any]) -> Bunch:
+    mean, spread = falls.mean(axis=1), falls.std(axis=1)
+    return Bunch(importances=falls, importances_mean=mean, importances_std=spread, owners=owners)
+
+
+def in_given_order(forest: GrownForest, federation: AnyFederation) -> GrownForest:
+    """The forest with its out-of-bag answers in the order of the rows that were given to ``fit``."""
+    drawn = getattr(federation, "drawn", None)
+    if drawn is None or forest.oob_outputs is None:
+        return forest
+    return replace(forest, oob_outputs=forest.oob_outputs[drawn.in_given_order])
+
+
 # --- from checked parameters to the plan ---
 
 
@@ -457,22 +603,25 @@ def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, t
         max_samples=None if p["max_samples"] is None else _number(p["max_samples"]),
         class_weight=class_weights,
         feature_sampling=p["feature_sampling"],
-        max_bins=_bins(p["max_bins"], p["labels"], p["protection"]),
+        max_bins=_bins(p["max_bins"], p["protection"]),
         out_of_bag=p.get("voting", "soft") if p["oob_score"] else None,
         seed=seed,
         memory_limit=int(p["memory_limit"] or DEFAULT_MEMORY),
-        labels=p["labels"],
-        key_bits=int(p["key_bits"]),
         protection=p["protection"],
+        min_cell=_cell(p["min_cell"], p["protection"]),
     )
 
 
-def _bins(max_bins: Any, labels: str, protection: str) -> int | None:
+def _bins(max_bins: Any, protection: str) -> int | None:
     if max_bins is not None:
         return int(max_bins)
-    if protection == "hidden":
-        return HIDDEN_BINS
-    return BLIND_BINS if labels == "encrypted" else None
+    return HIDDEN_BINS if protection == "hidden" else None
+
+
+def _cell(min_cell: Any, protection: str) -> int | Literal["auto"]:
+    if min_cell is None:
+        return "auto" if protection == "hidden" else 0
+    return "auto" if min_cell == "auto" else int(min_cell)
 
 
 def _number(value: Any) -> int | float:

@@ -90,15 +90,16 @@ class CompleteForest:
 
     def outputs(self, X: Any, vote: Vote | None = None, n_jobs: int = 1) -> NDArray[np.float64]:
         """Mean answer of the trees: class probabilities, or one column of targets."""
-        table = self._table(X)
-        return self._predictor.predict_outputs(self._columns(table), table.n_rows, vote or self.vote, n_jobs)
+        table = self.read(X)
+        return self._predictor.predict_outputs(self.matched(table), table.n_rows, vote or self.vote, n_jobs)
 
     def apply(self, X: Any, n_jobs: int = 1) -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered over the whole forest."""
-        table = self._table(X)
-        return self._predictor.apply(self._columns(table), table.n_rows, n_jobs)
+        table = self.read(X)
+        return self._predictor.apply(self.matched(table), table.n_rows, n_jobs)
 
-    def _table(self, X: Any) -> Table:
+    def read(self, X: Any) -> Table:
+        """A table with the forest's columns; a plain array has them in their order."""
         table = read_table(X)
         if not table.positional:
             return table
@@ -109,7 +110,8 @@ class CompleteForest:
             )
         return Table(self.feature_names, table.columns, table.n_rows)
 
-    def _columns(self, table: Table) -> list[NDArray[Any]]:
+    def matched(self, table: Table) -> list[NDArray[Any]]:
+        """The table's columns as the forest's questions take them; empty where none asks about a column."""
         known = [i for i, coding in enumerate(self.codings) if coding is not None]
         names = [self.feature_names[i] for i in known]
         found = match_columns(names, [c for c in self.codings if c is not None], table)

@@ -14,6 +14,8 @@ from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 
 _PAIRS, _PRIVACY = "pairs", "privacy"
+_ADDED = {"bootstrap_by": "draw"}
+"""Later parameters that are written only where they are not the default: Woodlots without them read all else."""
 
 
 def to_json(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,12 +23,14 @@ def to_json(params: Mapping[str, Any]) -> dict[str, Any]:
 
     A generator of random numbers is left out: the forest has grown, and a seed for the next one is no part of it.
     """
-    return {name: _plain(value, name) for name, value in params.items()}
+    written = {name: value for name, value in params.items() if name not in _ADDED or value != _ADDED[name]}
+    return {name: _plain(value, name) for name, value in written.items()}
 
 
 def settings_of(estimator: Any) -> dict[str, Any]:
-    """What kind of estimator it is, and its parameters: enough to make it again."""
-    return {"estimator": type(estimator).__name__, "params": to_json(estimator.get_params(deep=False))}
+    """What kind of estimator it is, and its parameters: enough to make it again, on any machine."""
+    params = {name: value for name, value in estimator.get_params(deep=False).items() if name != "device"}
+    return {"estimator": type(estimator).__name__, "params": to_json(params)}
 
 
 def from_json(stored: Mapping[str, Any]) -> dict[str, Any]:

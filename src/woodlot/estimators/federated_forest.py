@@ -11,7 +11,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import FederatedForest, Method, UncertainPredictionWarning
 from woodlot.estimators.input_tables import ClassWeights, class_array, name_class_weights
@@ -45,6 +44,12 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         Features tried at each node (or for each tree, see ``feature_sampling``).
     bootstrap, max_samples
         Rows drawn for each tree, as in scikit-learn: weighted rows are drawn in proportion to their weight.
+    bootstrap_by : {"draw", "row"}, default="draw"
+        "draw": each tree draws as many rows as ``max_samples`` says, with replacement, as in scikit-learn. "row": each
+        row is drawn by itself, a number of times that has a Poisson distribution, by a hash of the seed, the tree and
+        the row's id (of all it holds, where rows have no ids). Then neither the order of rows nor rows that are not
+        there change a draw, which is what makes `forget` fast. In one process, with ``protection="open"`` and
+        ``max_samples`` None or a share.
     class_weight : mapping, {"balanced", "balanced_subsample"} or None
         Weights of the classes.
     oob_score : bool, default=False
@@ -53,28 +58,30 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         warning, where every row of some class is in the sample of every tree.
     feature_sampling : {"node", "tree"}, default="node"
         Draw the features to try at every node, or once per tree as in the Federated Forest paper.
-    labels : {"shared", "encrypted"}, default="shared"
-        How the label holder lets the others learn. "shared": encoded labels go to every party, as in the paper.
-        "encrypted": parties add up ciphertexts that only the label holder can open. It keeps the code of the labels
-        from them, not the labels: with the default parameters pure leaves tell a party, and leaf totals the
-        coordinator, the class of every training row (docs/results/leaks.md; ``woodlot leak-test`` measures it on your
-        table). The forest is the same as with "shared" and the same bins. It takes much longer, needs ``pip install
-        'woodlot[crypto]'``, and supports neither ``class_weight`` nor columns of categories at other parties.
     protection : {"open", "hidden"}, default="open"
-        What parties learn while trees grow. "open": which rows go left and right at every node, and the labels under a
-        code. "hidden": nobody learns which row goes where. The label holder and another party hold every column in two
-        secret shares; a dealer gives them random numbers; it rests on no two of these three working together. Counts
-        of rows by bin stay visible (docs/decisions/0022-hidden-training.md). Leaves then have at least 20 rows, and
-        ``max_bins`` is 32 by default; with these limits the forest is that of "open". In one process only so far.
-    key_bits : int, default=3072
-        With encrypted labels, the length of the key: 2048, 3072 or 4096.
+        What parties learn while trees grow. "open", the paper's exchange: which rows go left and right at every node,
+        and the labels under a code that hides their names only. "hidden": no message tells it. The label
+        holder and another party hold every column in two secret shares; a dealer gives them random numbers; it rests on
+        no two of these three working together. Counts of rows by bin stay visible
+        (docs/decisions/0022-hidden-training.md). Leaves then have at least 20 rows, ``max_bins`` is 32 and ``min_cell``
+        "auto" by default; with these limits the forest is that of "open".
     max_bins : int or None, default=None
-        None keeps every distinct value (exact), with encrypted labels or hidden training it is 32; a number bins each
-        numeric column by quantiles.
+        None keeps every distinct value (exact), with hidden training it is 32; a number bins each numeric column by
+        quantiles.
+    min_cell : int, "auto" or None, default=None
+        Bins as coarse as a node is small: in a node of m rows a column has at most ``m // min_cell`` cells, of which
+        one is for missing values where the column has any. Neighbouring bins, and categories that are neighbours by
+        name, are merged. Nodes of fewer than ``2 * min_cell`` rows are leaves. "auto" is 150,
+        or a sixth of the rows of a table of fewer than 900, and 20 at least. None is "auto" with
+        ``protection="hidden"`` and 0, for no such rule, otherwise. It needs ``max_bins``.
     voting : {"soft", "majority"}, default="soft"
         Mean of the trees' probabilities, or one vote per tree.
     memory_limit : int or None, default=None
         Bytes that a party may use for the trees that are growing (default 2 GiB); the forest does not depend on it.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where parties in this process grow trees; the forest is the same on all. "cuda" needs a graphics card and the
+        extra ``gpu``; "auto" uses the card for large tables if there is one, and the CPU otherwise. Parties elsewhere
+        have a setting of their own.
     n_jobs : int or None, default=None
         Threads.
     random_state : int, RandomState or None
@@ -151,13 +158,14 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         verbose: int = 0,
         class_weight: Any = None,
         max_samples: int | float | None = None,
+        bootstrap_by: str = "draw",
         feature_sampling: str = "node",
-        labels: str = "shared",
         protection: str = "open",
-        key_bits: int = DEFAULT_BITS,
         max_bins: int | None = None,
+        min_cell: int | Literal["auto"] | None = None,
         voting: str = "soft",
         memory_limit: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.n_estimators = n_estimators
         self.parties = parties
@@ -176,13 +184,14 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         self.verbose = verbose
         self.class_weight = class_weight
         self.max_samples = max_samples
+        self.bootstrap_by = bootstrap_by
         self.feature_sampling = feature_sampling
-        self.labels = labels
         self.protection = protection
-        self.key_bits = key_bits
         self.max_bins = max_bins
+        self.min_cell = min_cell
         self.voting = voting
         self.memory_limit = memory_limit
+        self.device = device
 
     def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
         y = check_classes(y)
@@ -360,12 +369,13 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         random_state: Any = None,
         verbose: int = 0,
         max_samples: int | float | None = None,
+        bootstrap_by: str = "draw",
         feature_sampling: str = "node",
-        labels: str = "shared",
         protection: str = "open",
-        key_bits: int = DEFAULT_BITS,
         max_bins: int | None = None,
+        min_cell: int | Literal["auto"] | None = None,
         memory_limit: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.n_estimators = n_estimators
         self.parties = parties
@@ -383,12 +393,13 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         self.random_state = random_state
         self.verbose = verbose
         self.max_samples = max_samples
+        self.bootstrap_by = bootstrap_by
         self.feature_sampling = feature_sampling
-        self.labels = labels
         self.protection = protection
-        self.key_bits = key_bits
         self.max_bins = max_bins
+        self.min_cell = min_cell
         self.memory_limit = memory_limit
+        self.device = device
 
     def _make_target(self, y: NDArray[Any], weights: NDArray[np.float64] | None) -> Target:
         return Target.of_values(check_targets(y), weights)

@@ -12,22 +12,28 @@ from sklearn.base import BaseEstimator
 
 from woodlot.data.labels import check_weights
 from woodlot.data.tables import Table
+from woodlot.estimators.callbacks import CallbackSupportMixin, begin_fit, end_fit, watched
 from woodlot.estimators.input_tables import check_table
-from woodlot.estimators.origin import Origin, SeenRows, check_names, fitting
+from woodlot.estimators.origin import Origin, SeenRows, fitting, refuse_choice
 from woodlot.estimators.parameters import check_parameters
+from woodlot.evaluation.cards import Carded
+from woodlot.evaluation.evaluated import Evaluated
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, Federation, Labels, as_federation, party_name
 from woodlot.protocols.core.target import Target
 
 
-class ColumnsModel(BaseEstimator, ABC):  # type: ignore[misc]
+class ColumnsModel(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC):  # type: ignore[misc]
     """A model over columns that lie at different parties."""
 
     _origin: Origin
     _seen: SeenRows = SeenRows()
     parties: int | Mapping[str, Sequence[Any]]
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    @watched
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, features: Any = None, exclude: Any = None
+    ) -> Self:
         """Fit the model. If it fails, the model is what it was before.
 
         Parameters
@@ -35,23 +41,32 @@ class ColumnsModel(BaseEstimator, ABC):  # type: ignore[misc]
         X : array, data frame, Arrow table or Federation
             One table, whose columns are dealt to simulated ``parties``; or a federation of parties.
         y : array-like or str
-            Labels; on a federation, where they are: ``"party.column"``.
+            Labels; on a federation, where they are: ``"party.column"``. In one process also an array with one label per
+            row, such as ``fed["party.column"]``, which is then not learnt from.
         sample_weight : array-like or str, optional
             Weight of each row; on a federation, a column of the label holder: ``"party.column"``. A forest's weights
             go to the coordinator and to every party in clear; between organisations their owner must have listed the
             column under ``weights``.
+        features : mapping, optional
+            On a federation in this process, what to learn from: by party its columns, or None for all of them. Every
+            party must be named.
+        exclude : mapping, optional
+            Likewise, what not to learn from: by party some of its columns.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        begin_fit(self)
         with fitting(self) as fitted:
             federation = as_federation(X)
             if federation is None:
+                refuse_choice(features, exclude)
                 fitted._fit_table(X, y, sample_weight)
             else:
-                fitted._fit_federation(federation, y, sample_weight)
+                fitted._fit_federation(federation, y, sample_weight, features, exclude)
+        end_fit(self)
         return self
 
     def _fit_table(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -62,11 +77,13 @@ class ColumnsModel(BaseEstimator, ABC):  # type: ignore[misc]
         self._seen = SeenRows()
         self._learn(Federation.dealt(table, dealing), Labels(next(iter(dealing)), target=target))
 
-    def _fit_federation(self, federation: AnyFederation, y: Any, sample_weight: Any) -> None:
-        check_names(y, sample_weight)
+    def _fit_federation(
+        self, federation: AnyFederation, y: Any, sample_weight: Any, features: Any, exclude: Any
+    ) -> None:
         labels = federation.labels_for_training(y, sample_weight, self._make_target)
-        self._origin = Origin((), None, y, self._improved, sample_weight)
-        self._learn(federation, labels)
+        weight = None if labels.weight is None else f"{labels.holder}.{labels.weight}"
+        self._origin = Origin((), None, labels.place, self._improved, weight)
+        self._learn(federation.choose_columns(features, exclude, labels), labels)
         self._seen = SeenRows(federation)
 
     @property
@@ -108,12 +125,12 @@ def _named(table: Table, parties: Mapping[str, Sequence[Any]]) -> dict[str, list
         if isinstance(columns, str) or not hasattr(columns, "__iter__"):
             raise DataError(f"parties[{party!r}] must be a list of columns, not {columns!r}")
         dealt[party] = [str(c) for c in columns]
+        for column in table.absent(dealt[party]):
+            raise DataError(
+                f"parties[{party!r}] names column {column!r}, which X does not have; "
+                f"the columns of X are {list(table.names)}"
+            )
         for column in dealt[party]:
-            if column not in table.names:
-                raise DataError(
-                    f"parties[{party!r}] names column {column!r}, which X does not have; "
-                    f"the columns of X are {list(table.names)}"
-                )
             if column in owner:
                 raise DataError(
                     f"column {column!r} is dealt to both {owner[column]!r} and {party!r}; deal each column once"

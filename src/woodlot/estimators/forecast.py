@@ -2,7 +2,7 @@
 
 Bytes follow exactly from the shape of the trees (docs/protocol/vertical.md), which small trial forests on made-up rows
 tell in a few seconds (`forecast_parts.py`). Seconds per row, node and round are measured by the same trials, on this
-machine. Protected trainings have trials of their own (`forecast_protected.py`).
+machine. Hidden and protected trainings have trials of their own (`forecast_hidden.py`, `forecast_protected.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from sklearn.base import clone
 
+from woodlot.estimators.base import FederatedForest
+from woodlot.estimators.forecast_hidden import forecast_hidden
 from woodlot.estimators.forecast_parts import (
     DataShape,
     Forecast,
@@ -70,17 +72,14 @@ def forecast(
         if protected:
             raise DataError("lead='holder' is for FederatedForest estimators; use lead='coordinator' with others")
         return forecast(estimator, shape, network).led(next(iter(shape.columns)), network)
-    if not protected and not (hasattr(estimator, "labels") and estimator.max_leaf_nodes is None):
+    if not protected and not (isinstance(estimator, FederatedForest) and estimator.max_leaf_nodes is None):
         raise DataError(
             "a forecast is made for FederatedForest estimators without max_leaf_nodes, RevocableForest and "
             "HorizontalForest; for others fit a part of the rows and read cost_"
         )
     if getattr(estimator, "protection", "open") == "hidden":
-        raise DataError(
-            "no forecast is made for protection='hidden'; fit a part of the rows and read cost_, or use "
-            "protection='open'"
-        )
-    if protected or estimator.labels == "encrypted":
+        return forecast_hidden(estimator, shape, network)
+    if protected:
         return forecast_protected(estimator, shape, network)
     n_trees = int(estimator.n_estimators)
     small, large = (min(max(shape.rows, _MIN_ROWS), rows) for rows in TRIAL_ROWS)

@@ -15,12 +15,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from sklearn.base import clone
 
 from woodlot.data.markup import html_facts
+from woodlot.jobs.padding import LENGTH_BYTES, padded_length
+from woodlot.protocols.core.message import Role
 from woodlot.runtime.audit import Cost, readable_bytes, readable_seconds
 from woodlot.trees.forest import subtree_ends
 
+DEALER = Role.dealer.value
 TRIAL_SECONDS = 2.0
 """For how long trial forests are grown again and again, so that the quickest of each size can count."""
 
@@ -87,6 +91,8 @@ class Forecast:
         Bytes at the peak of the training: codes, labels, and rows of trees in flight.
     compute_seconds, network_seconds : float
         Time of all parties on a machine like this, and on the links.
+    opened : dict of str to str
+        What each role is told of rows and labels, in words; of a hidden training.
     """
 
     rounds: int
@@ -95,13 +101,21 @@ class Forecast:
     compute_seconds: float
     network_seconds: float
     details: dict[str, float] = field(default_factory=dict)
+    opened: dict[str, str] = field(default_factory=dict)
 
     def led(self, leader: str, network: Network) -> Forecast:
         """The same, where a party leads: its line carries the frames of all others, and its own messages stay with it.
 
-        Every frame crosses the coordinator: a round takes the leader's line and that of the party asked.
+        Every frame crosses the coordinator: a round takes the leader's line and that of the party asked. Frames are
+        padded. What a dealer sends is not: it is the coordinator, to whom nothing is sealed.
         """
-        others = {party: n_bytes for party, n_bytes in self.bytes_by_party.items() if party != leader}
+        others = {
+            party: n_bytes
+            if party == DEALER
+            else int(n_bytes + 2 * self.rounds * _padding(n_bytes / (2 * self.rounds)))
+            for party, n_bytes in self.bytes_by_party.items()
+            if party != leader
+        }
         at_leader = sum(others.values())
         return replace(
             self,
@@ -127,7 +141,8 @@ class Forecast:
             "time": f"{readable_seconds(self.total_seconds)}, of it network {readable_seconds(self.network_seconds)}",
         }
         lines |= {f"bytes, {p}": readable_bytes(n) for p, n in self.bytes_by_party.items()}
-        return lines | {f"memory, {p}": readable_bytes(n) for p, n in self.memory_by_party.items()}
+        lines |= {f"memory, {p}": readable_bytes(n) for p, n in self.memory_by_party.items()}
+        return lines | {f"opened, {p}": words for p, words in self.opened.items()}
 
     def beside(self, cost: Cost) -> list[tuple[str, str, str, str]]:
         """Foreseen beside measured, and by how much it is off: one line each for rounds, bytes and time."""
@@ -152,6 +167,12 @@ class Forecast:
 
     def _repr_html_(self) -> str:
         return html_facts("Forecast of a training", self.facts())
+
+
+def _padding(length: float) -> float:
+    """Bytes that padding adds to a frame of about this length: half of the step between lengths in use."""
+    around = np.linspace(0.7, 1.4, 64) * max(length, 2.0)
+    return float(np.mean([padded_length(ceil(one) + LENGTH_BYTES) - one for one in around]))
 
 
 # --- the shape of trees ---
@@ -269,6 +290,15 @@ def quickest(estimator: Any, shape: DataShape, sizes: Sequence[tuple[int, int]])
             for model, size in zip(best, sizes, strict=True)
         ]
     return best
+
+
+def priced(work: Sequence[Sequence[float]], paid: Sequence[float], planned: Sequence[float]) -> float:
+    """What planned work costs at the prices, none negative, that explain best, relatively, what was paid for others."""
+    known, target = np.array(work, float), np.array(paid, float)
+    scale = np.maximum(known.max(axis=0), 1e-300)
+    found: NDArray[np.float64]
+    found, _ = nnls((known / scale) / target[:, None], np.ones(len(target)))
+    return float(found / scale @ np.array(planned, float))
 
 
 def fit_trial(estimator: Any, shape: DataShape, rows: int, trees: int, **params: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a protected training will cost: encrypted labels, encrypted splits (RevFRF), secure sums over rows.
+"""What a protected training will cost: encrypted splits (RevFRF), secure sums over rows.
 
 As for the plain forest (`woodlot.estimators.forecast`), small trials tell the shape of the trees. What the protection
 adds follows from that shape by the laws of the protocols' pages; how much of each there is, in bytes and in seconds, is
@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from sklearn.base import clone
 
 from woodlot.estimators.forecast_parts import (
@@ -25,20 +24,22 @@ from woodlot.estimators.forecast_parts import (
     candidates,
     drawn_rows,
     fit_trial,
+    priced,
     quickest,
 )
 from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.revocable_forest import SIMULATED, RevocableForest
 from woodlot.exceptions import DataError
-from woodlot.protocols.core.forest_plan import BLIND_BINS
+from woodlot.protocols.revocable.rotate import PHASE as ENCRYPTING
+from woodlot.protocols.revocable.share_predict import SHARING
 from woodlot.runtime.audit import Cost
 
 LOSSLESS = (HorizontalForestClassifier, HorizontalForestRegressor)
 PROTECTED = (RevocableForest, *LOSSLESS)
-"""Estimators that always protect; others do so where their labels are encrypted."""
+"""Estimators whose trainings have trials of their own."""
 SHAPE_ROWS, SHAPE_TREES = (8_000, 32_000), 12
 """Trials without protection, which tell the shape of the trees."""
-KEYED_ROWS, KEYED_TREES = (250, 1_000), (1, 4)
+KEYED_ROWS = 250
 KEYED_DEPTH, SPLIT_TREES = 3, (2, 12)
 """Of the forests whose splits are encrypted to see what a split costs."""
 SIMULATED_TREES = (3, 12)
@@ -46,8 +47,8 @@ COUNTED_ROWS, COUNTED_TREES = (4_000, 16_000), (3, 12)
 _Levels: TypeAlias = NDArray[np.float64]
 _TARGET_BITS = 30
 """About what the numbers of a target have beyond those of a weight."""
-_CUT_BYTES = 12
-"""Of a split in an envelope, besides its sum."""
+_BINS = 32
+"""Codes of a column where the estimator does not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +63,6 @@ class _ForestWork:
         Splits, and rows that stand in split nodes, of all trees.
     tried : float
         Columns tried at a node.
-    cuts : float
-        Bytes of all sums of all splits that encrypted labels are added for.
     cells : float
         Bytes of all cells that rows are counted in.
     """
@@ -74,7 +73,6 @@ class _ForestWork:
     S: float
     R: float
     tried: float
-    cuts: float
     cells: float
 
     @classmethod
@@ -91,16 +89,8 @@ class _ForestWork:
             S=float(profile.splits.sum()) * trees,
             R=float(profile.share.sum()) * drawn * trees,
             tried=tried,
-            cuts=trees * tried * float((nodes * _cut_bytes(shape, bins, size, bits)).sum()),
             cells=trees * tried * float((nodes * _cell_bytes(shape, bins, f, bits)).sum()),
         )
-
-
-def _cut_bytes(shape: DataShape, bins: int, size: _Levels, bits: _Levels) -> _Levels:
-    """Bytes of the sums of one column at a node of each level: as many cuts as its rows meet bins."""
-    cuts = np.maximum(0.0, bins * (1 - np.exp(-size / bins)) - 1)
-    sums = bits + _TARGET_BITS if shape.classes == 0 else (shape.classes - 1) * bits
-    return np.asarray(cuts * (_CUT_BYTES + sums / 4))
 
 
 def _cell_bytes(shape: DataShape, bins: int, f: int, bits: _Levels) -> _Levels:
@@ -119,7 +109,7 @@ def _per_word(word: int, bits: _Levels) -> _Levels:
 
 def _bins(estimator: Any) -> int:
     """Codes of a column that a node may have."""
-    return int(getattr(estimator, "max_bins", None) or BLIND_BINS)
+    return int(getattr(estimator, "max_bins", None) or _BINS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,42 +138,7 @@ def forecast_protected(estimator: Any, shape: DataShape, network: Network) -> Fo
     """What fitting a protected forest will cost; parameters as for `woodlot.estimators.forecast.forecast`."""
     if isinstance(estimator, LOSSLESS):
         return _lossless(estimator, shape, network)
-    if isinstance(estimator, RevocableForest):
-        return _revocable(estimator, shape, network)
-    return _encrypted(estimator, shape, network)
-
-
-# --- labels="encrypted" ---
-
-
-def _encrypted(estimator: Any, shape: DataShape, network: Network) -> Forecast:
-    others = sum(list(shape.columns.values())[1:]) / sum(shape.columns.values())
-    active = 1 + sum(own > 0 for own in list(shape.columns.values())[1:])
-    work = _ForestWork.of(estimator, shape, *_planned(_open_labels(estimator), shape, estimator))
-
-    def ciphertexts(w: _ForestWork) -> float:
-        numbers = 1 if shape.classes == 0 else shape.classes - 1
-        each = 1 if shape.classes == 0 else ceil(numbers * (log2(w.n) + 1) / (estimator.key_bits - 1))
-        return float(active * w.n * each * estimator.key_bits / 4)
-
-    def byte_work(w: _ForestWork) -> list[float]:
-        return [ciphertexts(w) + active * w.R / 8, others * w.cuts, w.S * active, w.depth * active]
-
-    def time_work(w: _ForestWork) -> list[float]:
-        return [1.0, w.n, others * w.R * w.tried, others * w.cuts]
-
-    trials = _trials(estimator, shape, KEYED_ROWS, KEYED_TREES)
-    held = shape.rows * estimator.key_bits / 4
-    memory = {
-        party: int(held * (1 if number == 0 else 4) + 5 * shape.rows * own)
-        for number, (party, own) in enumerate(shape.columns.items())
-    }
-    return _forecast(trials, work, byte_work, time_work, memory, network, rounds_per_level=5)
-
-
-def _open_labels(estimator: Any) -> Any:
-    """The same forest without protection: its trees are the same."""
-    return clone(estimator).set_params(labels="shared", max_bins=_bins(estimator))
+    return _revocable(estimator, shape, network)
 
 
 # --- RevFRF ---
@@ -243,7 +198,7 @@ class _Keyed:
 
     @classmethod
     def run(cls, estimator: Any, plain: Any, shape: DataShape, trees: int) -> _Keyed:
-        rows = min(shape.rows, KEYED_ROWS[0])
+        rows = min(shape.rows, KEYED_ROWS)
         keyed, bare = (
             _ProtectedTrial.run(kind, shape, rows, trees, max_depth=KEYED_DEPTH) for kind in (estimator, plain)
         )
@@ -254,7 +209,7 @@ class _Keyed:
             roles={role: n for role, n in by_party.items() if role not in shape.columns},
             rounds=keyed.cost.rounds - bare.cost.rounds,
             key_seconds=keyed.cost.seconds["keys"],
-            seconds=keyed.cost.seconds["encrypting splits"],
+            seconds=sum(keyed.cost.seconds.get(phase, 0.0) for phase in (ENCRYPTING, SHARING)),
         )
 
 
@@ -314,8 +269,8 @@ def _forecast(
 ) -> Forecast:
     """Fit both laws to the trials, and apply them to the planned work."""
     last = trials[-1]
-    total = _law([byte_work(t.work) for t in trials], [t.n_bytes for t in trials], byte_work(work))
-    seconds = _law([time_work(t.work) for t in trials], [t.cost.total_seconds for t in trials], time_work(work))
+    total = priced([byte_work(t.work) for t in trials], [t.n_bytes for t in trials], byte_work(work))
+    seconds = priced([time_work(t.work) for t in trials], [t.cost.total_seconds for t in trials], time_work(work))
     shares = {party: n / last.n_bytes for party, n in last.cost.bytes_by_party.items()}
     by_party = {party: int(share * total) for party, share in shares.items()}
     rounds = last.cost.rounds + rounds_per_level * (work.depth - last.work.depth)
@@ -327,12 +282,3 @@ def _forecast(
         network_seconds=network.seconds(rounds, max(by_party.values())),
         details={"splits": work.S, "depth": float(work.depth), "rows in splits": work.R},
     )
-
-
-def _law(work: Sequence[Sequence[float]], paid: Sequence[float], planned: Sequence[float]) -> float:
-    """What planned work costs at the prices, none negative, that explain best, relatively, what was paid for others."""
-    known, target = np.array(work, float), np.array(paid, float)
-    scale = np.maximum(known.max(axis=0), 1e-300)
-    found: NDArray[np.float64]
-    found, _ = nnls((known / scale) / target[:, None], np.ones(len(target)))
-    return float(found / scale @ np.array(planned, float))

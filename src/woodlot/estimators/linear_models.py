@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.estimators.base import UncertainPredictionWarning
+from woodlot.estimators.callbacks import fit_progress
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import ColumnsModel
 from woodlot.estimators.input_tables import check_table_again, class_array, name_class_weights
 from woodlot.estimators.parameters import check_parameters
-from woodlot.estimators.progress import progress_bar
 from woodlot.federation import AnyFederation, Labels, as_federation
+from woodlot.protocols.core.forest_plan import Protection
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear.linear_files import StoredLinear, save_linear
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan, Matrix, Task
@@ -42,8 +42,7 @@ class FederatedLinear(ColumnsModel):
     standardize: bool
     max_iter: int
     tol: float
-    residuals: Literal["clear", "encrypted"]
-    key_bits: int
+    protection: Protection
     verbose: int
 
     # --- fitting ---
@@ -55,7 +54,7 @@ class FederatedLinear(ColumnsModel):
 
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self._plan(labels.target)
-        with progress_bar(self.verbose, "descending") as show:
+        with fit_progress(self, "descending") as show:
             fitted, account = federation.fit_linear(plan, labels, settings=partial(settings_of, self), on_progress=show)
         self.disclosure_: Disclosures = account.disclosure
         self.cost_: Cost = account.cost
@@ -180,8 +179,7 @@ class FederatedLinear(ColumnsModel):
             class_weight=class_weight,
             max_iter=int(self.max_iter),
             tol=float(self.tol),
-            residuals=self.residuals,
-            key_bits=int(self.key_bits),
+            protection=self.protection,
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -215,12 +213,11 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     tol : float, default=1e-6
         The descent has converged when no slope of the mean loss is larger. The default brings probabilities within
         about 0.001 of the optimum; each further tenth takes about ten steps more.
-    residuals : {"clear", "encrypted"}, default="clear"
-        Whether the other parties and the coordinator see what is left of every row's label at each step, from which
-        they read every label, or the label holder alone: the others then add up ciphertexts. The same optimum, hundreds
-        of times slower. From partial scores the coordinator still guesses labels as well as the model does.
-    key_bits : {2048, 3072, 4096}, default=3072
-        Length of the key that residuals are encrypted under.
+    protection : {"open", "hidden"}, default="open"
+        "open": the other parties, and who runs the job, see what is left of every row's label at each step, from which
+        they read every label. "hidden": residuals stay with the label holder and columns with their parties; parties
+        learn the slopes of their own weights, and the label holder the sum of the others' scores. The same optimum. It
+        rests on no two of the label holder, the dealer (the coordinator) and another party working together.
     verbose : int, default=0
         1 shows progress.
 
@@ -260,8 +257,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         class_weight: Any = None,
         max_iter: int = 200,
         tol: float = 1e-6,
-        residuals: Literal["clear", "encrypted"] = "clear",
-        key_bits: int = DEFAULT_BITS,
+        protection: Protection = "open",
         verbose: int = 0,
     ) -> None:
         self.parties = parties
@@ -271,8 +267,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         self.class_weight = class_weight
         self.max_iter = max_iter
         self.tol = tol
-        self.residuals = residuals
-        self.key_bits = key_bits
+        self.protection = protection
         self.verbose = verbose
 
     def _plan(self, target: Target | None) -> LinearPlan:
@@ -359,7 +354,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
     ----------
     alpha : float, default=0.0
         Strength of the L2 penalty.
-    parties, fit_intercept, standardize, max_iter, tol, residuals, key_bits, verbose
+    parties, fit_intercept, standardize, max_iter, tol, protection, verbose
         As for `FederatedLogisticRegression`; slopes are those of targets of unit variance.
 
     Attributes
@@ -388,8 +383,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
         standardize: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-8,
-        residuals: Literal["clear", "encrypted"] = "clear",
-        key_bits: int = DEFAULT_BITS,
+        protection: Protection = "open",
         verbose: int = 0,
     ) -> None:
         self.parties = parties
@@ -398,8 +392,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinear):  # type: ignor
         self.standardize = standardize
         self.max_iter = max_iter
         self.tol = tol
-        self.residuals = residuals
-        self.key_bits = key_bits
+        self.protection = protection
         self.verbose = verbose
 
     def _plan(self, target: Target | None) -> LinearPlan:

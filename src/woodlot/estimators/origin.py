@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, as_federation
+from woodlot.federation.interface import KnownRows
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Model = TypeVar("Model")
@@ -60,12 +61,10 @@ class Origin:
         return where
 
 
-def check_names(y: Any, sample_weight: Any) -> None:
-    """Refuse labels and weights that are not named, as they are on a federation."""
-    if not isinstance(y, str):
-        raise DataError("on a federation y names the labels: 'party.column', such as y='bank.default'")
-    if sample_weight is not None and not isinstance(sample_weight, str):
-        raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
+def refuse_choice(features: Any, exclude: Any) -> None:
+    """Refuse to choose columns of one table, which its owner can do."""
+    if features is not None or exclude is not None:
+        raise DataError("features and exclude are for federations; select the columns of X instead")
 
 
 @contextmanager
@@ -104,6 +103,7 @@ class SeenRows:
         self._federation = (lambda: None) if federation is None else weakref.ref(federation)
         self._ids: NDArray[Any] | None = None if federation is None else federation.ids
         self._source = None if federation is None else federation.source
+        self._lineage = None if federation is None else federation.lineage
 
     def __reduce__(self) -> tuple[type[SeenRows], tuple[()]]:
         return SeenRows, ()
@@ -113,19 +113,33 @@ class SeenRows:
         federation = as_federation(X)
         if federation is None:
             return ""
+        if isinstance(self._source, KnownRows) and isinstance(federation.source, KnownRows):
+            return federation.source.seen_in(self._source)
         if federation is self._federation() or (self._source is not None and self._source == federation.source):
             return "all rows"
+        mine, asked = self._lineage, federation.lineage
+        if mine is not None and asked is not None and mine.root == asked.root:
+            return self.in_words(int(np.isin(asked.positions, mine.positions).sum()), len(asked.positions))
         if self._ids is None or federation.ids is None or self._ids.dtype.kind != federation.ids.dtype.kind:
             return ""
-        seen = int(np.isin(federation.ids, self._ids).sum())
-        return f"{seen:,} of {len(federation.ids):,} rows" if seen else ""
+        return self.in_words(int(np.isin(federation.ids, self._ids).sum()), len(federation.ids))
 
-    def warn(self, X: object, remedy: str) -> None:
+    def warn(self, X: object, remedy: str, stacklevel: int = 4) -> None:
         """Warn the caller of a public method's helper if it scores rows of the training."""
-        seen = self.count(X)
+        self.tell(self.count(X), remedy, stacklevel=5)
+
+    def tell(self, seen: str, remedy: str, *, stacklevel: int) -> None:
+        """Warn if some rows were in the training, which are counted in words."""
         if seen:
             warnings.warn(
                 f"{seen} were in the training, so this score says little about new rows; {remedy}",
                 TrainingRowsWarning,
-                stacklevel=4,
+                stacklevel=stacklevel,
             )
+
+    @staticmethod
+    def in_words(seen: int, rows: int) -> str:
+        """How many rows were in the training; empty if none."""
+        if not seen:
+            return ""
+        return "all rows" if seen == rows else f"{seen:,} of {rows:,} rows"

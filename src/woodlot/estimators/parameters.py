@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from woodlot.crypto.paillier import DEFAULT_BITS, SMALLEST_BITS
+from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS
 from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.revocable.participant import MAX_ZETA
@@ -21,8 +21,6 @@ from woodlot.protocols.rows.lossless import MOST_BINS
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.sampling import WEIGHT_BITS
 
-KEY_BITS = (SMALLEST_BITS, DEFAULT_BITS, 4096)
-"""Lengths of a key that labels and residuals are encrypted under."""
 LONGEST_KEY = 16_384
 """Bits of the longest key of a revocable forest; longer ones take hours to make."""
 MOST_TREES = 1_000_000
@@ -181,24 +179,23 @@ _FEDERATED: dict[str, Rule] = _COLUMNS | {
     "min_weight_fraction_leaf": number("a number in [0, 0.5]", lambda value: 0 <= value <= 0.5),
     "max_leaf_nodes": NONE | whole(2),
     "min_impurity_decrease": NOT_NEGATIVE,
+    "bootstrap_by": one_of("draw", "row"),
     "feature_sampling": one_of("node", "tree"),
-    "labels": one_of("shared", "encrypted"),
     "protection": one_of("open", "hidden"),
-    "key_bits": Rule(
-        (f"one of {list(KEY_BITS)}",),
-        lambda value: is_int(value) and value in KEY_BITS,
-    ),
     "max_bins": NONE | whole(MIN_BINS, MAX_COARSE),
+    "min_cell": NONE | one_of("auto") | whole(0),
     "memory_limit": NONE | whole(1, 2**62),
+    "device": one_of("cpu", "cuda", "auto"),
 }
 _REVOCABLE: dict[str, Rule] = _COLUMNS | {
     "max_depth": said(f"{whole(1).words}: an encrypted prediction costs a round per level", whole(1)),
     "rho": said(f"0 (all samples) or {whole(1).words}", whole(0)),
     "zeta": whole(1, MAX_ZETA),
     "reuse_features": FLAG,
+    "scheme": one_of("auto", "shares", "paper"),
     "encryption": said(
-        f"a length of keys from {SMALLEST_BITS} to {LONGEST_KEY} bits ({DEFAULT_BITS} is the default)",
-        whole(SMALLEST_BITS, LONGEST_KEY),
+        f"a length of keys from {SETTING_BITS['standard']} to {LONGEST_KEY} bits ({DEFAULT_BITS} is the default)",
+        whole(SETTING_BITS["standard"], LONGEST_KEY),
     )
     | said("'paper' for the paper's 1024 bits", one_of("paper"))
     | said("'simulated' for none", one_of("simulated") | instance("", Encryption)),
@@ -234,8 +231,7 @@ _LINEAR: dict[str, Rule] = _ALL | _DEALT_COLUMNS | {
     "standardize": FLAG,
     "max_iter": whole(1),
     "tol": NOT_NEGATIVE,
-    "residuals": one_of("clear", "encrypted"),
-    "key_bits": _FEDERATED["key_bits"],
+    "protection": _FEDERATED["protection"],
 }  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.crypto.dtpkc import DEFAULT_BITS, SETTING_BITS, Setting
 from woodlot.data.tables import Table
 from woodlot.estimators.base import FederatedForest, plan_of
+from woodlot.estimators.callbacks import fit_progress
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.parameters import check_parameters
-from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import Change, HoldOut, Training, revoke_together
 from woodlot.exceptions import DataError
 from woodlot.federation import Answer, AnyFederation, Federation, GrownForest, Labels, Route, as_federation
@@ -26,6 +26,7 @@ from woodlot.federation.local_revocable import (
     Encryption,
     RevocableGrown,
     Secrets,
+    SharedSecrets,
     columns_of,
     make_secrets,
     predict_secretly,
@@ -37,7 +38,15 @@ from woodlot.identity.receipts import Receipt
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.participant import check_values
-from woodlot.protocols.revocable.revocable_plan import DEFAULT_DEPTH, DEFAULT_RHO, DEFAULT_ZETA, RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import (
+    DEFAULT_DEPTH,
+    DEFAULT_RHO,
+    DEFAULT_SCHEME,
+    DEFAULT_ZETA,
+    RevocablePlan,
+    Scheme,
+)
+from woodlot.protocols.revocable.share_predict import NO_TEST_OF_SHARES
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.service.encrypted import request_columns
@@ -53,10 +62,9 @@ _OTHERS: dict[str, Any] = {
     "max_leaf_nodes": None,
     "min_impurity_decrease": 0.0,
     "feature_sampling": "node",
-    "labels": ForestPlan.labels,
-    "key_bits": ForestPlan.key_bits,
     "protection": ForestPlan.protection,
     "max_bins": None,
+    "min_cell": None,
     "memory_limit": None,
 }
 """What other vertical forests have and a revocable one has not."""
@@ -70,9 +78,12 @@ class RevocableForest(FederatedForest):
     zeta: int
     reuse_features: bool
     encryption: Any
+    scheme: Scheme
     forest_: RevocableGrown
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any = None, *, features: Any = None, exclude: Any = None
+    ) -> Self:
         """Grow the forest, and have every split encrypted by its provider. If it fails, the model is as before.
 
         Parameters
@@ -81,21 +92,24 @@ class RevocableForest(FederatedForest):
             One table, whose columns are dealt to simulated ``parties``; or a federation of participants.
         y : array-like or str
             Labels, which the coordinator has; on a federation, where they are: ``"party.column"``.
+        features, exclude : mapping, optional
+            What to learn from, as for `FederatedForestClassifier.fit`.
 
         Returns
         -------
         self
         """
-        return super().fit(X, y)
+        return super().fit(X, y, features=features, exclude=exclude)
 
-    def _encryption(self) -> Encryption | None:
+    def key_setting(self) -> Encryption | None:
+        """How splits are to be hidden; None where they are not."""
         if isinstance(self.encryption, Encryption):
-            return self.encryption
+            return self.encryption._replace(scheme=self.scheme)
         if self.encryption == SIMULATED:
             return None
         if self.encryption == PAPER:
-            return Encryption(SETTING_BITS["paper"], "paper")
-        return Encryption(int(self.encryption), "standard")
+            return Encryption(SETTING_BITS["paper"], "paper", scheme=self.scheme)
+        return Encryption(int(self.encryption), "standard", scheme=self.scheme)
 
     def make_plan(self) -> RevocablePlan:
         """What is to be grown, with a seed; parameters are checked."""
@@ -105,11 +119,6 @@ class RevocableForest(FederatedForest):
         return RevocablePlan(
             plan_of(params, seed, None, self._task), int(self.rho), int(self.zeta), bool(self.reuse_features)
         )
-
-    def key_setting(self) -> tuple[int, Setting] | None:
-        """Bits and setting of the keys, None without any."""
-        encryption = self._encryption()
-        return None if encryption is None else (encryption.bits, encryption.setting)
 
     def _whole(self, forest: GrownForest, plan: RevocablePlan | None = None) -> RevocableGrown:
         """A forest that was grown elsewhere, as a revocable one."""
@@ -123,11 +132,11 @@ class RevocableForest(FederatedForest):
 
     def _learn(self, federation: AnyFederation, labels: Labels) -> None:
         plan = self.make_plan()
-        with progress_bar(self.verbose, "growing trees") as show:
+        with fit_progress(self, "growing trees") as show:
             grown, account = federation.fit_revocable(
                 plan,
                 labels,
-                self._encryption(),
+                self.key_setting(),
                 settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
@@ -151,7 +160,7 @@ class RevocableForest(FederatedForest):
         show: Callable[[Progress], None] | None,
     ) -> tuple[GrownForest, Change, Account]:
         return revoke_revocable(
-            federation, self.forest_, labels, leavers, level, self._encryption(),
+            federation, self.forest_, labels, leavers, level, self.key_setting(),
             holder=self._label_holder(labels), patched=self._patched, n_jobs=effective_jobs(self.n_jobs),
             on_progress=show,
         )  # fmt: skip
@@ -202,6 +211,8 @@ class RevocableForest(FederatedForest):
         self, federation: AnyFederation, method: Route, wire: Wire, shuffled: tuple[int, int] | None
     ) -> tuple[Answer, Account]:
         if method == "encrypted-splits" and self.forest_.model is None:
+            if self.key_setting() is not None and self.scheme != "paper":
+                raise DataError(NO_TEST_OF_SHARES)
             self._secrets()  # of a loaded forest they are made now; of one at a coordinator its members have them
         return federation.predict_revocable(
             self.forest_, method, wire, self._vote, shuffled=shuffled, n_jobs=effective_jobs(self.n_jobs)
@@ -227,7 +238,7 @@ class RevocableForest(FederatedForest):
             parties (FRF-Test, Protocols 6 and 7 of the RevFRF paper). Every party opens the coordinator's copy of each
             of its splits that is used, and refuses one that is not its own. The score is the same, to the last bit. It
             takes one exchange per level, in which each party learns which rows reach its nodes. Every party must be
-            present and have every row.
+            present and have every row. It needs ``scheme="paper"``: with shares the coordinator keeps no splits.
 
         Returns
         -------
@@ -237,7 +248,9 @@ class RevocableForest(FederatedForest):
         --------
         >>> import numpy as np, woodlot as wl
         >>> X = np.random.default_rng(0).normal(size=(80, 4))
-        >>> forest = wl.RevocableForestClassifier(5, max_depth=3, encryption="paper", random_state=0)
+        >>> forest = wl.RevocableForestClassifier(
+        ...     5, max_depth=3, scheme="paper", encryption="paper", random_state=0
+        ... )
         >>> forest = forest.fit(X, X[:, 0] > 0)
         >>> forest.score(X, X[:, 0] > 0, encrypted_splits=True) == forest.score(X, X[:, 0] > 0)
         True
@@ -254,8 +267,9 @@ class RevocableForest(FederatedForest):
         ----------
         X : array, data frame, Arrow table or Federation
             Rows with the columns of all participants; of a federation they are joined here, as a requester has them.
-            Of a forest that was grown between organisations, a table with columns called ``party.column``; they are
-            encrypted only under a modulus that its key service has signed, of no weaker setting than ``encryption``.
+            Of a forest that was grown between organisations, a table with columns called ``party.column``. With the
+            paper's scheme they are encrypted only under a modulus that its key service has signed, of no weaker setting
+            than ``encryption``; with shares they are split and sealed to its helper and its key service.
         federation : ConnectedFederation, optional
             How the members of such a forest are reached; by default as when it was fitted.
 
@@ -267,9 +281,9 @@ class RevocableForest(FederatedForest):
         check_is_fitted(self, "forest_")
         if self.forest_.model is not None:
             asked = self.key_setting()
-            setting: Setting = "standard" if asked is None else asked[1]
-            reached = self._reach(federation)
-            return reached.predict_encrypted(self.forest_, request_columns(X), self._vote, setting)
+            setting: Setting = "standard" if asked is None else asked.setting
+            reached, columns = self._reach(federation), request_columns(X)
+            return reached.predict_encrypted(self.forest_, columns, self._vote, setting, self.scheme)
         secrets = self._secrets()
         outputs, account = predict_secretly(self.forest_, secrets, self._request_rows(X), REQUESTER, self._vote)
         self.forest_.memo.cost, self.forest_.memo.disclosure = account.cost, account.disclosure
@@ -282,8 +296,8 @@ class RevocableForest(FederatedForest):
             raise DataError("this forest's keys are with its members: give federation=woodlot.connect(...)")
         return found
 
-    def _secrets(self) -> Secrets:
-        memo, encryption = self.forest_.memo, self._encryption()
+    def _secrets(self) -> Secrets | SharedSecrets:
+        memo, encryption = self.forest_.memo, self.key_setting()
         if encryption is None:
             raise DataError("this forest was grown with encryption='simulated': there are no keys; fit it with keys")
         if memo.secrets is None:  # loaded or copied: keys die with their process, so there are new ones
@@ -332,10 +346,14 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
         Number of trees.
     parties : int or mapping, default=2
         How the columns of X are divided: a number of simulated participants, or a mapping of name to columns.
+    scheme : {"auto", "shares", "paper"}, default="auto"
+        How splits and requests are hidden. "shares": each is split between helper and key service, and the coordinator
+        has none of it. "paper": each is encrypted under keys of two servers, as in the RevFRF paper, which takes some
+        hundred times as long. "auto" is "shares". The forest and its answers are the same.
     encryption : int, str or Encryption, default=3072
-        Length of the keys (at least 2048 bits); "paper" for the paper's 1024 bits, which are too short today;
-        "simulated" makes no keys: the splits stay with their participants in clear, and nothing can be predicted
-        encrypted. The forest is the same.
+        "simulated": the splits stay with their participants in clear, and nothing can be predicted encrypted. Else,
+        for ``scheme="paper"``, the length of its keys (at least 2048 bits); "paper" for the paper's 1024 bits, which
+        are too short today. ``scheme="shares"`` has no keys of such lengths.
     rho : int, default=20
         Samples of a node that give the range of its candidate splits; 0 for all.
     zeta : int, default=31
@@ -384,6 +402,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
         n_estimators: int = 100,
         *,
         parties: int | Mapping[str, Sequence[Any]] = 2,
+        scheme: str = DEFAULT_SCHEME,
         encryption: int | str | Encryption = DEFAULT_BITS,
         rho: int = DEFAULT_RHO,
         zeta: int = DEFAULT_ZETA,
@@ -403,6 +422,7 @@ class RevocableForestClassifier(RevocableForest, FederatedForestClassifier):
     ) -> None:
         self.n_estimators = n_estimators
         self.parties = parties
+        self.scheme = scheme  # type: ignore[assignment]
         self.encryption = encryption
         self.rho = rho
         self.zeta = zeta
@@ -442,6 +462,7 @@ class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
         n_estimators: int = 100,
         *,
         parties: int | Mapping[str, Sequence[Any]] = 2,
+        scheme: str = DEFAULT_SCHEME,
         encryption: int | str | Encryption = DEFAULT_BITS,
         rho: int = DEFAULT_RHO,
         zeta: int = DEFAULT_ZETA,
@@ -460,6 +481,7 @@ class RevocableForestRegressor(RevocableForest, FederatedForestRegressor):
     ) -> None:
         self.n_estimators = n_estimators
         self.parties = parties
+        self.scheme = scheme  # type: ignore[assignment]
         self.encryption = encryption
         self.rho = rho
         self.zeta = zeta

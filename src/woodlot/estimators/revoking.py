@@ -79,7 +79,7 @@ def revoke_together(
     check_is_fitted(model, "forest_")
     leavers = tuple(str(party) for party in leavers)
     require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
-    training = _training(model, data)
+    training = training_of(model, data)
 
     def here(federation: Federation) -> tuple[Receipt, ...]:
         return _revoke_here(model, federation, training.labels, leavers, level, holdout, identity, request)
@@ -168,8 +168,16 @@ def changes(former: CoordinatorForest, regrown: Change) -> dict[str, Any]:
     }
 
 
-def _training(model: FederatedForest, data: Any) -> Training:
+def training_of(model: FederatedForest, data: Any) -> Training:
     """What the forest was fitted on: as remembered since then, or given again."""
+    training = _training_given(model, data)
+    plan = model.forest_.plan
+    if data is None or plan is None or getattr(model, "bootstrap_by", "draw") != "row":
+        return training
+    return Training(*training.federation.drawn_by_row(plan, training.labels))
+
+
+def _training_given(model: FederatedForest, data: Any) -> Training:
     if data is None:
         training: Training | None = model.forest_.memo.training
         if training is None:

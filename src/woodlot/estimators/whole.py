@@ -19,13 +19,17 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
+from woodlot.estimators.callbacks import CallbackSupportMixin, begin_fit, end_fit, fit_progress, watched
 from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.estimator_settings import settings_of
+from woodlot.estimators.explaining import CompleteShapley
 from woodlot.estimators.input_tables import check_table, check_table_again, class_array
 from woodlot.estimators.leaving import RowTraining, revoke_client
-from woodlot.estimators.origin import Origin, fitting
+from woodlot.estimators.origin import Origin, SeenRows, fitting, refuse_choice
 from woodlot.estimators.parameters import check_parameters, is_int
-from woodlot.estimators.progress import progress_bar
+from woodlot.evaluation.cards import Carded
+from woodlot.evaluation.evaluated import Evaluated
+from woodlot.evaluation.explanations import Explanation
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import AnyFederation, GrownForest, as_federation, party_name
 from woodlot.federation.local_rows import RowFederation
@@ -48,11 +52,12 @@ PRIVATE_LEAF = 5
 """The fewest rows of a leaf by default: of leaves with single rows, a model would tell these rows' labels."""
 
 
-class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
+class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC):  # type: ignore[misc]
     """A forest grown over rows that lie at different clients; everybody has all of it."""
 
     _task: Task
     _origin: Origin
+    _seen: SeenRows = SeenRows()
     receipts_: tuple[Receipt, ...]
     criterion: str
     parties: Any
@@ -62,7 +67,8 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
 
     # --- fitting ---
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    @watched
+    def fit(self, X: Any, y: Any = None, *, features: Any = None, exclude: Any = None) -> Self:
         """Grow the forest. If it fails, the model is what it was before.
 
         Parameters
@@ -70,19 +76,25 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
         X : array, data frame, Arrow table or Federation
             One table, whose rows are dealt to simulated clients (see ``parties``); or a federation of layout "rows".
         y : array-like or str
-            Labels; on a federation the name of their column, which every client has.
+            Labels; on a federation the name of their column, which every client has. In one process also an array with
+            one label per row, such as ``fed["column"]``, which is then not learnt from.
+        features, exclude : sequence of str, optional
+            On a federation in this process, the columns to learn from, or not to learn from, at every client.
 
         Returns
         -------
         self
         """
         seed = self._check()
+        begin_fit(self)
         with fitting(self) as grown:
             federation = as_federation(X)
             if federation is None:
+                refuse_choice(features, exclude)
                 grown._fit_table(X, y, seed)
             else:
-                grown._fit_federation(federation, y, seed)
+                grown._fit_federation(federation, y, seed, features, exclude)
+        end_fit(self)
         return self
 
     def make_plan(self) -> HorizontalPlan:
@@ -104,14 +116,19 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
         federation = RowFederation.dealt_rows(table, client, names, seed)
         targets = {name: target_of(y[client == k], self._task) for k, name in enumerate(names)}
         self._origin = Origin(table.names, None, None, self.criterion)
+        self._seen = SeenRows()
         self._grow(federation, targets, None, seed)
 
-    def _fit_federation(self, federation: AnyFederation, y: Any, seed: int) -> None:
-        if not isinstance(y, str):
-            raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
-        self._origin = Origin((), None, y, self.criterion)
-        self._grow(federation, federation.row_targets(y, self._task), y, seed)
+    def _fit_federation(self, federation: AnyFederation, y: Any, seed: int, features: Any, exclude: Any) -> None:
+        label, made = y, False
+        if isinstance(y, str):
+            targets = federation.row_targets(y, self._task)
+        else:
+            targets, label, made = federation.row_targets_of(y, self._task)
+        self._origin = Origin((), None, None if made else label, self.criterion)
+        self._grow(federation.choose_columns(features, exclude, label), targets, label, seed)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
+        self._seen = SeenRows(federation)
 
     def _grow(self, federation: AnyFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
         self._grow_plan(self._plan(seed), federation, targets, label)
@@ -120,7 +137,7 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
         self, plan: HorizontalPlan, federation: AnyFederation, targets: Mapping[str, Target], label: str | None
     ) -> None:
         """Grow a forest; ``targets`` are those of the clients in this process."""
-        with progress_bar(self.verbose, "growing trees") as show:
+        with fit_progress(self, "growing trees") as show:
             forest, account = federation.grow(
                 plan,
                 targets,
@@ -193,17 +210,19 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self, "forest_")
-        if as_federation(X) is not None:
-            raise DataError(
-                "the model is whole: predict each client's table where it is, model.predict(table); on a connected "
-                "federation, predict_rows(model.forest_.model) has every party do so"
-            )
         if not self._origin.names:
             return read_table(X)
         return check_table_again(self, X, self._origin.names)
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
-        return self.combine().outputs(self._table(X), None, effective_jobs(self.n_jobs))
+        federation = as_federation(X)
+        if federation is None:
+            return self._answer(self._table(X))
+        check_is_fitted(self, "forest_")
+        return federation.answer_rows(self._answer)
+
+    def _answer(self, table: Any) -> NDArray[np.float64]:
+        return self.combine().outputs(table, None, effective_jobs(self.n_jobs))
 
     def apply(self, X: Any) -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered from 0 in each tree's preorder of nodes."""
@@ -211,6 +230,24 @@ class WholeForest(BaseEstimator, ABC):  # type: ignore[misc]
         structure = self.forest_.coordinator.structure
         node = np.flatnonzero(structure.right < 0)[leaf]
         return np.asarray(node - structure.offset[:-1], dtype=np.int32)
+
+    def explain(self, X: Any) -> Explanation:
+        """Divide the model's answer for each row among the columns: exact Shapley values (path-dependent TreeSHAP).
+
+        Parameters
+        ----------
+        X : array, data frame or Arrow table
+            Rows to explain. The model is whole: each client explains its own rows.
+
+        Returns
+        -------
+        Explanation
+        """
+        check_is_fitted(self, "forest_")
+        if as_federation(X) is not None:
+            raise DataError("the model is whole: explain each client's table where it is, model.explain(table)")
+        table = self._table(X)
+        return CompleteShapley(self.combine(), "soft").explain(table, effective_jobs(self.n_jobs))
 
     # --- the model ---
 

@@ -34,12 +34,20 @@ class Labels:
         Its columns with labels and with weights of rows; they are not learnt from.
     target : Target or None
         The labels, checked.
+    made : bool
+        Whether they are others than the column has, or of no column: an array was given.
     """
 
     holder: str
     column: str | None = None
     weight: str | None = None
     target: Target | None = None
+    made: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """Party and column from which the same labels can be read again."""
+        return None if self.column is None or self.made else f"{self.holder}.{self.column}"
 
     @classmethod
     def at(cls, locate: Callable[[str], tuple[str, str]], y: str, sample_weight: str | None) -> Labels:
@@ -65,6 +73,8 @@ class Memo:
     complete: Any = None
     training: Any = None
     """Tables and labels of the training, for a revocation; in the process that trained only."""
+    memory: Any = None
+    """Where the rows of the training ended, to forget some of them; in the process that trained only."""
     secrets: Any = None
     """Keys and encrypted splits of a revocable forest."""
     cost: Cost | None = None

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.columns import Column
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
+from woodlot.protocols.vertical.explain import ExplainedRows
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.runtime.audit import Account
 from woodlot.trees.predict import Vote
@@ -28,13 +30,17 @@ from woodlot.trees.predict import Vote
 if TYPE_CHECKING:
     from woodlot.crypto.dtpkc import Setting
     from woodlot.federation.local import Federation
+    from woodlot.federation.local_forgetting import LocalMemory
     from woodlot.federation.local_revocable import Encryption, RevocableGrown
     from woodlot.federation.local_rows import RowFederation
+    from woodlot.federation.row_access import Lineage
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts
     from woodlot.jobs.orders import Order, Part
+    from woodlot.metrics.resampling import Resampling
+    from woodlot.metrics.summaries import Summary
     from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
-    from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+    from woodlot.protocols.revocable.revocable_plan import RevocablePlan, Scheme
     from woodlot.protocols.rows.methods import HorizontalPlan
     from woodlot.protocols.rows.row_messages import Task
 
@@ -51,6 +57,16 @@ _NEEDS_ROWS = (
     "this federation's parties have different columns; a horizontal forest needs clients with the same "
     "columns: Federation.local(tables, layout='rows') or connect(..., layout='rows')"
 )
+
+_NEEDS_TABLES = "this is for parties with different columns in one process so far: Federation.local(tables)"
+
+
+class KnownRows(ABC):
+    """Rows that are known by names and rules where they cannot be counted: a `source` of a federation."""
+
+    @abstractmethod
+    def seen_in(self, training: Any) -> str:
+        """How many of these rows a training had, in words; empty if none."""
 
 
 class AnyFederation(ABC):
@@ -72,6 +88,14 @@ class AnyFederation(ABC):
     layout: ClassVar[Literal["columns", "rows"]]
     parties: tuple[str, ...]
     ids: NDArray[Any] | None
+
+    rates_elsewhere: ClassVar[bool] = False
+    """Whether only the party that has the labels can compare answers with them: this process sees neither."""
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Which rows of which federation these are; None where rows are not selected in this process."""
+        return None
 
     @property
     @abstractmethod
@@ -131,25 +155,105 @@ class AnyFederation(ABC):
 
     def labels_for_training(
         self,
-        y: str,
-        sample_weight: str | None,
+        y: Any,
+        sample_weight: Any,
         make_target: Callable[[NDArray[Any], NDArray[np.float64] | None], Target],
     ) -> Labels:
-        """Where the labels and weights are, and what ``make_target`` makes of them where this process sees them."""
+        """Where the labels and weights are, and what ``make_target`` makes of them where this process sees them.
+
+        Both are named ``"party.column"``; where the tables are in this process the labels may be an array as well.
+        """
+        if not isinstance(y, str):
+            raise DataError("on a federation y names the labels: 'party.column', such as y='bank.default'")
+        if sample_weight is not None and not isinstance(sample_weight, str):
+            raise DataError("on a federation sample_weight names the weights: 'party.column', at the label holder")
         labels = self.find_labels(y, sample_weight)
         values = self.label_values(labels)
         return labels if values is None else replace(labels, target=make_target(*values))
 
+    def scored_labels(self, y: Any) -> NDArray[Any]:
+        """The labels to evaluate answers with, one per row; refused where only their holder sees them."""
+        raise DataError(
+            "only the parties see the labels. Over rows use predict_rows(model.forest_.model, label), by which every "
+            "party scores its own rows"
+        )
+
+    def rate_answers(
+        self, fitted: GrownForest | FittedLinear, y: Any, bootstrap: Resampling, **options: Any
+    ) -> Summary:
+        """Have the party that has the labels rate a model's answers; for federations that rate elsewhere.
+
+        Parameters
+        ----------
+        fitted : GrownForest or FittedLinear
+            The model.
+        y : str
+            Where the labels are, ``"party.column"``.
+        bootstrap : Resampling
+            How confidence intervals are found.
+        **options
+            ``vote`` and ``how`` of a forest's predictions.
+        """
+        raise DataError("the labels are in this process; the model rates its answers here")
+
+    def in_folds(
+        self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None
+    ) -> AnyFederation:
+        """This federation as scikit-learn's X with one row for each fold; for federations that rate elsewhere.
+
+        Parameters
+        ----------
+        y : str
+            Where the labels are, which a fit on it, or on some of its folds, needs not say.
+        n_folds, seed : int
+            How the rows are divided.
+        features, exclude : mapping, optional
+            What is learnt from.
+        """
+        raise DataError("folds of rows in this process are row numbers: fold_numbers")
+
+    def fold_numbers(self, n_folds: int, seed: int = 0) -> NDArray[np.int64]:
+        """The fold of each row; refused where rows are not selected in this process."""
+        raise DataError("folds are for federations in one process so far")
+
+    def choose_columns(self, features: Any, exclude: Any, labels: Labels | str | None) -> AnyFederation:
+        """The federation with the columns that are to be learnt from.
+
+        Parameters
+        ----------
+        features, exclude : mapping or sequence, optional
+            By party, or for all clients with the same columns; None for all columns.
+        labels : Labels, str or None
+            The columns that are never learnt from.
+        """
+        if features is None and exclude is None:
+            return self
+        raise DataError(
+            "features and exclude are for federations in one process so far; between organisations each owner names in "
+            "its configuration what may be learnt from"
+        )
+
     # --- forests over columns ---
 
+    def drawn_by_row(self, plan: ForestPlan, labels: Labels) -> tuple[AnyFederation, Labels]:
+        """The federation and labels with rows that are drawn one by one; refused where the rows are elsewhere."""
+        raise DataError(
+            "bootstrap_by='row' is for parties in one process so far; between organisations use bootstrap_by='draw'"
+        )
+
+    def remember(self, labels: Labels, plan: ForestPlan) -> LocalMemory:
+        """What it takes to forget rows of a forest; refused where the rows are elsewhere."""
+        raise DataError("forget is for forests over columns whose parties are in this process so far")
+
     @abstractmethod
-    def fit(
+    def fit_forest(
         self,
         plan: ForestPlan,
         labels: Labels,
         *,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a forest.
@@ -164,6 +268,8 @@ class AnyFederation(ABC):
             Gives the estimator's settings, to be kept with a model that is kept elsewhere.
         n_jobs : int
             Threads in this process.
+        device : {"cpu", "cuda", "auto"}
+            Where parties in this process grow trees.
         on_progress : callable, optional
             Told how far the trees are.
 
@@ -189,6 +295,31 @@ class AnyFederation(ABC):
         n_jobs: int = 1,
     ) -> tuple[Answer, Account]:
         """Predict with the parties that have both rows and a part of the forest."""
+
+    def columns_to_learn(self, labels: Labels | None) -> dict[str, tuple[str, ...]]:
+        """By party the columns to learn from; refused where the tables are not in this process."""
+        raise DataError(_NEEDS_TABLES)
+
+    def own_columns(self, party: str, names: Sequence[str]) -> tuple[Column, ...]:
+        """A party's own view of some of its columns; refused where the tables are not in this process."""
+        raise DataError(_NEEDS_TABLES)
+
+    def shows_names(self, party: str) -> bool:
+        """Whether a party lets results name its columns."""
+        raise DataError(_NEEDS_TABLES)
+
+    def with_shuffled(self, party: str, seed: int) -> AnyFederation:
+        """The federation with a party's rows in another order, all of its columns alike; refused elsewhere."""
+        raise DataError("all columns of a party are shuffled together in one process only; use by='column'")
+
+    def explain(
+        self, forest: GrownForest, vote: Vote, *, n_jobs: int = 1, on_progress: OnProgress = None
+    ) -> tuple[ExplainedRows, Account]:
+        """Divide the forest's answers for the rows among parties and columns; refused between organisations."""
+        raise DataError(
+            "explain is for federations in one process so far; between organisations combine() the parts where their "
+            "owners agree, and explain a table"
+        )
 
     @abstractmethod
     def score(
@@ -266,7 +397,10 @@ class AnyFederation(ABC):
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
-        """Grow a revocable forest, and have its splits encrypted where ``encryption`` says how; else as ``fit``."""
+        """Grow a revocable forest, and have its splits encrypted where ``encryption`` says how.
+
+        Everything else is as for ``fit_forest``.
+        """
 
     @abstractmethod
     def predict_revocable(
@@ -283,7 +417,12 @@ class AnyFederation(ABC):
 
     @abstractmethod
     def predict_encrypted(
-        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting
+        self,
+        forest: GrownForest,
+        columns: Mapping[str, NDArray[np.float64]],
+        vote: Vote,
+        setting: Setting,
+        scheme: Scheme,
     ) -> NDArray[np.float64]:
         """Outputs for rows that only this user reads, by ``"party.column"``, of a forest that is kept elsewhere."""
 
@@ -297,7 +436,7 @@ class AnyFederation(ABC):
     def fit_linear(
         self, plan: LinearPlan, labels: Labels, *, settings: Settings, on_progress: OnProgress = None
     ) -> tuple[FittedLinear, Account]:
-        """Fit a linear model; parameters as for ``fit``."""
+        """Fit a linear model; parameters as for ``fit_forest``."""
 
     @abstractmethod
     def predict_linear(self, fitted: FittedLinear) -> tuple[Answer, Account]:
@@ -316,6 +455,29 @@ class AnyFederation(ABC):
     def row_targets(self, label: str, task: Task) -> dict[str, Target]:
         """Every client's labels, from its column of this name; none where only the clients see them."""
         raise DataError(_NEEDS_ROWS)
+
+    def row_targets_of(self, y: Any, task: Task) -> tuple[dict[str, Target], str | None, bool]:
+        """Every client's labels, from an array of one label per row of all clients.
+
+        Returns
+        -------
+        targets : dict of str to Target
+            As ``row_targets`` gives them.
+        column : str or None
+            The column that the array has come from, which is not to be learnt from.
+        made : bool
+            Whether the labels are others than that column has.
+        """
+        if self.layout == "columns":
+            raise DataError(_NEEDS_ROWS)
+        raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
+
+    def answer_rows(self, answer: Callable[[Table], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """What ``answer`` makes of each client's table, one line per row, in the order of the federation's rows."""
+        raise DataError(
+            "the model is whole: predict each client's table where it is, model.predict(table); on a connected "
+            "federation, predict_rows(model.forest_.model) has every party do so"
+        )
 
     def grow(
         self,
@@ -338,7 +500,7 @@ class AnyFederation(ABC):
         label : str, optional
             The labels' column, which is not learnt from; None for one table whose rows were dealt.
         settings, n_jobs, on_progress
-            As for ``fit``.
+            As for ``fit_forest``.
 
         Returns
         -------

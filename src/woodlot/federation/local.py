@@ -5,29 +5,37 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.columns import Column
+from woodlot.data.ids import canonical_ids
 from woodlot.data.labels import check_weights
 from woodlot.data.markup import html_of
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
-from woodlot.exceptions import DataError
+from woodlot.exceptions import DataError, DeviceError, MissingExtraError, RemoteProtocolError
+from woodlot.federation.column_choice import Catalog, catalog_of, chosen_by_party
+from woodlot.federation.drawn_rows import DrawnRows, order_rows, take_target
 from woodlot.federation.grown import Answer, GrownForest, Labels, Route
-from woodlot.federation.interface import AnyFederation, OnProgress, ScoreHere, Settings, Shuffled
+from woodlot.federation.interface import OnProgress, ScoreHere, Settings, Shuffled
+from woodlot.federation.label_columns import LabelColumn, labels_of_array
 from woodlot.federation.members import Member, aligned_members, party_name, refuse_strangers, row_members
+from woodlot.federation.row_access import RowAccess, Rows, numbered
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.core.forest_parts import active_parties, forget_values, splitting_parties
 from woodlot.protocols.core.forest_plan import ForestPlan
-from woodlot.protocols.core.leavers import Level, check_leaver
+from woodlot.protocols.core.leavers import HIDDEN_STAYS, Level, check_leaver
 from woodlot.protocols.core.message import Message, Progress
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.sums import SumClient
-from woodlot.protocols.vertical.blind_party import BlindParty
-from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.completion import CompletedForest, grow_forest, predict_forest, regrow_forest
+from woodlot.protocols.vertical.explain import ExplainedRows
+from woodlot.protocols.vertical.explain_messages import Explains
 from woodlot.protocols.vertical.forest_messages import Wire
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.regrow import Regrown
@@ -36,20 +44,22 @@ from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.drawing import RowDraws
 from woodlot.trees.predict import Vote
 
 if TYPE_CHECKING:
     from woodlot.crypto.dtpkc import Setting
+    from woodlot.federation.local_forgetting import LocalMemory
     from woodlot.federation.local_host import LocalHost
     from woodlot.federation.local_revocable import Encryption, RevocableGrown
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts
     from woodlot.jobs.orders import Order, Part
     from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
-    from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+    from woodlot.protocols.revocable.revocable_plan import RevocablePlan, Scheme
 
 
-class Federation(AnyFederation):
+class Federation(RowAccess):
     """Parties that can grow and use a forest together. Make one with `Federation.local`.
 
     Attributes
@@ -80,6 +90,8 @@ class Federation(AnyFederation):
     """
 
     layout: ClassVar[Literal["columns", "rows"]] = "columns"
+    drawn: DrawnRows | None = None
+    """Rows that are drawn one by one, where the estimator asks for it."""
     observer: Callable[[str, str, Message], None] | None = None
     """Told sender, receiver and every message of fits and predictions; for looking at what each role sees."""
 
@@ -99,6 +111,7 @@ class Federation(AnyFederation):
         join: str = "inner",
         shares_model: bool | Sequence[str] = False,
         sealed_predictions: bool | Sequence[str] = False,
+        explains: Explains | Mapping[str, Explains] = "party",
         layout: Literal["columns", "rows"] = "columns",
     ) -> Federation:
         """Parties in this process, one table each.
@@ -117,6 +130,10 @@ class Federation(AnyFederation):
             Parties that let the coordinator keep the complete model. It does so only if all that split a node agree.
         sealed_predictions : bool or sequence of str
             Parties that answer predictions only under seal: ``predict(..., sealed=True)``.
+        explains : {"none", "party", "columns", "values"} or mapping, default="party"
+            What ``explain`` may show of each party, for all of them or by party: nothing; its part of an answer; the
+            parts of its columns, by their names; or these with the rows' values. "none" for parties that a mapping
+            leaves out.
         layout : {"columns", "rows"}
             Whether the tables have different columns of the same rows, or different rows of the same columns, labels
             among them. With "rows", ``id`` names a column that is not learnt from, and the models are whole: everybody
@@ -152,20 +169,20 @@ class Federation(AnyFederation):
         if layout == "rows":
             from woodlot.federation.local_rows import RowFederation
 
-            if join != "inner" or shares_model or sealed_predictions:
+            if join != "inner" or shares_model or sealed_predictions or explains != "party":
                 raise DataError(
-                    "join, shares_model and sealed_predictions are for layout='columns'; clients with the same columns "
-                    "join no rows, and everybody has the whole model"
+                    "join, shares_model, sealed_predictions and explains are for layout='columns'; clients with the "
+                    "same columns join no rows, and everybody has the whole model"
                 )
             return RowFederation(*row_members(tables, id))
-        members, ids = aligned_members(tables, id, join, shares_model, sealed_predictions)
+        members, ids = aligned_members(tables, id, join, shares_model, sealed_predictions, explains)
         return cls(members, ids, key_by_party=True)
 
     @classmethod
     def dealt(cls, table: Table, dealing: Mapping[str, Sequence[str]]) -> Federation:
         """One table whose columns are dealt to simulated parties: the forest does not depend on the dealing."""
         members = {
-            party_name(name): Member(table.select(list(columns)), None, None, shares_model=True)
+            party_name(name): Member(table.select(list(columns)), None, None, shares_model=True, explains="values")
             for name, columns in dealing.items()
         }
         return cls(members, None, key_by_party=False)
@@ -191,11 +208,90 @@ class Federation(AnyFederation):
         """The same rows at other members."""
         federation = Federation(members, self.ids, self._key_by_party)
         federation.observer = self.observer
+        federation.drawn = self.drawn
+        federation._lineage = self.lineage
         return federation
 
     def without(self, party: str) -> Federation:
         """The other parties."""
         return self.with_members({name: member for name, member in self._members.items() if name != party})
+
+    def columns_to_learn(self, labels: Labels | None) -> dict[str, tuple[str, ...]]:
+        """By party the columns to learn from."""
+        hidden = {} if labels is None else {labels.holder: labels.hidden}
+        return {
+            name: tuple(c for c in member.table.names if c not in hidden.get(name, ()))
+            for name, member in self._members.items()
+        }
+
+    def own_columns(self, party: str, names: Sequence[str]) -> tuple[Column, ...]:
+        """A party's own view of some of its columns."""
+        table = self._members[party].table
+        absent = table.absent(list(names))
+        if absent:
+            raise DataError(f"the table of {party} lacks columns of the model: {absent}")
+        return tuple(table.column(name) for name in names)
+
+    def shows_names(self, party: str) -> bool:
+        """Whether a party lets results name its columns."""
+        return self._members[party].explains in ("columns", "values")
+
+    def with_shuffled(self, party: str, seed: int) -> Federation:
+        """The federation with a party's rows in another order, all of its columns alike."""
+        if party not in self._members:
+            return self
+        order = np.random.default_rng(seed).permutation(self.n_rows)
+        return self.with_members({**self._members, party: self._members[party].take(order)})
+
+    def _taken(self, rows: Rows) -> Federation:
+        members = {name: member.take(rows) for name, member in self._members.items()}
+        subset = Federation(members, None if self.ids is None else self.ids[rows], self._key_by_party)
+        subset.observer = self.observer
+        subset.drawn = None if self.drawn is None else self.drawn.take(rows)
+        return subset
+
+    def _label_column(self, name: str) -> LabelColumn:
+        return LabelColumn.of(self.labels(name, what=name), name)
+
+    def _n_columns(self) -> int:
+        return sum(len(member.table.names) for member in self._members.values())
+
+    def _hashed_ids(self) -> list[bytes]:
+        if self.ids is None:
+            return numbered(self.lineage.positions)
+        ids, place = np.unique(self.ids, return_inverse=True)  # rows may be there twice, in a subset
+        values = canonical_ids(ids).values
+        return [values[k] for k in place]
+
+    def catalog(self) -> Catalog:
+        """What there is to learn from: columns of each party, their types and missing shares; no values.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import woodlot as wl
+        >>> bank = pd.DataFrame({"id": range(4), "income": [20, None, 30, 70], "late": ["yes", "no"] * 2})
+        >>> shop = pd.DataFrame({"id": range(4), "visits": [5, 2, 4, 1]})
+        >>> wl.Federation.local({"bank": bank, "shop": shop}, id="id").catalog()
+        3 columns; rows: bank 4, shop 4
+          party  column  type        missing
+          bank   income  numbers     25.0%
+          bank   late    categories  0.0%
+          shop   visits  numbers     0.0%
+        """
+        return catalog_of({name: member.table for name, member in self._members.items()})
+
+    def choose_columns(self, features: Any, exclude: Any, labels: Labels | str | None) -> Federation:
+        """The federation with the columns that are to be learnt from."""
+        if features is None and exclude is None:
+            return self
+        kept = {labels.holder: labels.hidden} if isinstance(labels, Labels) else {}
+        tables = {name: member.table for name, member in self._members.items()}
+        chosen = chosen_by_party(tables, features, exclude, kept)
+        if not any(set(own) - set(kept.get(name, ())) for name, own in chosen.items()):
+            raise DataError("features and exclude leave no column to learn from; keep at least one")
+        members = self._members.items()
+        return self.with_members({name: replace(m, table=m.table.select(chosen[name])) for name, m in members})
 
     def _repr_html_(self) -> str:
         return html_of(self)
@@ -289,6 +385,17 @@ class Federation(AnyFederation):
             )
         return natural_type(values)
 
+    def labels_for_training(
+        self,
+        y: Any,
+        sample_weight: Any,
+        make_target: Callable[[NDArray[Any], NDArray[np.float64] | None], Target],
+    ) -> Labels:
+        """Labels by the name of their column, or as an array of one per row."""
+        if y is None or isinstance(y, str):
+            return super().labels_for_training(y, sample_weight, make_target)
+        return labels_of_array(self, y, sample_weight, make_target)
+
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Where the labels and weights are; weights must be at the label holder."""
         return Labels.at(self.locate, y, sample_weight)
@@ -303,13 +410,14 @@ class Federation(AnyFederation):
         values = self.labels(column, what="sample_weight")
         return check_weights(values, values)
 
-    def fit(
+    def fit_forest(
         self,
         plan: ForestPlan,
         labels: Labels,
         *,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: Callable[[Progress], None] | None = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a forest; used by the estimators.
@@ -324,6 +432,8 @@ class Federation(AnyFederation):
             Not needed here.
         n_jobs : int
             Threads.
+        device : {"cpu", "cuda", "auto"}
+            Where the parties grow trees.
         on_progress : callable, optional
             Told how far the trees are.
 
@@ -338,16 +448,17 @@ class Federation(AnyFederation):
 
             return grow_hidden(self, plan, labels, told, on_progress)
         ledger, holder = Ledger(self.observer), labels.holder
-        kind = BlindParty if plan.labels == "encrypted" else VerticalParty
-        if kind is BlindParty:  # parties in one process have a secret in common in place of identities
-            common = secrets.token_bytes(KEY_BYTES)
-            for name, own in told.items():
-                own["voucher"] = LabelVoucher(name, holder, "local", shared_secret=common)
-                own["others"] = frozenset(told) - {name}
-        handlers = {name: kind(name, **own) for name, own in told.items()}
+        handlers = {name: VerticalParty(name, device=device, **own) for name, own in told.items()}
         with InProcessDriver(handlers, ledger=ledger) as driver:
-            protocol = grow_forest(plan, self.parties, holder, n_jobs, reveal=self._key_by_party)
-            completed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+            protocol = grow_forest(
+                plan, self.parties, holder, n_jobs, reveal=self._key_by_party, by_row=self._draws_by_row
+            )
+            try:
+                completed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+            except RemoteProtocolError as error:
+                if isinstance(error.__cause__, DeviceError | MissingExtraError):  # the user's card, not a peer's fault
+                    raise error.__cause__ from error
+                raise
         return self._collect(plan, completed, holder, handlers), ledger.account()
 
     def revoke(
@@ -378,12 +489,14 @@ class Federation(AnyFederation):
             As for ``fit``.
         """
         if plan.protection == "hidden":
-            raise DataError(
-                "a hidden forest is not grown again in part, since that tells which row goes where; fit it anew on a "
-                "federation without the party that leaves"
-            )
+            raise DataError(HIDDEN_STAYS)
         ledger, holder = Ledger(self.observer), labels.holder
         check_leaver(forest.coordinator.parties, holder, leaver)
+        if self.drawn is not None and not self.drawn.by_id:
+            raise DataError(
+                "the rows of this forest are drawn by all they hold, the leaver's values too: without them every tree "
+                "is another one; fit again without the party, or fit on a federation with id=... before"
+            )
         handlers = {
             name: RegrowingParty(name, former=forest.parts[name], **told)
             if name in forest.parts
@@ -396,24 +509,51 @@ class Federation(AnyFederation):
             raise DataError(f"{absent} are not here; regrowing needs the tables of all parties that stay")
         with InProcessDriver(handlers, ledger=ledger) as driver:
             protocol = regrow_forest(
-                plan, forest.coordinator, leaver, level, holder, n_jobs, patched, reveal=self._key_by_party
-            )
+                plan, forest.coordinator, leaver, level, holder, n_jobs, patched, reveal=self._key_by_party,
+                by_row=self._draws_by_row,
+            )  # fmt: skip
             regrown, completed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
         return self._collect(plan, completed, holder, handlers), regrown, ledger.account()
+
+    @property
+    def _draws_by_row(self) -> RowDraws | None:
+        return None if self.drawn is None else self.drawn.draws
+
+    def drawn_by_row(self, plan: ForestPlan, labels: Labels) -> tuple[Federation, Labels]:
+        """The federation with its rows in the order of their keys, and the labels in that order."""
+        self.require_every_row()
+        if labels.target is None:
+            raise DataError("bootstrap_by='row' needs the labels in this process")
+        tables = {name: self.learnt_from(name, labels) for name in self.parties}
+        ids = None if self.ids is None else self._hashed_ids()
+        drawn = order_rows(plan, labels.target, tables, ids, self._key_by_party)
+        federation = self.take(drawn.place)
+        federation.drawn = drawn
+        return federation, replace(labels, target=take_target(labels.target, drawn.place))
+
+    def remember(self, labels: Labels, plan: ForestPlan) -> LocalMemory:
+        """What it takes to forget rows of a forest that was grown here."""
+        from woodlot.federation.local_forgetting import LocalMemory
+
+        return LocalMemory(self, labels, plan)
+
+    def learnt_from(self, party: str, labels: Labels) -> Table:
+        """A party's columns without those of labels and weights."""
+        table = self._members[party].table
+        return table.select([c for c in table.names if party != labels.holder or c not in labels.hidden])
 
     def _for_training(self, labels: Labels, n_jobs: int) -> dict[str, dict[str, Any]]:
         """What each party is made of."""
         self.require_every_row()
-        threads = self._threads_of_a_party(n_jobs)
+        threads = self.threads_of_a_party(n_jobs)
         return {
             name: {
-                "table": member.table.select(
-                    [c for c in member.table.names if name != labels.holder or c not in labels.hidden]
-                ),
+                "table": self.learnt_from(name, labels),
                 "target": labels.target if name == labels.holder else None,
                 "key_by_party": self._key_by_party,
                 "shares_model": member.shares_model,
                 "n_jobs": threads,
+                "by_row": self._draws_by_row,
             }
             for name, member in self._members.items()
         }
@@ -431,7 +571,7 @@ class Federation(AnyFederation):
             forest, parts, shared, unwilling, oob.outputs, oob.score, oob.residuals, plan=plan, oob_curve=oob.curve
         )
 
-    def _threads_of_a_party(self, n_jobs: int) -> int:
+    def threads_of_a_party(self, n_jobs: int) -> int:
         """Parties work at the same time, each in a thread of its own: they share what was asked for."""
         return max(1, n_jobs // max(1, sum(len(member.table.names) > 0 for member in self._members.values())))
 
@@ -476,12 +616,20 @@ class Federation(AnyFederation):
                 key_by_party=self._key_by_party,
                 sealer=_fresh_sealer(name, common) if method == "sealed" else None,
                 sealed_only=self._members[name].sealed_only,
-                n_jobs=self._threads_of_a_party(n_jobs),
+                n_jobs=self.threads_of_a_party(n_jobs),
             )
             for name in present
         }
         with InProcessDriver(handlers, ledger=ledger) as driver:
             return run(protocol, driver, ledger=ledger), ledger.account()
+
+    def explain(
+        self, forest: GrownForest, vote: Vote, *, n_jobs: int = 1, on_progress: OnProgress = None
+    ) -> tuple[ExplainedRows, Account]:
+        """Divide the forest's answers among parties and columns; used by the estimators."""
+        from woodlot.federation.local_explain import explain_here
+
+        return explain_here(self, forest, vote, n_jobs, on_progress)
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 
@@ -552,7 +700,12 @@ class Federation(AnyFederation):
         return rows.predict(forest, method, wire, vote, shuffled=shuffled, n_jobs=n_jobs)
 
     def predict_encrypted(
-        self, forest: GrownForest, columns: Mapping[str, NDArray[np.float64]], vote: Vote, setting: Setting
+        self,
+        forest: GrownForest,
+        columns: Mapping[str, NDArray[np.float64]],
+        vote: Vote,
+        setting: Setting,
+        scheme: Scheme,
     ) -> NDArray[np.float64]:
         """Refuse: no member of a forest that is kept elsewhere is reached from here."""
         raise DataError("this forest's keys are with its members: give federation=woodlot.connect(...)")

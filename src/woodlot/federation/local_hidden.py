@@ -11,10 +11,10 @@ from woodlot.exceptions import DataError
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.protocols.core.agreement import KEY_BYTES
-from woodlot.protocols.core.forest_parts import active_parties, forget_values, splitting_parties
+from woodlot.protocols.core.forest_parts import active_parties, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Progress, Role
-from woodlot.protocols.hidden.hidden_dealer import ShuffleDealer
+from woodlot.protocols.hidden.hidden_dealer import ShuffleDealer, open_draws
 from woodlot.protocols.hidden.hidden_party import HiddenParty
 from woodlot.protocols.hidden.hidden_train import HiddenForest, HiddenLeader, train_hidden
 from woodlot.protocols.vertical.completion import CompletedForest, complete_forest
@@ -35,7 +35,7 @@ def grow_hidden(
     told: Mapping[str, Mapping[str, Any]],
     on_progress: Callable[[Progress], None] | None,
 ) -> tuple[GrownForest, Account]:
-    """Grow a forest of which nobody learns which row goes where.
+    """Grow a forest on secret shares: no message tells which row goes where.
 
     Parameters
     ----------
@@ -62,13 +62,15 @@ def grow_hidden(
     if DEALER in parties:
         raise DataError(f"with protection='hidden' no party may be called {DEALER!r}; rename it")
     server = next((p for p in others if told[p]["table"].names), others[0])
-    ledger = Ledger(_seen_by(federation, holder))
+    ledger = Ledger(seen_by_leader(federation, holder))
     keys: dict[str, Any] = {"job": _JOB, "shared_secret": secrets.token_bytes(KEY_BYTES)}  # in place of identities
-    own = {p: {name: value for name, value in told[p].items() if name != "target"} for p in parties}
+    own = {p: {name: value for name, value in told[p].items() if name not in ("target", "by_row")} for p in parties}
     leader = HiddenLeader(holder, target=told[holder]["target"], entropy=fresh_entropy(), **own[holder])
     owners = {p: HiddenParty(p, entropy=fresh_entropy(), **keys, **own[p]) for p in others}
     # in one process nobody is kept from knowing the draws: those of the open training, so that forests can be compared
-    dealer = ShuffleDealer(DEALER, entropy=fresh_entropy(), draw_seed=derive_seed(plan.seed, "bootstrap"), **keys)
+    dealer = ShuffleDealer(
+        DEALER, entropy=fresh_entropy(), draws=open_draws(derive_seed(plan.seed, "bootstrap")), **keys
+    )
     with InProcessDriver({**owners, DEALER: dealer}, ledger=ledger) as driver:
         grown: HiddenForest = run(
             train_hidden(plan, parties, leader, server, DEALER), driver, ledger=ledger, on_progress=on_progress
@@ -78,17 +80,17 @@ def grow_hidden(
     parts = {p: grown.own if p == holder else owners[p].grown_forest() for p in parties if p in active}
     parts = {p: forget_values(part) for p, part in parts.items()}
     handlers = {
-        p: VerticalParty(p, told[p]["table"], forest=parts[p], shares_model=told[p]["shares_model"])
-        for p in splitting_parties(forest)
+        p: VerticalParty(p, told[p]["table"], forest=part, shares_model=told[p]["shares_model"])
+        for p, part in parts.items()  # the label holder is among them also where no tree has a split
     }
     with InProcessDriver(handlers, ledger=ledger) as driver:
         protocol = complete_forest(plan, forest, holder, 1, reveal=federation.key_by_party)
         completed: CompletedForest = run(protocol, driver, ledger=ledger)
     shared = completed.shared if federation.key_by_party else parts  # dealt from one table: everything is in one hand
-    return GrownForest(forest, parts, shared, completed.unwilling, plan=plan), _account(ledger, holder)
+    return GrownForest(forest, parts, shared, completed.unwilling, plan=plan), led_account(ledger, holder)
 
 
-def _seen_by(federation: Federation, holder: str) -> Callable[[str, str, Any], None] | None:
+def seen_by_leader(federation: Federation, holder: str) -> Callable[[str, str, Any], None] | None:
     """The federation's observer, told who leads."""
     observer = federation.observer
     if observer is None:
@@ -100,7 +102,7 @@ def _named(role: str, holder: str) -> str:
     return holder if role == Role.coordinator else role
 
 
-def _account(ledger: Ledger, holder: str) -> Account:
+def led_account(ledger: Ledger, holder: str) -> Account:
     """Who saw what: the label holder leads, so that what a leader hears is heard by it."""
     account = ledger.account()
     rows = [

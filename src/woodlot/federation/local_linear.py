@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError
 from woodlot.federation.grown import Labels
-from woodlot.federation.local import Federation
+from woodlot.federation.local import Federation, fresh_entropy
+from woodlot.federation.local_hidden import DEALER, led_account, seen_by_leader
 from woodlot.federation.members import refuse_strangers
+from woodlot.protocols.core.agreement import KEY_BYTES
 from woodlot.protocols.core.message import Progress
-from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
+from woodlot.protocols.linear.hidden_linear_party import HiddenLinearParty
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan, Matrix
 from woodlot.protocols.linear.linear_party import LinearParty
 from woodlot.protocols.linear.linear_train import fit_linear, predict_linear
+from woodlot.protocols.linear.product_dealer import ProductDealer
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
@@ -51,21 +56,25 @@ def fit_here(
             "linear models are for parties with different columns of the same rows; this federation has layout='rows'"
         )
     federation.require_every_row()
-    ledger = Ledger(federation.observer)
-    kind = EncryptedLinearParty if plan.residuals == "encrypted" else LinearParty
-    handlers = {
-        name: kind(
-            name,
-            member.table.select([c for c in member.table.names if name != labels.holder or c not in labels.hidden]),
-            target=labels.target if name == labels.holder else None,
-        )
-        for name, member in federation.members.items()
-    }
-    with InProcessDriver(handlers, ledger=ledger) as driver:
-        protocol = fit_linear(plan, federation.parties, labels.holder)
+    hidden, holder = plan.protection == "hidden", labels.holder
+    if hidden and DEALER in federation.parties:
+        raise DataError(f"with protection='hidden' no party may be called {DEALER!r}; rename it")
+    ledger = Ledger(seen_by_leader(federation, holder) if hidden else federation.observer)
+    keys: dict[str, Any] = {"job": "local", "shared_secret": secrets.token_bytes(KEY_BYTES)}  # in place of identities
+    handlers: dict[str, LinearParty] = {}
+    for name, member in federation.members.items():
+        table = member.table.select([c for c in member.table.names if name != holder or c not in labels.hidden])
+        target = labels.target if name == holder else None
+        if hidden:
+            handlers[name] = HiddenLinearParty(name, table, target=target, entropy=fresh_entropy(), **keys)
+        else:
+            handlers[name] = LinearParty(name, table, target=target)
+    dealing = {DEALER: ProductDealer(DEALER, entropy=fresh_entropy(), **keys)} if hidden else {}
+    with InProcessDriver({**handlers, **dealing}, ledger=ledger) as driver:
+        protocol = fit_linear(plan, federation.parties, holder, DEALER)
         model = run(protocol, driver, ledger=ledger, on_progress=on_progress)
     parts = {name: handler.fitted_part() for name, handler in handlers.items() if model.n_columns[name]}
-    return FittedLinear(model, parts), ledger.account()
+    return FittedLinear(model, parts), led_account(ledger, holder) if hidden else ledger.account()
 
 
 def predict_here(federation: Federation, model: FittedLinear) -> tuple[tuple[Matrix, NDArray[np.bool_]], Account]:

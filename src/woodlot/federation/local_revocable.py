@@ -19,21 +19,23 @@ from woodlot.federation.grown import Answer, GrownForest, Labels
 from woodlot.federation.local import Federation
 from woodlot.federation.members import refuse_strangers
 from woodlot.keyring import LocalKeyring
-from woodlot.protocols.core.forest_parts import PartyForest
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.leavers import check_leavers
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
 from woodlot.protocols.revocable.participant import Participant, check_values
 from woodlot.protocols.revocable.revocable_keys import key_fingerprint
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable, EncryptedSplits, Rebuilding
-from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.revocable.revocable_plan import RevocablePlan, Scheme
 from woodlot.protocols.revocable.row_test import RowTester
+from woodlot.protocols.revocable.share_predict import NO_TEST_OF_SHARES, SharedSplits, shares_fingerprint
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.out_of_bag import OutOfBagResult, score_out_of_bag
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.share_ring import LocalShareRing
 from woodlot.trees.alone import NO_SPLITS
 from woodlot.trees.forest import join_splits
 from woodlot.trees.predict import Predictor, Vote
@@ -43,11 +45,12 @@ Categories = dict[str, dict[str, tuple[str, ...]]]
 
 
 class Encryption(NamedTuple):
-    """How long keys are, and what they are good for; see `woodlot.crypto.dtpkc`."""
+    """How splits and requests are hidden; with the paper's scheme, how long keys are (`woodlot.crypto.dtpkc`)."""
 
     bits: int
     setting: Setting
     make: Callable[..., MasterKey] = MasterKey.generate
+    scheme: Scheme = "paper"
 
 
 @dataclass
@@ -66,6 +69,63 @@ class Secrets:
     def digest(self) -> str:
         """SHA-256 of all ciphertexts."""
         return hashlib.sha256(self.splits.node.tobytes() + self.splits.data.tobytes()).hexdigest()
+
+    def predict(
+        self, forest: CoordinatorForest, rows: NDArray[np.float64], requester: str, vote: Vote
+    ) -> NDArray[np.float64]:
+        """FRF-Predict: the forest's outputs for rows that only the requester can read."""
+        whole = CoordinatorRevocable(forest, self.splits)
+        return self.ring.predict(whole, self.ring.request(rows, requester), vote)
+
+    def without(
+        self, forest: CoordinatorForest, origin: NDArray[np.int64], leavers: Sequence[str], level: int
+    ) -> Secrets:
+        """Strike out the leavers' keys and encrypt what is new; at level 2 begin a new epoch, for everything."""
+        if level == 2:
+            splits = self.ring.rotate(forest, leavers[0])
+        else:
+            splits = self.ring.encrypt(forest, self.splits, origin, leavers)
+            for leaver in leavers:
+                if leaver in self.ring.keys.parties:
+                    self.ring.revoke(leaver)
+        return Secrets(self.ring, splits, self.parts)
+
+
+@dataclass
+class SharedSecrets:
+    """Helper and key service with their shares of all splits; with the process they are gone."""
+
+    ring: LocalShareRing
+    splits: SharedSplits
+    parts: dict[str, Any]
+
+    def fingerprint(self, party: str) -> str:
+        """A party's word on its shares, as receipts name what was deleted."""
+        shared = self.splits.commits.get(party)
+        return "" if shared is None else shares_fingerprint(shared[1])
+
+    def digest(self) -> str:
+        """What is registered at helper and key service."""
+        return self.splits.registered.hex()
+
+    def predict(
+        self, forest: CoordinatorForest, rows: NDArray[np.float64], requester: str, vote: Vote
+    ) -> NDArray[np.float64]:
+        """FRF-Predict: the forest's outputs for rows that only the requester can read."""
+        return self.ring.predict(forest, self.splits, self.ring.request(rows, requester), vote)
+
+    def without(
+        self, forest: CoordinatorForest, origin: NDArray[np.int64], leavers: Sequence[str], level: int
+    ) -> SharedSecrets:
+        """Share the splits of the forest without the leavers, and delete theirs; at level 2 with new keys."""
+        if level == 2:
+            splits = self.ring.rotate(forest, leavers[0])
+        else:
+            splits = self.ring.share(forest, leavers)
+            for leaver in leavers:
+                if leaver in self.ring.keys.parties:
+                    self.ring.revoke(leaver)
+        return SharedSecrets(self.ring, splits, self.parts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -340,11 +400,22 @@ def _rebuilding(forest: RevocableGrown, tables: Mapping[str, Table]) -> Rebuildi
 # --- keys ---
 
 
-def make_secrets(forest: RevocableGrown, encryption: Encryption, ledger: Ledger, n_jobs: int) -> Secrets:
-    """Keys for all roles, and the splits encrypted under them."""
+def make_secrets(
+    forest: RevocableGrown, encryption: Encryption, ledger: Ledger, n_jobs: int
+) -> Secrets | SharedSecrets:
+    """Keys for all roles, and the splits hidden by them."""
     parts = dict(forest.parts)
+    own = {name: _own_splits(parts, name) for name in parts}
+    if encryption.scheme != "paper":
+        shares = LocalShareRing(
+            own,
+            structure=lambda: next(iter(parts.values())).structure,  # all parties know the same one
+            allow_same_host=True,  # a simulation, as below
+            ledger=ledger,
+        )
+        return SharedSecrets(shares, shares.share(forest.coordinator), parts)
     ring = LocalKeyring(
-        {name: _own_splits(parts, name) for name in parts},
+        own,
         allow_same_host=True,  # a simulation: every role is in this process
         bits=encryption.bits,
         setting=encryption.setting,
@@ -368,9 +439,9 @@ def _rekey(
     encryption: Encryption,
     ledger: Ledger,
     n_jobs: int,
-) -> Secrets:
-    """Strike out the leavers' keys and encrypt what is new; at level 2 begin a new epoch, for everything."""
-    secrets: Secrets | None = former.memo.secrets
+) -> Secrets | SharedSecrets:
+    """What hides the splits of a forest that some parties have left."""
+    secrets: Secrets | SharedSecrets | None = former.memo.secrets
     if secrets is None:  # keys of another process: none of them is left
         return make_secrets(forest, encryption, ledger, n_jobs)
     before = dict(secrets.parts)
@@ -378,18 +449,11 @@ def _rekey(
         secrets.parts.clear()
         secrets.parts.update(forest.parts)
         secrets.ring.record_in(ledger)
-        if level == 2:
-            splits = secrets.ring.rotate(forest.coordinator, leavers[0])
-        else:
-            splits = secrets.ring.encrypt(forest.coordinator, secrets.splits, made.origin, leavers)
-            for leaver in leavers:
-                if leaver in secrets.ring.keys.parties:
-                    secrets.ring.revoke(leaver)
+        return secrets.without(forest.coordinator, made.origin, leavers, level)
     except BaseException:
         secrets.parts.clear()
         secrets.parts.update(before)
         raise
-    return Secrets(secrets.ring, splits, secrets.parts)
 
 
 def predict_by_encrypted_splits(
@@ -409,9 +473,11 @@ def predict_by_encrypted_splits(
         Threads.
     """
     federation.check_prediction(forest)
-    secrets: Secrets | None = forest.memo.secrets
+    secrets: Secrets | SharedSecrets | None = forest.memo.secrets
     if secrets is None:
         raise DataError("this forest has no keys in this process; score it on the federation that it was fitted on")
+    if isinstance(secrets, SharedSecrets):
+        raise DataError(NO_TEST_OF_SHARES)
     present = federation.present(forest)
     testers = {
         name: RowTester(
@@ -453,11 +519,10 @@ def columns_of(forest: RevocableGrown, tables: Mapping[str, Table]) -> NDArray[n
 
 
 def predict_secretly(
-    forest: RevocableGrown, secrets: Secrets, rows: NDArray[np.float64], requester: str, vote: Vote
+    forest: RevocableGrown, secrets: Secrets | SharedSecrets, rows: NDArray[np.float64], requester: str, vote: Vote
 ) -> tuple[NDArray[np.float64], Account]:
     """FRF-Predict: the forest's outputs for rows that only the requester can read."""
     ledger = Ledger()
     secrets.ring.record_in(ledger)
-    whole = CoordinatorRevocable(forest.coordinator, secrets.splits)
-    outputs = secrets.ring.predict(whole, secrets.ring.request(rows, requester), vote)
+    outputs = secrets.predict(forest.coordinator, rows, requester, vote)
     return outputs, ledger.account()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
+from woodlot.federation.column_choice import chosen_of_all
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.interface import AnyFederation, OnProgress, Settings, needs_columns
+from woodlot.federation.label_columns import LabelColumn, column_of, found_column, one_per_row
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
+from woodlot.federation.row_access import Rows, numbered
 from woodlot.privacy.client_budget import ClientBudget, LocalBudget
 from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Progress
@@ -53,7 +57,8 @@ class RowFederation(Federation):
     """
 
     layout = "rows"
-    fit = predict = score = take_out = needs_columns
+    fit_forest = predict = explain = score = take_out = needs_columns
+    columns_to_learn = own_columns = shows_names = with_shuffled = needs_columns
     fit_revocable = predict_revocable = request_rows = needs_columns
     fit_linear = predict_linear = score_linear = needs_columns
 
@@ -69,6 +74,8 @@ class RowFederation(Federation):
         # drawn once: what is derived from them must be the same at every training
         self._lasting = {name: lasting or fresh_entropy() for name in members}
         self._client_budgets: dict[str, ClientBudget] = {name: LocalBudget(name) for name in members}
+        self._order: Rows | None = None
+        """Place of each row among the clients' rows, client after client; None: in this order."""
 
     @classmethod
     def dealt_rows(cls, table: Table, client: NDArray[np.int64], names: Sequence[str], seed: int) -> RowFederation:
@@ -97,10 +104,102 @@ class RowFederation(Federation):
     def without(self, party: str) -> RowFederation:
         """The other clients, with their secrets and budgets."""
         members = {name: member for name, member in self._members.items() if name != party}
-        rest = RowFederation(members, {name: ids for name, ids in self._row_ids.items() if name != party})
+        return self._same_clients(members, {name: ids for name, ids in self._row_ids.items() if name != party})
+
+    def _same_clients(
+        self, members: Mapping[str, Member], row_ids: Mapping[str, Callable[[], Sequence[bytes]]]
+    ) -> RowFederation:
+        """Some of the clients, or some of their rows, with their secrets and budgets."""
+        rest = RowFederation(members, row_ids)
         rest._lasting = {name: self._lasting[name] for name in members}
         rest._client_budgets = {name: self._client_budgets[name] for name in members}
+        rest.observer = self.observer
         return rest
+
+    # --- rows: those of the first client, then those of the second, or in the order of a selection ---
+
+    def _taken(self, rows: Rows) -> RowFederation:
+        place = rows if self._order is None else self._order[rows]
+        first = np.cumsum([0, *(member.table.n_rows for member in self._members.values())])
+        owner = np.searchsorted(first, place, side="right") - 1
+        members, row_ids = {}, {}
+        for k, (name, member) in enumerate(self._members.items()):
+            own = place[owner == k] - first[k]
+            members[name] = member.take(own)
+            if name in self._row_ids:
+                row_ids[name] = partial(_selected, self._row_ids[name], own)
+        subset = self._same_clients(members, row_ids)
+        grouped = np.argsort(owner, kind="stable")
+        if not np.array_equal(grouped, np.arange(len(rows))):
+            subset._order = np.argsort(grouped, kind="stable")
+        return subset
+
+    def _label_column(self, name: str) -> LabelColumn:
+        self._require_column(name)
+        values = [_read_labels(client, member, name) for client, member in self._members.items() if member.table.n_rows]
+        return LabelColumn.of(self._arranged(np.concatenate(values)), name)
+
+    def _n_columns(self) -> int:
+        return len(next(iter(self._members.values())).table.names)
+
+    def _hashed_ids(self) -> list[bytes]:
+        if not self._row_ids:
+            return numbered(self.lineage.positions)
+        ids = [own for read in self._row_ids.values() for own in read()]
+        return ids if self._order is None else [ids[k] for k in self._order]
+
+    def _arranged(self, values: NDArray[Any]) -> NDArray[Any]:
+        """One value per row, from those of client after client."""
+        return values if self._order is None else values[self._order]
+
+    def answer_rows(self, answer: Callable[[Table], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Have every client's rows answered where they are."""
+        return self._arranged(np.concatenate([answer(m.table) for m in self._members.values() if m.table.n_rows]))
+
+    def row_targets_of(self, y: Any, task: Task) -> tuple[dict[str, Target], str | None, bool]:
+        """Give every client the labels of its rows."""
+        values, column = one_per_row(y, self.n_rows, "y"), column_of(y)
+        placed = values
+        if self._order is not None:
+            placed = np.empty_like(values)
+            placed[self._order] = values
+        if column is None:
+            common = [name for name in next(iter(self._members.values())).table.names if self._has_column(name)]
+            members = self._members.values()
+            column = found_column(placed, {name: [member.table.column(name) for member in members] for name in common})
+        first = np.cumsum([member.table.n_rows for member in self._members.values()])[:-1]
+        targets = {name: target_of(own, task) for name, own in zip(self._members, np.split(placed, first), strict=True)}
+        if column is None or not self._has_column(column):
+            return targets, None, True
+        return targets, column, not np.array_equal(values, self._label_column(column))
+
+    def choose_columns(self, features: Any, exclude: Any, labels: Labels | str | None) -> RowFederation:
+        """The federation with the columns that are to be learnt from, the same at every client."""
+        if features is None and exclude is None:
+            return self
+        label = labels if isinstance(labels, str) else None
+        first = next(iter(self._members.values())).table
+        chosen = chosen_of_all(first, features, exclude, label)
+        if not set(chosen) - {label}:
+            raise DataError("features and exclude leave no column to learn from; keep at least one")
+        members = {
+            name: replace(m, table=m.table.select([c for c in m.table.names if c in chosen or c not in first.names]))
+            for name, m in self._members.items()
+        }
+        same = self._same_clients(members, self._row_ids)
+        same._order, same._lineage = self._order, self.lineage
+        return same
+
+    def _has_column(self, name: str) -> bool:
+        return all(name in member.table.names for member in self._members.values())
+
+    def _require_column(self, label: str) -> None:
+        lacking = [name for name, member in self._members.items() if label not in member.table.names]
+        if lacking:
+            raise DataError(
+                f"y names the labels' column, which every client has; {label!r} is not at {lacking}: "
+                f"{lacking[0]} has {list(self.columns(lacking[0]))}"
+            )
 
     def use_client_budgets(self, client_budgets: Mapping[str, ClientBudget]) -> None:
         """Charge these budgets for what clients release under differential privacy.
@@ -118,6 +217,10 @@ class RowFederation(Federation):
         if unknown:
             raise DataError(f"{unknown} are no clients of this federation; its clients are {list(self.parties)}")
         self._client_budgets |= client_budgets
+
+    def labels_for_training(self, y: Any, sample_weight: Any, make_target: Callable[..., Target]) -> Labels:
+        """Refuse to be split by columns."""
+        return self.find_labels(str(y), None)
 
     def find_labels(self, y: str, sample_weight: str | None) -> Labels:
         """Refuse to be split by columns."""
@@ -137,12 +240,7 @@ class RowFederation(Federation):
         task : {"classes", "targets"}
             What the labels are.
         """
-        lacking = [name for name, member in self._members.items() if label not in member.table.names]
-        if lacking:
-            raise DataError(
-                f"y names the labels' column, which every client has; {label!r} is not at {lacking}: "
-                f"{lacking[0]} has {list(self.columns(lacking[0]))}"
-            )
+        self._require_column(label)
         return {name: _read_target(name, member, label, task) for name, member in self._members.items()}
 
     def grow(
@@ -248,11 +346,21 @@ def _numbered(rows: NDArray[np.int64]) -> list[bytes]:
     return [row.to_bytes(8, "big") for row in rows.tolist()]
 
 
-def _read_target(client: str, member: Member, column: str, task: Task) -> Target:
+def _selected(read: Callable[[], Sequence[bytes]], rows: NDArray[np.int64]) -> list[bytes]:
+    ids = read()
+    return [ids[row] for row in rows.tolist()]
+
+
+def _read_labels(client: str, member: Member, column: str) -> NDArray[Any]:
     values = natural_type(member.values(column, f"the table of {client}"))
     missing = int(is_null(values).sum())
     if missing:
         raise DataError(f"Input y contains NaN: {missing} rows of {client} have no {column!r}; drop them first")
+    return values
+
+
+def _read_target(client: str, member: Member, column: str, task: Task) -> Target:
+    values = _read_labels(client, member, column)
     try:
         return target_of(values, task)
     except ValueError as error:

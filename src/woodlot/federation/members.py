@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from woodlot.data.tables import Table, read_table
 from woodlot.data.values import column_values
 from woodlot.data.wording import nearest, quoted
 from woodlot.exceptions import DataError
+from woodlot.protocols.vertical.explain_messages import EXPLAINS, Explains
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +33,16 @@ class Member:
     sealed_only: bool = False
     id: str | None = None
     """The column of the source that identifies a row, where there is one."""
+    explains: Explains = "party"
+    """What explanations may show."""
 
     @property
     def known(self) -> NDArray[np.bool_] | None:
         return None if self.rows is None or (self.rows >= 0).all() else self.rows >= 0
+
+    def take(self, rows: NDArray[np.int64]) -> Member:
+        """The member with some of the common rows."""
+        return replace(self, table=self.table.take(rows), rows=rows if self.rows is None else self.rows[rows])
 
     def values(self, column: str, what: str) -> NDArray[Any]:
         values = column_values(self.source, column, what)
@@ -78,11 +85,13 @@ def aligned_members(
     join: str,
     shares_model: bool | Sequence[str],
     sealed_predictions: bool | Sequence[str],
+    explains: Explains | Mapping[str, Explains],
 ) -> tuple[dict[str, Member], NDArray[Any] | None]:
     """Parties with different columns of the same rows, and the rows' ids; parameters as for `Federation.local`."""
     tables = {name: index_as_column(data, id) for name, data in tables.items()}
     sharing = _named_parties(tables, shares_model, "shares_model")
     sealing = _named_parties(tables, sealed_predictions, "sealed_predictions")
+    shown = _explaining(tables, explains)
     read = {name: _read_named(data, name, id) for name, data in tables.items()}
     _refuse_shared_columns(read)
     ids, rows = align_rows(tables, id, join)
@@ -97,7 +106,7 @@ def aligned_members(
     for name, table in read.items():
         own = None if rows is None else rows[name]
         aligned = table if own is None else table.take_or_missing(own)
-        members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing, id)
+        members[name] = Member(aligned, tables[name], own, name in sharing, name in sealing, id, shown[name])
     return members, ids
 
 
@@ -125,6 +134,17 @@ def _named_parties(tables: Mapping[str, Any], given: bool | Sequence[str], what:
     if unknown:
         raise DataError(f"{what} names {unknown}, who are not parties; the parties are {list(tables)}")
     return names
+
+
+def _explaining(tables: Mapping[str, Any], given: Explains | Mapping[str, Explains]) -> dict[str, Explains]:
+    levels = dict(given) if isinstance(given, Mapping) else dict.fromkeys(tables, given)
+    unknown = sorted(set(levels) - set(tables))
+    if unknown:
+        raise DataError(f"explains names {unknown}, who are not parties; the parties are {list(tables)}")
+    for party, level in levels.items():
+        if level not in EXPLAINS:
+            raise ValueError(f"explains of {party} must be one of {list(EXPLAINS)}, not {level!r}")
+    return {party: levels.get(party, "none") for party in tables}
 
 
 def _read_named(data: Any, party: str, id: str | None) -> Table:

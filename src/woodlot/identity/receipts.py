@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -117,7 +117,8 @@ class Statement(_Strict, frozen=True):
     notified : tuple of str
         Parties that were told, and hold the new parts only.
     revoked_key : str
-        Fingerprint of the leaver's key that counts no longer; empty where it had none.
+        Fingerprint of the leaver's key that counts no longer; empty where it had none. With ``scheme="shares"``
+        "shares" and the leaver's word on the shares of its splits, which helper and key service have deleted.
     rows : {"of the training", "of those who stay"}
         What the forest is of: the same rows as before, which the leaver had in common with all others, so that rows
         which it alone lacked stay out; or, where parties have rows of their own, those of the others.
@@ -256,7 +257,7 @@ def signature_of(certificate: bytes, signature: bytes) -> Signed:
     )
 
 
-def _verify(signed: Signed, purpose: str, data: bytes, what: str) -> str:
+def check_signature(signed: Signed, purpose: str, data: bytes, what: str) -> str:
     """Check a signature; returns the fingerprint of the key."""
     try:
         signature = base64.b64decode(signed.signature, validate=True)
@@ -325,7 +326,7 @@ def check_request(
     A request that was acted upon before names a model that is not there any more: it cannot be used twice.
     """
     try:
-        _verify(request.signed, request.purpose, request.data, "the request")
+        check_signature(request.signed, request.purpose, request.data, "the request")
         asked = from_json(request.data, RevocationRequest)
         begins, ends = (datetime.fromisoformat(moment) for moment in (asked.created, asked.expires))
         slack = timedelta(seconds=CLOCK_SECONDS)
@@ -361,26 +362,20 @@ class Verdict:
     vouched: bool
 
 
-class Receipt:
-    """A signed receipt. ``statement`` is what it says.
+class WrittenReceipt:
+    """A receipt as text and in files; what it says and how it is checked is each kind's own.
 
     Parameters
     ----------
-    file : _ReceiptFile
-        The receipt with its signature; read one with `Receipt.load`, make one with `make_receipt`.
+    file : msgspec.Struct
+        The receipt with its signature.
     """
 
-    def __init__(self, file: _ReceiptFile) -> None:
-        self._file = file
-        self.statement = file.statement
-        self.request = file.request
+    file_type: ClassVar[type[msgspec.Struct]]
+    of_what: ClassVar[str]
 
-    def __repr__(self) -> str:
-        s = self.statement
-        return (
-            f"Receipt: {s.party} has left at level {s.level}; {s.removed:,} of {s.nodes_before:,} nodes removed, "
-            f"{s.regrown:,} regrown, epoch {s.epoch_after}"
-        )
+    def __init__(self, file: Any) -> None:
+        self._file = file
 
     def to_json(self) -> str:
         """The receipt as text."""
@@ -391,7 +386,7 @@ class Receipt:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Receipt:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a receipt; `verify` checks it."""
         try:
             if Path(path).stat().st_size > MAX_BYTES:
@@ -401,13 +396,38 @@ class Receipt:
             raise ReceiptError(f"{path} cannot be read: {error.strerror}") from None
 
     @classmethod
-    def parse(cls, data: bytes) -> Receipt:
+    def parse(cls, data: bytes) -> Self:
         """A receipt from its text."""
         try:
-            json.loads(data, object_pairs_hook=_unique)
-            return cls(from_json(data, _ReceiptFile))
+            json.loads(data, object_pairs_hook=unique_fields)
+            return cls(from_json(data, cls.file_type))
         except (ValueError, RecursionError) as error:
-            raise ReceiptError(f"this is no receipt of a revocation, or it was changed: {error}") from None
+            raise ReceiptError(f"this is no receipt of {cls.of_what}, or it was changed: {error}") from None
+
+
+class Receipt(WrittenReceipt):
+    """A signed receipt. ``statement`` is what it says.
+
+    Parameters
+    ----------
+    file : _ReceiptFile
+        The receipt with its signature; read one with `Receipt.load`, make one with `make_receipt`.
+    """
+
+    file_type = _ReceiptFile
+    of_what = "a revocation"
+
+    def __init__(self, file: _ReceiptFile) -> None:
+        super().__init__(file)
+        self.statement = file.statement
+        self.request = file.request
+
+    def __repr__(self) -> str:
+        s = self.statement
+        return (
+            f"Receipt: {s.party} has left at level {s.level}; {s.removed:,} of {s.nodes_before:,} nodes removed, "
+            f"{s.regrown:,} regrown, epoch {s.epoch_after}"
+        )
 
     def verify(self, authority: bytes | None = None) -> Verdict:
         """Check the receipt offline: signatures, request, and that its numbers go together.
@@ -423,16 +443,18 @@ class Receipt:
             Where anything is not as it was signed.
         """
         file, statement = self._file, self.statement
-        signer = _verify(file.signed, RECEIPT, _paper(file), "the receipt")
-        requester = _verify(self.request.signed, self.request.purpose, self.request.data, "the request")
+        signer = check_signature(file.signed, RECEIPT, _paper(file), "the receipt")
+        requester = check_signature(self.request.signed, self.request.purpose, self.request.data, "the request")
         leader = _check_asked(self.request, statement)
         _check_numbers(statement)
         if authority is None:
             return Verdict(f"key {signer}", f"key {requester}", False)
-        when = _time(statement.created)
+        when = signing_time(statement.created)
         return Verdict(
-            _vouched(file.signed, authority, when, ("party",) if leader else ("coordinator",), "the receipt", leader),
-            _vouched(self.request.signed, authority, when, ("user", "party"), "the request"),
+            vouched_signer(
+                file.signed, authority, when, ("party",) if leader else ("coordinator",), "the receipt", leader
+            ),
+            vouched_signer(self.request.signed, authority, when, ("user", "party"), "the request"),
             True,
         )
 
@@ -456,7 +478,7 @@ def _paper(file: _ReceiptFile) -> bytes:
     return msgspec.json.encode(paper, order="deterministic")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
         raise ValueError("a field stands there twice")
     return dict(pairs)
@@ -491,7 +513,7 @@ def _check_numbers(s: Statement) -> None:
         raise ReceiptError("the epochs or trees are not in order")
 
 
-def _time(text: str) -> datetime:
+def signing_time(text: str) -> datetime:
     """A time as `now` writes it."""
     try:
         when = datetime.fromisoformat(text)
@@ -502,7 +524,7 @@ def _time(text: str) -> datetime:
     return when
 
 
-def _vouched(
+def vouched_signer(
     signed: Signed, authority: bytes, when: datetime, roles: tuple[str, ...], what: str, name: str = ""
 ) -> str:
     """Role and name of who has signed, if the authority vouches for it; ``name``: nobody else may have."""

@@ -5,32 +5,37 @@ from __future__ import annotations
 from types import ModuleType
 
 from woodlot.jobs import job_messages, row_job_messages
+from woodlot.jobs.catalog import catalog_messages
+from woodlot.jobs.evaluate import evaluate_messages
 from woodlot.jobs.led import led_messages
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core import message
 from woodlot.protocols.hidden import hidden_messages
-from woodlot.protocols.linear import linear_messages, residual_messages
-from woodlot.protocols.revocable import growth_messages, key_messages
+from woodlot.protocols.linear import dealt_messages, linear_messages
+from woodlot.protocols.revocable import growth_messages, key_messages, share_messages
 from woodlot.protocols.rows import extra_messages, row_messages
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.sums import sum_messages
-from woodlot.protocols.vertical import blind_messages, forest_messages, score_messages, sealed_messages
+from woodlot.protocols.vertical import explain_messages, forest_messages, score_messages, sealed_messages
 
 MODULES: tuple[ModuleType, ...] = (
     message,
     job_messages,
     row_job_messages,
+    evaluate_messages,
+    catalog_messages,
     led_messages,
     align_messages,
     forest_messages,
-    blind_messages,
     sealed_messages,
     score_messages,
+    explain_messages,
     hidden_messages,
     growth_messages,
     key_messages,
+    share_messages,
     linear_messages,
-    residual_messages,
+    dealt_messages,
     row_messages,
     extra_messages,
     lossless_messages,

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 from weakref import WeakValueDictionary
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -92,6 +93,8 @@ class PartyHome:
         The tables that some job has in its hands.
     lead : JobHost or None
         The party as the host of jobs that it leads; None: it cannot lead.
+    device : {"cpu", "cuda", "auto"}
+        Where its trees grow.
 
     """
 
@@ -110,6 +113,7 @@ class PartyHome:
     replays: Callable[[str], bool] = lambda job: False
     held: HeldTables = field(default_factory=lambda: HeldTables())
     lead: JobHost | None = None
+    device: str = "cpu"
 
     def signer(self, job: str) -> JobSigner:
         """This party in the agreements of one job."""
@@ -186,8 +190,11 @@ class TakenOrder(AskedOrder[O]):
 
     @property
     def features(self) -> list[str]:
-        """The columns to learn from: those of the table's features that are neither its label nor its weight here."""
-        return [name for name in self.loaded.features if name not in (self.part.label, self.part.weight)]
+        """The columns to learn from: the table's features that are asked for, but neither its label nor its weight."""
+        part = self.part
+        asked = self.loaded.features if isinstance(part.features, msgspec.UnsetType) else part.features
+        without = {part.label, part.weight, *(() if isinstance(part.exclude, msgspec.UnsetType) else part.exclude)}
+        return [name for name in self.loaded.features if name in asked and name not in without]
 
     def pay_training(self) -> None:
         """Count a training from the label that the order names; a job that comes again has paid."""
@@ -216,6 +223,15 @@ class Work(Protocol):
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
+        ...
+
+
+@runtime_checkable
+class LedWork(Work, Protocol):
+    """`Work` for jobs that a party can lead: its answers are padded, so that their lengths tell nothing of rows."""
+
+    def most_bytes(self, reply: Message) -> int:
+        """Bytes of arrays that an answer like this one has at most for as many rows; 0 where no bound is known."""
         ...
 
 

@@ -19,11 +19,15 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore, StoredJob
 from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
+from woodlot.jobs.led.dealing import DealerSeat
 from woodlot.jobs.led.relay_jobs import keep_relayed, relay_job
 from woodlot.jobs.order_seal import check_order, housekeeping_job, pass_on, read_order
-from woodlot.jobs.orders import Order, ScoreOrder
+from woodlot.jobs.orders import Order, Revocation, RevokeOrder, ScoreOrder, TrainOrder
+from woodlot.jobs.signers import is_signing_party
+from woodlot.protocols.core.leavers import HIDDEN_STAYS
 from woodlot.protocols.core.message import Progress
 from woodlot.runtime.audit import Ledger
+from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.carried import CarriedDriver, Carrier
 from woodlot.runtime.run import run
 
@@ -72,7 +76,7 @@ class JobHost:
         if kind.deed:  # it puts an end to what the model's user relies on
             model = getattr(order, "model", "")
             owner = self.store.model_facts(model).user
-            if owner != user:
+            if owner != user and not is_signing_party(user):  # which leaves, and nothing else
                 raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may {kind.deed}")
 
     def _check_leader(self, order: Order, kind: Kind) -> None:
@@ -81,6 +85,8 @@ class JobHost:
         facts = self.store.model_facts(model) if model else None
         if facts is not None and facts.leader and facts.replaced_by:
             raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
+        if facts is not None and facts.is_hidden and isinstance(order, RevokeOrder):
+            raise DataError(HIDDEN_STAYS)
         if facts is not None and facts.leader != leader:
             if not facts.leader:
                 raise DataError(
@@ -98,11 +104,26 @@ class JobHost:
         order = read_order(stored.order)
         opening = msg.OpenJob(**self._passed_on(stored))
         if not self.runs(order):
-            return relay_job(order, opening)
+            again = stored.facts.started is not None
+            return relay_job(order, opening, lambda n_rows: self._dealer(order, n_rows, again))
         return kind_of(order).protocol(order, opening, CoordinatorHost(self.store, self.n_jobs))
+
+    def _dealer(self, order: Order, n_rows: int, again: bool) -> Handler | None:
+        """What answers requests to the dealer of a job that a party leads; None where its kind has none."""
+        make = kind_of(order).dealer
+        if make is None:
+            return None
+
+        def entropy(purpose: str) -> bytes:
+            return self.store.secret.of(order.job, f"dealer {purpose}")
+
+        return make(order, DealerSeat(self.identity, self.trust, entropy, again, n_rows))
 
     def keep(self, order: Order, facts: msg.JobFacts, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         """Store what a protocol has returned; gives back the fields of `JobFacts` that tell of it."""
+        if isinstance(order, Revocation) and is_signing_party(facts.user):
+            owner = self.store.model_facts(order.model).user  # the model that it leaves stays that user's
+            facts = msgspec.structs.replace(facts, user=owner)
         kept = Kept(self.store, order, facts, ledger.account().to_json(), self.identity)
         keep = kind_of(order).keep if self.runs(order) else keep_relayed
         return {"state": "done"} | cost_fields(ledger) | keep(kept, outcome)
@@ -128,6 +149,7 @@ def new_facts(order: Order, user: str) -> msg.JobFacts:
         job=order.job, kind=order.kind, user=user, state="queued", version=1, created=time.time(),
         parties=order.parties, model=getattr(order, "model", ""), name=getattr(order, "name", ""),
         leader=order.leader or "",
+        protection="hidden" if isinstance(order, TrainOrder) and order.is_hidden else msgspec.UNSET,
     )  # fmt: skip
 
 

@@ -263,6 +263,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         What a kind of another package tells of its outcome, as JSON.
     leader : str
         The party that leads it: what is not told here is asked of that party; empty: the coordinator runs it.
+    protection : str, unset by default
+        "hidden" where the forest grows on secret shares, and no message tells which row goes where.
 
     """
 
@@ -294,6 +296,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     score_epsilon: float | None = None
     told: str = "null"
     leader: str = ""
+    protection: Literal["hidden"] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def standing(self) -> str:
@@ -389,6 +392,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     led_by : str, unset by default
         The party that keeps it and leads its jobs. A coordinator knows of a model that another keeps only what its
         order says.
+    grown : str, unset by default
+        "hidden" where it has grown on secret shares, and no message has told which row goes where.
 
     """
 
@@ -418,11 +423,17 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     oob_curve: tuple[tuple[int, float], ...] = ()
     """Number of trees, and the out-of-bag score of as many."""
     led_by: str | msgspec.UnsetType = msgspec.UNSET
+    grown: Literal["hidden"] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def leader(self) -> str:
         """The party that keeps it and leads its jobs; empty: the coordinator does."""
         return "" if isinstance(self.led_by, msgspec.UnsetType) else self.led_by
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it has grown on secret shares."""
+        return self.grown == "hidden"
 
 
 class ModelList(Message):

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import ERASABLE, Database, Schema
 from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
 from woodlot.jobs.kind import known
+from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.model_names import meant
 from woodlot.jobs.orders import JOB_ID
 from woodlot.protocols.core.part_files import format_of
@@ -43,6 +45,11 @@ ENDED = ("done", "failed", "cancelled")
 
 ALARM_DAYS = 7
 """For how long it is shown that two processes have used a party's key at once."""
+
+_SECRET_REMEDY = (
+    f"move away this file and {CHECK_FILE}: a new secret is made, and jobs that this coordinator was dealing for must "
+    "be ordered again"
+)
 
 _SIZE = "length(order_data) + length(signature) + length(certificate) + length(facts)"
 
@@ -119,6 +126,7 @@ class JobStore:
           answers/JOB.npz      answers of predictions
           keys/MODEL/          shares of strong keys, and encrypted splits
           rebuilding/MODEL/    of revocable forests: the rows of every node
+          secret, secret.check of a coordinator that has dealt: what it deals follows from it
 
     Parameters
     ----------
@@ -135,6 +143,17 @@ class JobStore:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @cached_property
+    def secret(self) -> LastingSecret:
+        """The coordinator's secret, made when it is needed first: only a coordinator that deals has one."""
+        try:
+            return LastingSecret(self.folder, "coordinator", _SECRET_REMEDY)
+        except OSError as error:
+            raise JournalError(
+                f"the secret in the state folder {self.folder} cannot be read or made: {error}; let this user write "
+                "there"
+            ) from None
 
     # --- jobs ---
 

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from woodlot.jobs.home import Work
     from woodlot.jobs.job_messages import JobFacts, OpenJob
     from woodlot.jobs.job_store import JobStore
+    from woodlot.jobs.led.dealing import DealerSeat
     from woodlot.jobs.orders import Order
     from woodlot.protocols.core.message import Message, Round
+    from woodlot.runtime.drivers import Handler
 
 Rounds: TypeAlias = "Generator[Round, dict[str, Message], Any]"
 
@@ -44,12 +46,15 @@ class CoordinatorHost(NamedTuple):
     rows : CommonRowCounts or None
         The common rows, where the job has been opened and its rows found before: a party leads it. None: the protocol
         does both.
+    own : Work or None
+        The work of the party that leads, in whose process the protocol runs: for what it does with its own data.
 
     """
 
     store: JobStore
     n_jobs: int
     rows: CommonRowCounts | None = None
+    own: Work | None = None
 
 
 class Kept(NamedTuple):
@@ -108,6 +113,9 @@ class Kind:
         has added it.
     deed : str
         Where only the user who has ordered the model may order it: what it does to the model.
+    leaver_orders : bool
+        Whether the party that leaves may order it though no policy lists it: only where the parties that stay find in
+        their own records that it has a part in the model, and by which plan the model was grown.
     needs_table : bool
         Whether each party's part of the order names a table; else `work` gets an `AskedOrder`.
     private : bool
@@ -123,6 +131,9 @@ class Kind:
     led : bool
         Whether its order may name a party that leads: its protocol then begins with `open_rows`, can spare no party,
         and keeps nothing but what `keep` stores.
+    dealer : callable, optional
+        Where the protocol of a led job asks a dealer: from the order and a `DealerSeat` to what answers at the
+        coordinator, or None for an order without one; see `woodlot.jobs.led.dealing`.
 
     """
 
@@ -134,12 +145,14 @@ class Kind:
     check: Callable[[JobStore, Any], None] = _check_nothing
     listed_as: str = ""
     deed: str = ""
+    leaver_orders: bool = False
     needs_table: bool = True
     private: bool = False
     outcome: Outcome = ""
     keeps_order: Literal["done", "ended", ""] = ""
     with_members: bool = False
     led: bool = False
+    dealer: Callable[[Any, DealerSeat], Handler | None] | None = None
 
     @property
     def name(self) -> str:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from woodlot.jobs.catalog.catalog_jobs import CatalogOrder, CatalogWork, catalog_job, keep_catalog
 from woodlot.jobs.columns import columns_jobs as columns
 from woodlot.jobs.columns import revoke_jobs as leaving
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.columns.revoke_work import RevokeWork
+from woodlot.jobs.evaluate import evaluate_jobs as evaluation
+from woodlot.jobs.evaluate.evaluate_work import EvaluateLinearWork, EvaluateWork
+from woodlot.jobs.hidden.hidden_jobs import deal_hidden
 from woodlot.jobs.kind import Kind
 from woodlot.jobs.linear import linear_jobs as linear
+from woodlot.jobs.linear.linear_dealing import deal_products
 from woodlot.jobs.linear.linear_work import LinearWork
 from woodlot.jobs.orders import (
     AlignOrder,
+    EvaluateLinearOrder,
+    EvaluateOrder,
     KeysOrder,
     PredictEncryptedOrder,
     PredictLinearOrder,
@@ -55,6 +62,7 @@ KINDS = (
         outcome="model",
         keeps_order="done",
         led=True,
+        dealer=deal_hidden,
     ),
     Kind(
         order=PredictOrder,
@@ -75,8 +83,19 @@ KINDS = (
         keep=leaving.keep_revocation,
         check=leaving.check_revocation,
         deed=LEAVE,
+        leaver_orders=True,
         outcome="receipt",
         keeps_order="ended",  # it is the notice to the leaver
+        led=True,
+    ),
+    Kind(
+        order=EvaluateOrder,
+        right="predict",
+        protocol=evaluation.evaluate_job,
+        work=EvaluateWork,
+        keep=evaluation.keep_evaluation,
+        check=columns.check_prediction,
+        keeps_order="done",
         led=True,
     ),
     Kind(
@@ -86,6 +105,14 @@ KINDS = (
         work=ScoreWork,
         check=columns.check_prediction,
         led=True,
+    ),
+    Kind(
+        order=CatalogOrder,
+        right="align",
+        protocol=catalog_job,
+        work=CatalogWork,
+        keep=keep_catalog,
+        listed_as="align",  # what it tells has a setting of its own
     ),
     # --- linear models over columns ---
     Kind(
@@ -97,6 +124,7 @@ KINDS = (
         outcome="model",
         keeps_order="done",
         led=True,
+        dealer=deal_products,
     ),
     Kind(
         order=PredictLinearOrder,
@@ -106,6 +134,17 @@ KINDS = (
         keep=linear.keep_prediction,
         check=linear.check_prediction,
         outcome="answers",
+        keeps_order="done",
+        led=True,
+    ),
+    Kind(
+        order=EvaluateLinearOrder,
+        right="predict",
+        protocol=evaluation.evaluate_linear_job,
+        work=EvaluateLinearWork,
+        keep=evaluation.keep_evaluation,
+        check=linear.check_prediction,
+        listed_as="evaluate",
         keeps_order="done",
         led=True,
     ),
@@ -129,6 +168,7 @@ KINDS = (
         keep=leaving.keep_revocation,
         check=revocable.check_revocation,
         deed=LEAVE,
+        leaver_orders=True,
         with_members=True,
         outcome="receipt",
         keeps_order="ended",

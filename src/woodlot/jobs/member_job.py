@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
@@ -16,6 +18,7 @@ from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job
 from woodlot.jobs.orders import (
     KeysOrder,
     MemberOrder,
+    Part,
     PredictEncryptedOrder,
     RevocableOrder,
     RevokeRevocableOrder,
@@ -23,13 +26,18 @@ from woodlot.jobs.orders import (
 )
 from woodlot.jobs.party_job import OpenedJob, OpeningState
 from woodlot.jobs.policy import Policy
-from woodlot.jobs.revocable.provider_work import check_epoch, check_ticket
+from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
+from woodlot.jobs.signers import is_signing_party
+from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable.helper import Helper
 from woodlot.protocols.revocable.key_service import KeyService
 from woodlot.protocols.revocable.revocable_keys import EpochMember as KeyMember
+from woodlot.protocols.revocable.share_holders import ShareHelper, ShareService
+from woodlot.protocols.revocable.share_keeping import RequestPart
+from woodlot.protocols.revocable.share_messages import RegisterAt
 from woodlot.protocols.revocable.split_list import MAX_SPLITS
 
 logger = logging.getLogger(__name__)
@@ -60,7 +68,7 @@ class MemberJob(OpenedJob):
         self._order: MemberOrder | RevocableOrder | None = None
         self._user = ""
         self._member: KeyMember | None = None
-        self._owners: tuple[str, ...] = ()
+        self._part = Part()  # what the user has sealed to this member, of a prediction
 
     @property
     def is_empty(self) -> bool:
@@ -104,16 +112,33 @@ class MemberJob(OpenedJob):
             raise PolicyError(f"this is a {home.role}, and takes part as such only")
         if isinstance(order, KeysOrder | RevocableOrder):
             home.policy.check_keys(order.setting)
-        if isinstance(order, PredictEncryptedOrder) and home.role == "helper":
-            self._owners = open_part(order, home.identity).columns
+        if isinstance(order, PredictEncryptedOrder):
+            self._part = open_part(order, home.identity)
+        if isinstance(order, RevokeRevocableOrder) and is_signing_party(user) and not again:
+            self._check_own_leaving(order)
         self._member = self._make(order)
         self._order, self._user = order, user
         logger.info("job %s: %s, ordered by %s, with %s", self._job, order.kind, user, ", ".join(order.parties))
         return msg.JobOpened(n_aligned=None, fingerprint="")
 
+    def _check_own_leaving(self, order: RevokeRevocableOrder) -> None:
+        """Refuse a party's order to leave keys that it has no part in, or to leave others behind without keys.
+
+        A user's order is checked against the model by the coordinator. A party's would otherwise end any model's keys.
+        """
+        keys, _ = self._home.store.load(order.keyring, self._job)
+        others = set() if keys is None else set(keys.peers) - {keys.helper, keys.key_service, *keys.revoked}
+        if order.leaver not in others | self._home.store.left(order.keyring):
+            raise PolicyError(f"{order.leaver!r} has no part in these keys, and orders its own leaving only")
+        if set(order.row_parties) != others - {order.leaver}:
+            raise PolicyError(f"when {order.leaver!r} leaves by its own order, all other parties of the keys stay")
+
     def _make(self, order: MemberOrder | RevocableOrder) -> KeyMember:
         home, job, model = self._home, self._job, order.keyring
         keys, ended = home.store.load(model, job)
+        check_kept_scheme(keys, order)
+        _check_kept_model(home.store.models(model), order)
+        leavers = (order.leaver,) if isinstance(order, RevokeRevocableOrder) else ()
         member: dict[str, Any] = {
             "job": job,
             "entropy": lambda purpose: home.store.secret_for(model, job, purpose),
@@ -121,21 +146,29 @@ class MemberJob(OpenedJob):
             "ended": ended,
             "signer": JobSigner(home.identity, home.trust, lambda: home.replays(job)),
             "setting": order.setting if isinstance(order, KeysOrder | RevocableOrder) else "standard",
-            "keep": lambda fresh: home.store.keep(model, job, fresh),
+            "keep": lambda fresh: home.store.keep(model, job, fresh, leavers),
             "check_present": lambda keys: None if home.replays(job) else home.store.check_present(model, keys),
         }
+        listed: dict[str, Any] = {
+            "most_splits": order.plan.most_splits if isinstance(order, TrainRevocableOrder) else MAX_SPLITS,
+            "model": order.job if isinstance(order, RevocableOrder) else order.model,
+            "replaces": _is_within(order),
+            "leavers": lambda: leavers,
+        }
+        name = home.identity.name
+        if order.is_shared:
+            holder = ShareHelper if home.role == "helper" else ShareService
+            return holder(name, asked=self._told, book=home.store.shares(model), **listed, **member)
+        need_library()
         if home.role == "helper":
-            return Helper(
-                home.identity.name,
-                owners=lambda: self._owners,
-                most_splits=order.plan.most_splits if isinstance(order, TrainRevocableOrder) else MAX_SPLITS,
-                model=order.job if isinstance(order, RevocableOrder) else order.model,
-                replaces=_is_within(order),
-                leavers=lambda: (order.leaver,) if isinstance(order, RevokeRevocableOrder) else (),
-                threads=home.n_jobs,
-                **member,
-            )
-        return KeyService(home.identity.name, **member)
+            return Helper(name, owners=lambda: self._part.columns, threads=home.n_jobs, **listed, **member)
+        return KeyService(name, **member)
+
+    def _told(self) -> RequestPart:
+        """What the user has told this holder of shares alone."""
+        part = self._part
+        other = b"" if isinstance(part.other, msgspec.UnsetType) else part.other
+        return RequestPart(key=part.key, owners=part.columns, other=other)
 
     @takes(msg.ForgetJob, when=OpeningState.new)
     def _on_ForgetJob(self, message: msg.ForgetJob) -> msg.JobForgotten:
@@ -143,6 +176,17 @@ class MemberJob(OpenedJob):
             raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")
         self._end_job(message.job)
         return msg.JobForgotten()
+
+
+def _check_kept_model(models: Collection[str], order: MemberOrder | RevocableOrder) -> None:
+    """Refuse an order about one model under the keys of another: a new epoch would end those, and erase its shares.
+
+    A former model of the keys is not another one: it is in use again where a leaving was cancelled.
+    """
+    if not isinstance(order, KeysOrder | RevokeRevocableOrder) or not models:
+        return  # a prediction names the splits that it is for
+    if order.model not in models:
+        raise PolicyError("the order names the keys of another model than its own")
 
 
 def _is_within(order: MemberOrder | RevocableOrder) -> bool:
@@ -158,4 +202,4 @@ def _is_ordered(message: Message, order: MemberOrder | RevocableOrder) -> bool:
     within = _is_within(order)
     if isinstance(message, keys_msg.RevokeKey):
         return within and isinstance(order, RevokeRevocableOrder) and message.party == order.leaver
-    return not within or isinstance(message, keys_msg.RegisterSplits)
+    return not within or isinstance(message, keys_msg.RegisterSplits | RegisterAt)

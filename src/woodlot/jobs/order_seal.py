@@ -6,7 +6,8 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -15,13 +16,19 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from woodlot.data.decoding import from_json
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.exchange import SHARE_BYTES, secret_of, secret_with
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.kind import any_order
-from woodlot.jobs.orders import Order, Part
+from woodlot.jobs.orders import Order, Part, Revocation, TrainLinearOrder, TrainOrder
+from woodlot.jobs.padding import pad, unpad
+from woodlot.jobs.signers import signing_party
+from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.linear.linear_model import LinearPlan
+
+O = TypeVar("O", bound=Order)
 
 PURPOSE = "job order"
 """What a user's signature under an order is for."""
@@ -34,6 +41,7 @@ ORDER_DAYS = 30
 
 _MAX_NAME = 64  # characters of a name that the other side has written
 _NONCE = bytes(12)  # every sealed part has a key of its own
+_PART_BYTES = 1 << 10  # names of tables and columns, and how many classes have weights, do not show in the length
 
 
 def new_job() -> str:
@@ -47,10 +55,18 @@ def housekeeping_job(job: str) -> str:
 
 
 def common_fields(
-    parts: Mapping[str, Part], certificates: Mapping[str, bytes], *, federation: str, coordinator: str
+    parts: Mapping[str, Part],
+    certificates: Mapping[str, bytes],
+    *,
+    federation: str,
+    coordinator: str,
+    job: str | None = None,
 ) -> dict[str, Any]:
-    """The fields of an order that say who takes part, and where; each party's part is sealed to its certificate."""
-    job = new_job()
+    """The fields of an order that say who takes part, and where; each party's part is sealed to its certificate.
+
+    ``job``: its name, where parts depend on it (`new_job`); drawn without.
+    """
+    job = job or new_job()
     return {
         "job": job,
         "created": time.time(),
@@ -82,19 +98,29 @@ def check_order(
 ) -> tuple[Order, str]:
     """The order and the name of the user who has signed it.
 
+    A party signs an order to leave a model itself, and no other (Protocol 3 of the RevFRF paper, line 1); see
+    `signing_party` for its name.
+
     With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
     Otherwise there must be a list of revocations that is good now.
     """
-    user = trust.verify(certificate, PURPOSE, data, signature, role="user", again=again)
+    signer = trust.verify(certificate, PURPOSE, data, signature, again=again)
+    if signer.role not in ("user", "party"):
+        raise IdentityError(f"the certificate is of {signer.role} {signer.name!r}; here a user is needed")
     if not again:
         trust.check_fresh()
     order = read_order(data)
+    if signer.role == "party" and not (isinstance(order, Revocation) and order.leaver == signer.name):
+        raise IdentityError(
+            f"the order is signed by the party {signer.name!r}, which can order its own leaving of a model and nothing "
+            "else; here a user is needed"
+        )
     if order.federation != trust.federation:
         raise PolicyError(
             f"the order is for another federation (its authority's key is {order.federation:.16}..., this one's is "
             f"{trust.federation:.16}...); order it in this federation"
         )
-    return order, user.name
+    return order, signer.name if signer.role == "user" else signing_party(signer.name)
 
 
 def pass_on(data: bytes, identity: Identity) -> tuple[bytes, bytes]:
@@ -141,18 +167,33 @@ def open_part(order: Order, identity: Identity) -> Part:
     share = sealed[:SHARE_BYTES]
     try:
         cipher = _cipher(secret_of(identity, share), share, order.job, identity.name)
-        return from_json(cipher.decrypt(_NONCE, sealed[SHARE_BYTES:], None), Part)
+        return from_json(unpad(cipher.decrypt(_NONCE, sealed[SHARE_BYTES:], None)), Part)
     except (ValueError, InvalidTag, msgspec.MsgspecError):
         raise RemoteProtocolError(
             "the order has no part that this party can open; was its certificate renewed?"
         ) from None
 
 
+def completed(order: O, part: Part) -> O:
+    """An order with what only its leader is told of it."""
+    if isinstance(part.class_weight, msgspec.UnsetType):
+        return order
+    if not isinstance(order, TrainOrder | TrainLinearOrder) or order.leader is None:
+        raise RemoteProtocolError("weights by class are sealed in the order of a training that a party leads")
+    plan: ForestPlan | LinearPlan
+    if isinstance(order.plan, LinearPlan):
+        plan = msgspec.structs.replace(order.plan, class_weight=part.class_weight)
+    else:
+        plan = replace(order.plan, class_weight=part.class_weight)
+    settings = order.settings if isinstance(part.settings, msgspec.UnsetType) else part.settings
+    return msgspec.structs.replace(order, plan=plan, settings=settings)
+
+
 def _seal(part: Part, certificate: bytes, job: str, party: str) -> bytes:
     share, secret = secret_with(certificate, party)
-    return share + _cipher(secret, share, job, party).encrypt(_NONCE, msgspec.json.encode(part), None)
+    return share + _cipher(secret, share, job, party).encrypt(_NONCE, pad(msgspec.json.encode(part), _PART_BYTES), None)
 
 
 def _cipher(secret: bytes, shares: bytes, job: str, party: str) -> ChaCha20Poly1305:
-    info = b"woodlot order part 2\0" + shares + f"{job}\0{party}".encode()
+    info = b"woodlot order part 3\0" + shares + f"{job}\0{party}".encode()
     return ChaCha20Poly1305(HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(secret))

@@ -16,19 +16,17 @@ import numpy as np
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs.orders import PredictOrder
 from woodlot.protocols.core.forest_plan import ForestPlan
-from woodlot.protocols.core.message import Message
-from woodlot.protocols.linear import linear_messages
+from woodlot.protocols.core.message import Message, Role
+from woodlot.protocols.linear import dealt_messages, linear_messages
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.linear.linear_train import start_of
-from woodlot.protocols.linear.residual_messages import AskSlopes, DescendMasked, OpenDescent, StartEncrypted
 from woodlot.protocols.revocable import growth_messages
 from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages
-from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind, PlantBlind
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
 from woodlot.protocols.vertical.sealed_messages import AskSealed
-from woodlot.protocols.vertical.start import encrypt_message, is_start_of, share_message
+from woodlot.protocols.vertical.start import is_start_of, share_message
 from woodlot.runtime.codec import encode
 
 ASKED: dict[str, tuple[type[Message], ...]] = {
@@ -95,14 +93,12 @@ class OrderedTraining:
                 return message.max_bins == plan.max_bins and self._planted == 0
             case forest_messages.ShareLabels():
                 return _same(message, share_message(plan))
-            case EncryptLabels():
-                return _same(message, encrypt_message(plan, others=message.others))
             case forest_messages.GrowthStart():
                 return is_start_of(plan, message, self._n_rows)
-            case forest_messages.PlantTrees() | PlantBlind():
+            case forest_messages.PlantTrees():
                 due = message.first_tree == self._planted and message.n_trees <= left
                 return due and plan.may_try(message.candidates)
-            case forest_messages.GrowLevel() | GrowBlind():
+            case forest_messages.GrowLevel():
                 return plan.may_try(message.candidates)
             case forest_messages.OutOfBagAnswers():
                 return plan.out_of_bag is not None and left == 0 and _is_curve(message, plan.n_estimators)
@@ -112,7 +108,7 @@ class OrderedTraining:
 
     def note(self, message: Message) -> None:
         """The party has answered this message."""
-        if isinstance(message, forest_messages.PlantTrees | PlantBlind):
+        if isinstance(message, forest_messages.PlantTrees):
             self._planted += message.n_trees
         elif isinstance(message, forest_messages.OutOfBagAnswers):
             self._judged.note(message)
@@ -206,6 +202,18 @@ class OrderedScore:
         """The party has answered this message."""
 
 
+class OrderedReveal:
+    """A forest that was grown hidden: its splits are asked for where all parties share the model, and nothing else."""
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        if not isinstance(message, forest_messages.RevealSplits):
+            raise _not_ordered(message)
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
+
+
 class OrderedConstruction:
     """A revocable forest is constructed once, and has as many roots as were ordered: other rows are not asked about."""
 
@@ -242,17 +250,23 @@ class OrderedDescent:
         match message:
             case linear_messages.StartLinear():
                 ordered = _same(message, linear_messages.StartLinear(**start_of(plan)))
-            case StartEncrypted():
-                start = StartEncrypted(**start_of(plan), key_bits=plan.key_bits, columns=message.columns)
+            case dealt_messages.StartHidden():
+                start = dealt_messages.StartHidden(**start_of(plan), columns=message.columns)
                 ordered = _same(message, start) and set(message.columns) <= set(self._parties)
+            case dealt_messages.OpenDealt():
+                *others, last = message.parties or ("",)
+                ordered = message.holder in self._parties and set(others) <= set(self._parties)
+                ordered &= last == message.dealer == Role.dealer
             case linear_messages.Advance():
                 ordered = asked < plan.max_iter
             case linear_messages.Descend():  # of many scores at once it would tell the products of all rows
                 ordered = asked <= plan.max_iter and plan.may_score(message.residuals.shape[1])
-            case OpenDescent():
-                ordered = plan.may_score(message.n_scores)
-            case DescendMasked() | AskSlopes():
+            case dealt_messages.OpenDescent():
+                ordered = plan.may_score(message.n_scores) and message.tol == plan.tol
+            case dealt_messages.DescendHidden() | dealt_messages.DescendOwn() | dealt_messages.MaskSlopes():
                 ordered = asked <= plan.max_iter  # once more than there are steps
+            case linear_messages.AskScores():  # of the training's rows: who may predict is asked in another job
+                ordered = False
             case _:
                 ordered = True
         if not ordered:

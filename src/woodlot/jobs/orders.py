@@ -12,6 +12,7 @@ from woodlot.crypto.knowledge import MAX_PROOF_BYTES
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.jobs.model_names import check_model_name
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
+from woodlot.protocols.core.message import Role
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.revocable.split_list import HASH_BYTES
@@ -25,8 +26,17 @@ MAX_REQUEST_BYTES = 3_000_000
 MAX_SETTINGS_BYTES = 1 << 16
 """The longest settings of an estimator: they are kept with the model, and listed."""
 
+MAX_BOOTSTRAP = 5_000
+"""The most bootstrap samples of an evaluation: the label holder computes them."""
+
 MAX_PARTIES = 256
 """Parties of one job: what is told of it names them all, some of them several times."""
+
+MAX_POINT = 2**64 - 1
+"""The largest number of a point, and of a seed, in a `RowSubset`."""
+
+MAX_SUBSETS = 16
+"""How often a part of the rows can be divided in one order, under different seeds."""
 
 JOB_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -37,14 +47,22 @@ KeysName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})
 """The name under which members keep keys: the job that has begun their first epoch; empty where it is not named."""
 
 
+SharesScheme: TypeAlias = Literal["shares"] | msgspec.UnsetType
+"""How splits and requests are hidden: split between helper and key service; unset: encrypted, as in the paper."""
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What only one party is told: its table, and its columns with labels and weights, where it has them.
 
     In an encrypted prediction there is no table; `columns` names, for each column of the request, the party's own, or
-    is empty where it is another party's. To the helper it names the party that each column is of. A scoring has the key
-    with which the user seals ids to this party. A prediction by encrypted splits has in `keys` the name under which the
-    party keeps the keys of the model. In a job that a party leads, `relay` is a secret of all its parties, drawn by the
-    user: it enters the keys of their frames.
+    is empty where it is another party's. To the helper it names the party that each column is of. With shares, helper
+    and key service have in `key` a secret of the request, and in `other` the user's word on the secret of the other. A
+    scoring has the key with which the user seals ids to this party. A prediction by encrypted splits has in `keys` the
+    name under which the party keeps the keys of the model. In a job that a party leads, `relay` is a secret of all its
+    parties, drawn by the user: it enters the keys of their frames. Weights by class name classes, so `class_weight`,
+    and the `settings` in which they are, are in the leader's part in place of the order that all read. In a training
+    `features` names the columns to learn from, and `exclude` columns not to; unset, all that the party offers. An
+    evaluation has in the label holder's part the key to which the report is sealed.
     """
 
     table: str = ""
@@ -53,7 +71,12 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     columns: tuple[str, ...] = ()
     key: bytes = b""
     keys: KeysName = ""
+    other: bytes | msgspec.UnsetType = msgspec.UNSET
     relay: bytes | msgspec.UnsetType = msgspec.UNSET
+    class_weight: tuple[tuple[str, float], ...] | msgspec.UnsetType = msgspec.UNSET
+    settings: str | msgspec.UnsetType = msgspec.UNSET
+    features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    exclude: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -150,6 +173,31 @@ class LedOrder(Order, frozen=True, kw_only=True):
             holder = getattr(self, "holder", self.leader)
             if self.leader not in self.parties or holder != self.leader:
                 raise RemoteProtocolError("the leader of a training is its label holder, of any job one of its parties")
+            if Role.dealer in self.parties:
+                raise RemoteProtocolError(
+                    f"no party of a job that a party leads may have the name {Role.dealer.value!r}: leaders call the "
+                    "coordinator by it; give this party an identity with another name"
+                )
+
+
+class RowSubset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rows whose points lie in an interval; see `woodlot.data.row_rules.RowRule`.
+
+    Attributes
+    ----------
+    seed : int
+        Decides the points.
+    start, stop : int
+        The first point, and the first one beyond; 0 after the last point of all.
+    """
+
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    start: Annotated[int, msgspec.Meta(ge=0)]
+    stop: Annotated[int, msgspec.Meta(ge=0)]
+
+    def __post_init__(self) -> None:
+        if max(self.seed, self.start, self.stop) > MAX_POINT:
+            raise ValueError("seeds and points of a part of the rows have 64 bits")
 
 
 class AlignedOrder(LedOrder, frozen=True, kw_only=True):
@@ -161,19 +209,35 @@ class AlignedOrder(LedOrder, frozen=True, kw_only=True):
         How the common rows are found; see `woodlot.protocols.align`.
     alignment : str or None
         The job that has found them already.
+    subset : tuple of RowSubset, unset by default
+        Which of them are used: those in all of these. Every party finds them itself, by a key of the parties.
 
     """
 
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
     join: Literal["inner", "outer"] = "inner"
     alignment: JobId | None = None
+    subset: Annotated[tuple[RowSubset, ...], msgspec.Meta(max_length=MAX_SUBSETS)] | msgspec.UnsetType = msgspec.UNSET
 
     every_row: ClassVar[bool] = False
     """Whether every party must have every row."""
+    any_rows: ClassVar[bool] = True
+    """Whether it can be for some of the common rows only."""
+
+    @property
+    def subsets(self) -> tuple[RowSubset, ...]:
+        """Which of the common rows are used; empty: all."""
+        return () if isinstance(self.subset, msgspec.UnsetType) else self.subset
 
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
         super().check()
+        if self.subsets and not self.any_rows:
+            raise RemoteProtocolError(f"an order of the kind {self.kind!r} is for all rows that it names")
+        if self.subsets and self.alignment is None and len(self.row_parties) > 1:
+            raise RemoteProtocolError("a part of the rows is selected from an alignment that was kept; align first")
+        if self.subsets and self.join != "inner":
+            raise RemoteProtocolError("a part of the rows is selected at every party: join must be 'inner'")
         if self.every_row and self.join != "inner":
             raise RemoteProtocolError("training needs every row at every party: join must be 'inner'")
 
@@ -185,6 +249,8 @@ class AlignedOrder(LedOrder, frozen=True, kw_only=True):
 
 class AlignOrder(AlignedOrder, frozen=True, tag="align"):
     """Find the common rows, and keep them for later jobs."""
+
+    any_rows: ClassVar[bool] = False
 
 
 class TrainOrder(AlignedOrder, frozen=True, tag="train"):
@@ -200,6 +266,9 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
         The estimator and its parameters, as JSON: kept with the model for the user.
     name : str
         What the user calls the model.
+    server : str, unset by default
+        Of a hidden training, the party that is the second server. The first one is the label holder, which leads; the
+        dealer is the coordinator.
 
     """
 
@@ -210,14 +279,41 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
     plan: ForestPlan
     settings: str
     name: str = ""
+    server: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is to grow on secret shares, so that no message tells which row goes where."""
+        return self.plan.protection == "hidden"
+
+    @property
+    def second_server(self) -> str:
+        """The second server of a hidden training."""
+        if isinstance(self.server, msgspec.UnsetType):
+            raise RemoteProtocolError("the order names no second server; only one with protection='hidden' has one")
+        return self.server
 
     def check(self) -> None:
-        """As every order; parties would grow a hidden forest in the open."""
+        """As every order; and a hidden training has three different parties that must not work together."""
         super().check()
-        if self.plan.protection != "open":
+        if not self.is_hidden:
+            if not isinstance(self.server, msgspec.UnsetType):
+                raise RemoteProtocolError("a second server is named for protection='hidden' only")
+            return
+        if self.leader is None:
             raise RemoteProtocolError(
-                "protection='hidden' works in one process so far; use protection='open' between organisations"
+                "with protection='hidden' the label holder leads, and the coordinator is the dealer; order with "
+                "lead='holder'"
             )
+        if self.second_server not in self.parties or self.second_server == self.holder:
+            raise RemoteProtocolError(
+                f"the second server of a hidden training is a party of it and not its label holder; {self.server!r} is "
+                "not such a party"
+            )
+        try:
+            self.plan.check_hidden()
+        except DataError as error:
+            raise RemoteProtocolError(str(error)) from None
 
 
 class AnsweredOrder(AlignedOrder, frozen=True, kw_only=True):
@@ -282,6 +378,37 @@ class PredictOrder(AnsweredOrder, frozen=True, tag="predict"):
         return self.wire if self.how == "one-round" else self.how
 
 
+class BootstrapPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How confidence intervals are found; see `woodlot.metrics.resampling.Resampling`."""
+
+    n: Annotated[int, msgspec.Meta(ge=0, le=MAX_BOOTSTRAP)] = 0
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class EvaluateOrder(PredictOrder, frozen=True, tag="evaluate"):
+    """Have the label holder compare a forest's answers with its labels, and tell the user alone how good they are.
+
+    Attributes
+    ----------
+    bootstrap : BootstrapPlan
+        How the report's confidence intervals are found.
+    model, score_at, how, wire, vote
+        As for `PredictOrder`; ``score_at`` is the label holder.
+
+    """
+
+    give_answers: bool = False
+    bootstrap: BootstrapPlan = BootstrapPlan()
+
+    def check(self) -> None:
+        """As every order; and answers go to the label holder alone."""
+        super().check()
+        _check_evaluation(self)
+        if self.shuffled is not None or self.absent:
+            raise RemoteProtocolError("an evaluation is of the whole forest, with nothing shuffled")
+
+
 class TrainLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="train-linear"):
     """Fit a linear model.
 
@@ -302,9 +429,30 @@ class TrainLinearOrder(AlignedOrder, frozen=True, kw_only=True, tag="train-linea
     settings: str
     name: str = ""
 
+    def check(self) -> None:
+        """As every order; and where residuals are hidden, who deals is not who leads."""
+        super().check()
+        if self.plan.protection == "hidden" and self.leader is None:
+            raise RemoteProtocolError(
+                "with protection='hidden' the label holder leads, and the coordinator is the dealer; order with "
+                "lead='holder'"
+            )
+
 
 class PredictLinearOrder(AnsweredOrder, frozen=True, kw_only=True, tag="predict-linear"):
     """Predict with a linear model that was fitted before; see `AnsweredOrder`."""
+
+
+class EvaluateLinearOrder(PredictLinearOrder, frozen=True, kw_only=True, tag="evaluate-linear"):
+    """As `EvaluateOrder`, of a linear model."""
+
+    give_answers: bool = False
+    bootstrap: BootstrapPlan = BootstrapPlan()
+
+    def check(self) -> None:
+        """As every order; and answers go to the label holder alone."""
+        super().check()
+        _check_evaluation(self)
 
 
 class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
@@ -324,6 +472,7 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
     """
 
     every_row: ClassVar[bool] = True
+    any_rows: ClassVar[bool] = False
 
     model: JobId
     leaver: str
@@ -346,7 +495,9 @@ class RevocableOrder(AlignedOrder, frozen=True, kw_only=True):
     helper, key_service : str or None
         Who they are; None where splits are not encrypted.
     bits, setting
-        Of the modulus of a new epoch; see `woodlot.crypto.dtpkc`.
+        Of the modulus of a new epoch; see `woodlot.crypto.dtpkc`. Shares have none.
+    scheme : {"shares"}, unset by default
+        How splits are hidden; unset: the paper's encryption.
 
     """
 
@@ -358,10 +509,19 @@ class RevocableOrder(AlignedOrder, frozen=True, kw_only=True):
     key_service: str | None = None
     bits: int = DEFAULT_BITS
     setting: Setting = "standard"
+    scheme: SharesScheme = msgspec.UNSET
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether splits are split between helper and key service, and not encrypted."""
+        return self.scheme == "shares"
 
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
         super().check()
+        _check_scheme(self)
+        if self.is_shared and self.helper is None:
+            raise RemoteProtocolError("splits are shared between a helper and a key service; the order names none")
         if (self.helper is None) != (self.key_service is None):
             raise RemoteProtocolError("an order with encrypted splits names both a helper and a key service")
         if not self.row_parties or self.holder not in self.row_parties:
@@ -410,6 +570,8 @@ class RevokeRevocableOrder(RevocableOrder, frozen=True, kw_only=True, tag="revok
         The keyring of the model; empty where it has none.
 
     """
+
+    any_rows: ClassVar[bool] = False
 
     model: JobId
     leaver: str
@@ -524,6 +686,8 @@ class MemberOrder(Order, frozen=True, kw_only=True):
     keys : str
         The name under which the members keep the keys; empty where it is that of the model. A model that a party has
         left takes over those of the model before.
+    scheme : {"shares"}, unset by default
+        How splits and requests are hidden; unset: the paper's encryption.
 
     """
 
@@ -533,6 +697,12 @@ class MemberOrder(Order, frozen=True, kw_only=True):
     helper: str
     key_service: str
     keys: KeysName = ""
+    scheme: SharesScheme = msgspec.UNSET
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether splits and requests are split between helper and key service, and not encrypted."""
+        return self.scheme == "shares"
 
     @property
     def keyring(self) -> str:
@@ -546,12 +716,17 @@ class KeysOrder(MemberOrder, frozen=True, kw_only=True, tag="keys"):
     Attributes
     ----------
     bits, setting
-        Of the modulus; see `woodlot.crypto.dtpkc`.
+        Of the modulus; see `woodlot.crypto.dtpkc`. Shares have none.
 
     """
 
     bits: int = DEFAULT_BITS
     setting: Setting = "standard"
+
+    def check(self) -> None:
+        """Refuse what cannot be; see `Order`."""
+        super().check()
+        _check_scheme(self)
 
 
 class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict-encrypted"):
@@ -566,9 +741,9 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
     splits : bytes
         The hash of the splits that it may be compared with, as the helper has registered them.
     values : bytes
-        Its ciphertexts, row after row.
+        Its ciphertexts, row after row; with shares, the helper's shares of its values, sealed.
     proof : bytes
-        That the user knows the values; see `woodlot.crypto.knowledge`.
+        That the user knows the values; see `woodlot.crypto.knowledge`. Empty with shares.
     vote : {"soft", "hard"}
         Whether trees give shares or a vote.
 
@@ -586,6 +761,17 @@ class PredictEncryptedOrder(MemberOrder, frozen=True, kw_only=True, tag="predict
     def answers_user(self) -> bool:
         """The user is given the predictions."""
         return True
+
+
+def _check_scheme(order: RevocableOrder | KeysOrder) -> None:
+    """Shares have no modulus: an order that says how long it is was meant for the other scheme."""
+    if order.is_shared and (order.bits, order.setting) != (DEFAULT_BITS, "standard"):
+        raise RemoteProtocolError("an order with scheme='shares' says nothing of a modulus: there is none")
+
+
+def _check_evaluation(order: AnsweredOrder) -> None:
+    if order.score_at is None or order.deliver_to is not None or order.give_answers:
+        raise RemoteProtocolError("an evaluation names the label holder, and gives the answers to it alone")
 
 
 def _check_left(leaver: str, parties: tuple[str, ...]) -> None:

@@ -15,7 +15,6 @@ from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.party_store import PartyStore
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.privacy_rules import PrivacyConfig
-from woodlot.protocols.core.asked_keys import need_library
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.sessions import Sessions
@@ -64,7 +63,9 @@ class PartyHost(_Host):
         *,
         n_jobs: int,
     ) -> None:
-        self._store = PartyStore(folder, identity.name, policy.predictions_per_day, policy.trainings_per_day)
+        self._store = PartyStore(
+            folder, identity.name, policy.predictions_per_day, policy.trainings_per_day, policy.evaluations_per_day
+        )
         super().__init__(folder, identity.name, lambda job: PartyJob(home, job))
         home = PartyHome(
             identity=identity,
@@ -94,17 +95,11 @@ class MemberHost(_Host):
     role : {"helper", "key service"}
         Which of the two.
 
-    Raises
-    ------
-    MissingExtraError
-        If encryption is not installed.
-
     """
 
     def __init__(
         self, folder: Path, role: MemberRole, identity: Identity, trust: Trust, policy: Policy, *, n_jobs: int
     ) -> None:
-        need_library()
         state_folder(folder)
         super().__init__(folder, identity.name, lambda job: MemberJob(home, job, self._sessions.end))
         home = MemberHome(

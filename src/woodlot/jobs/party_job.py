@@ -12,13 +12,15 @@ import logging
 from abc import ABC, abstractmethod
 from enum import StrEnum
 
-from woodlot.data.sources import TableSource
-from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
+import msgspec
+
+from woodlot.data.sources import LoadedTable, TableSource
+from woodlot.exceptions import DataError, IdentityError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.home import AskedOrder, PartyHome, TakenOrder, Work, private_errors
+from woodlot.jobs.home import AskedOrder, LedWork, PartyHome, TakenOrder, Work, private_errors
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
-from woodlot.jobs.led.leading import end_led
+from woodlot.jobs.led.leading import end_led, told_apart
 from woodlot.jobs.led.led_messages import (
     AskFrames,
     FramesTaken,
@@ -37,7 +39,7 @@ from woodlot.jobs.led.led_messages import (
     TakeFrames,
 )
 from woodlot.jobs.led.led_party import LedPart
-from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job, open_part
+from woodlot.jobs.order_seal import check_age, check_passed_on, completed, housekeeping_job, open_part
 from woodlot.jobs.orders import Order, Part, Revocation, RevokeRevocableOrder
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
@@ -91,6 +93,10 @@ class PartyJob(OpenedJob):
         """Whether what this message of the job has led to is kept, and what it was made of may be erased."""
         return self._led is not None and self._led.has_done(message)
 
+    def told_apart(self, before: Message, now: Message) -> str:
+        """Why a request that was answered before is another one now, where that can be told."""
+        return told_apart(before, now)
+
     def _pass_on(self, message: Message) -> Message:
         if self._work is None:
             raise RemoteProtocolError("this job was not opened")
@@ -121,7 +127,8 @@ class PartyJob(OpenedJob):
             home.policy.check_lead(order.leader)
         if model := getattr(order, "model", ""):
             home.store.check_leader(model, order.leader)
-        asked = AskedOrder(home, order, user, message.certificate, open_part(order, home.identity))
+        part = open_part(order, home.identity)
+        asked = AskedOrder(home, completed(order, part), user, message.certificate, part)
         if not kind.needs_table:
             self._work = kind.work(asked)
             return msg.JobOpened(n_aligned=None, fingerprint="")
@@ -134,7 +141,9 @@ class PartyJob(OpenedJob):
         if order.leader is None:
             self._work = work
             return msg.JobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint)
-        self._led = LedPart(taken, message, work.handle)
+        if not isinstance(work, LedWork):
+            raise LocalProtocolError(f"a job of the kind {kind.name!r} cannot be led by a party")
+        self._led = LedPart(taken, message, work)
         self._work = work
         return LedJobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint, key=self._led.key)
 
@@ -146,7 +155,23 @@ class PartyJob(OpenedJob):
         with private_errors(f"job {self.job}", "its table cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
+        self._check_choice(loaded, part)
         return TakenOrder(asked.home, asked.order, asked.user, asked.certificate, part, loaded)
+
+    def _check_choice(self, loaded: LoadedTable, part: Part) -> None:
+        """Refuse columns that this party does not offer; as for roles, the refusal names the setting and no column."""
+        for setting in ("features", "exclude"):
+            asked = getattr(part, setting)
+            strange = [] if isinstance(asked, msgspec.UnsetType) else sorted(set(asked) - set(loaded.features))
+            if strange:
+                logger.warning(
+                    "job %s is refused: its %s names %s, which table %s does not offer to learn from",
+                    self.job, setting, strange, loaded.name,
+                )  # fmt: skip
+                raise DataError(
+                    f"{setting} names columns that it does not offer to learn from; ask it for the names of its "
+                    "columns, or let it open its catalog (woodlot catalog shows it)"
+                )
 
     def _check_roles(self, table: TableSource, part: Part) -> None:
         """Refuse a label or weight that the owner has not named as such, whether there is such a column or not.

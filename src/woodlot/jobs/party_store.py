@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,9 +14,10 @@ from numpy.typing import NDArray
 
 from woodlot.data.archives import parse_array
 from woodlot.data.decoding import from_json
-from woodlot.data.sources import LoadedTable, read_private
+from woodlot.data.sources import LoadedTable
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError, PolicyError
+from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit, PredictionBudget
 from woodlot.protocols.core.forest_parts import PartyForest
@@ -33,12 +30,14 @@ from woodlot.protocols.vertical.files import load_own_part, save_own_part
 AnyPlan = TypeVar("AnyPlan", ForestPlan, RevocablePlan)
 P = TypeVar("P")
 
-SECRET_BYTES = 32
-SECRET_FILE = "secret"  # noqa: S105 - a name
-CHECK_FILE = "secret.check"
-"""Tells whether the secret is the one that was made here; it does not tell the secret."""
+_SECRET_REMEDY = (
+    f"move away this file, {CHECK_FILE}, models and alignments, and nothing else: a new secret is made, and models and "
+    "alignments must be made again with the other parties. Keep journal.sqlite, which has what was spent of privacy"
+)
 LEADER = "leader"
 """Names who has led the training of a model; not there where the coordinator has run it."""
+SEEN = "seen.npy"
+"""Which rows a model was trained on: beside its alignment, at the label holder."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
 _DECEIVED = "deceived"
@@ -65,24 +64,29 @@ class PartyStore:
         Made if it is not there; only its owner may enter.
     party : str
         The party's name.
-    predictions_per_day, trainings_per_day : int or "unlimited"
+    predictions_per_day, trainings_per_day, evaluations_per_day : int or "unlimited"
         The policy's limits.
 
     """
 
     def __init__(
-        self, folder: Path, party: str, predictions_per_day: Limit = UNLIMITED, trainings_per_day: Limit = UNLIMITED
+        self,
+        folder: Path,
+        party: str,
+        predictions_per_day: Limit = UNLIMITED,
+        trainings_per_day: Limit = UNLIMITED,
+        evaluations_per_day: Limit = UNLIMITED,
     ) -> None:
         self.folder = folder
         self.party = party
         try:
             private_folder(folder)
-            self._secret = _read_or_make_secret(folder / SECRET_FILE)
+            self._secret = LastingSecret(folder, "party", _SECRET_REMEDY)
         except OSError as error:
             raise JournalError(
                 f"the state folder {folder} cannot be used: {error}; let this user write there"
             ) from None
-        self._budget = PredictionBudget(folder, predictions_per_day, trainings_per_day)
+        self._budget = PredictionBudget(folder, predictions_per_day, trainings_per_day, evaluations_per_day)
 
     def close(self) -> None:
         """Close what is open."""
@@ -90,7 +94,7 @@ class PartyStore:
 
     def secret_for(self, scope: str, purpose: str) -> bytes:
         """Secret bytes, always the same for this party, scope and purpose."""
-        return hmac.new(self._secret, f"{scope}\0{purpose}".encode(), hashlib.sha256).digest()
+        return self._secret.of(scope, purpose)
 
     def spend_predictions(self, job: str, user: str, rows: int, now: datetime) -> None:
         """Take rows from the day's budget; see `PredictionBudget.spend`."""
@@ -103,6 +107,14 @@ class PartyStore:
     def spend_training(self, job: str, label: str, user: str, now: datetime) -> None:
         """Take a training from the day's budget of a label; see `PredictionBudget.spend_training`."""
         self._budget.spend_training(job, label, user, now)
+
+    def check_evaluation(self, job: str, label: str, now: datetime) -> None:
+        """Refuse an evaluation that the day's budget does not allow; see `PredictionBudget.check_evaluation`."""
+        self._budget.check_evaluation(job, label, now)
+
+    def spend_evaluation(self, job: str, label: str, user: str, now: datetime) -> None:
+        """Take an evaluation from the day's budget of a label; see `PredictionBudget.spend_evaluation`."""
+        self._budget.spend_evaluation(job, label, user, now)
 
     def forget_batches(self, job: str) -> None:
         """No batch of a job will come any more."""
@@ -203,14 +215,21 @@ class PartyStore:
         table: LoadedTable,
         rows: NDArray[np.int64],
         plan: ForestPlan | RevocablePlan | None = None,
+        label: str | None = None,
+        *,
+        row_key: bytes = b"",
+        features: Sequence[str] | None = None,
     ) -> None:
-        """Store which rows are the common ones, and where a forest was grown on them, by which plan."""
+        """Store which rows are the common ones, and where a forest was grown on them, by which plan and label."""
         facts = AlignmentFacts(
             tuple(parties),
             table.name,
             table.digest,
             plan if isinstance(plan, ForestPlan) else None,
             plan if isinstance(plan, RevocablePlan) else None,
+            label,
+            row_key.hex(),
+            None if features is None else tuple(features),
         )
         with _on_disk("the alignment"):
             folder = self.folder / "alignments" / job
@@ -226,6 +245,42 @@ class PartyStore:
         if facts.table != table.name or facts.digest != table.digest:
             raise DataError("its table has changed since it was aligned, or is another one; align again")
         return rows
+
+    def row_key(self, job: str, *, needed: bool = True) -> bytes:
+        """The key by which rows of an alignment are selected; refused where there is none and it is needed."""
+        facts, _ = read_alignment(self.folder, job)
+        if needed and not facts.row_key:
+            raise DataError("its rows were aligned before parts of them could be selected; align again")
+        return bytes.fromhex(facts.row_key)
+
+    def features_of(self, model: str) -> tuple[str, ...] | None:
+        """The columns that a forest was grown on; None where it was grown before that was recorded."""
+        return read_alignment(self.folder, model)[0].features
+
+    # --- rows that models were trained on ---
+
+    def keep_seen(self, model: str, points: NDArray[np.uint64]) -> None:
+        """Store which rows a model was trained on, as keyed hashes of their ids, to tell when it is scored on them."""
+        with _on_disk("the rows of a training"):
+            folder = self.folder / "alignments" / model
+            private_folder(folder)
+            write_whole(folder / SEEN, lambda file: np.save(file, np.sort(points), allow_pickle=False))
+
+    def count_seen(self, model: str, points: NDArray[np.uint64]) -> int | None:
+        """How many rows were in a model's training; None where that is not known here."""
+        try:
+            seen = parse_array((self.folder / "alignments" / model / SEEN).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return int(np.isin(points, seen).sum())
+
+    def check_leaver(self, model: str, leaver: str, label: str | None) -> None:
+        """Refuse to grow a forest again for a party that has no part in it, or has left it; or from another label."""
+        facts, _ = read_alignment(self.folder, model)
+        if leaver not in facts.parties:
+            raise PolicyError("who is to leave takes no part in this model")
+        if facts.label is not None and label != facts.label:
+            raise PolicyError("the order names another label than the one that this model was trained with")
 
     # --- answers ---
 
@@ -263,13 +318,21 @@ class PartyStore:
 
 
 class AlignmentFacts(msgspec.Struct, frozen=True):
-    """Who took part in an alignment, which table was aligned, and by which plan a forest was grown on these rows."""
+    """Who took part in an alignment, which table was aligned, and by which plan a forest was grown on these rows.
+
+    ``label`` is the label holder's column; None elsewhere, and where the forest was grown before it was recorded.
+    ``row_key`` is the key by which rows are selected, in hexadecimal digits; ``features`` the columns that a forest was
+    grown on.
+    """
 
     parties: tuple[str, ...]
     table: str
     digest: str
     plan: ForestPlan | None = None
     revocable: RevocablePlan | None = None
+    label: str | None = None
+    row_key: str = ""
+    features: tuple[str, ...] | None = None
 
 
 def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.int64]]:
@@ -299,29 +362,3 @@ def _on_disk(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise JournalError(f"{what} cannot be written: {error.strerror}") from error
-
-
-def _read_or_make_secret(path: Path) -> bytes:
-    """The party's secret; `CHECK_FILE` beside it tells a damaged or lost one from one that is only new."""
-    check = path.with_name(CHECK_FILE)
-    if not path.exists():
-        if check.exists():
-            raise _no_secret(path, "is missing")
-        write_whole(path, lambda file: file.write(os.urandom(SECRET_BYTES).hex().encode()))
-    secret = read_private(path, "the party's own secret")
-    expected = hmac.new(secret, b"woodlot check of a party's secret", hashlib.sha256).hexdigest().encode()
-    if not re.fullmatch(rb"[0-9a-f]{%d}" % (2 * SECRET_BYTES), secret):
-        raise _no_secret(path, "is damaged")
-    if not check.exists():  # a new secret
-        write_whole(check, lambda file: file.write(expected))
-    elif not hmac.compare_digest(check.read_bytes(), expected):
-        raise _no_secret(path, f"is damaged, or {CHECK_FILE} is")
-    return secret
-
-
-def _no_secret(path: Path, what: str) -> JournalError:
-    return JournalError(
-        f"the party's own secret {path} {what}; restore it from a copy. Without a copy, move away this file, "
-        f"{CHECK_FILE}, models and alignments, and nothing else: a new secret is made, and models and alignments must "
-        "be made again with the other parties. Keep journal.sqlite, which has what was spent of privacy"
-    )

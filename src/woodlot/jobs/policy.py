@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_args
 
 import msgspec
 
@@ -19,12 +19,19 @@ from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError, PolicyError, RemoteProtocolError
 from woodlot.foundation.database import Database, Schema
 from woodlot.jobs.kind import known
+from woodlot.jobs.signers import is_signing_party
+
+if TYPE_CHECKING:  # a configuration is read before the numerical libraries are loaded
+    from woodlot.protocols.core.forest_plan import ForestPlan
 
 RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
 """How a forest over rows can be grown: the tags of `woodlot.protocols.rows.methods`."""
 
 WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"]
 """How a party's answers to a prediction over columns may travel, from the one that tells least on."""
+
+Protection = Literal["open", "hidden"]
+"""What parties may learn while a forest over columns grows: see `ForestPlan`."""
 
 Lead = Literal["coordinator", "holder"]
 """Who can run jobs over columns."""
@@ -37,6 +44,9 @@ UNLIMITED: Literal["unlimited"] = "unlimited"
 
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=0)] | Literal["unlimited"]
 """How often something may be done."""
+
+Bins: TypeAlias = Annotated[int, msgspec.Meta(ge=2)] | Literal["unlimited"]
+"""Into how many bins columns may be put; "unlimited" lets every value be told apart."""
 
 BUDGET_FILE = "predictions.sqlite"
 """Name of the record of predictions in a party's state folder."""
@@ -59,16 +69,22 @@ PREDICTIONS = Schema(
         """,
         "CREATE INDEX trainings_by_day ON trainings (day, label)",
     ),
+    migrations=(
+        (
+            """
+            CREATE TABLE evaluations (
+                job TEXT NOT NULL, label TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, at TEXT NOT NULL,
+                PRIMARY KEY (job, label)) STRICT
+            """,
+            "CREATE INDEX evaluations_by_day ON evaluations (day, label)",
+        ),
+    ),
     damaged="Without a copy, move away this file alone after the end of the day (UTC): today's rows would count as 0.",
     unusable="nothing may be predicted, and no label learnt from",
 )
 """The database of `PredictionBudget`."""
 
 WRITTEN: dict[str, tuple[str, str]] = {
-    "labels": (
-        '"encrypted"',
-        'how labels may be learnt from: "encrypted", "shared" (under a code that others can undo) or "coordinator"',
-    ),
     "min_samples_leaf": ("20", "the smallest leaf that a training may ask for, in rows"),
     "min_rows": ("1000", "the fewest common rows that this party takes part with"),
     "wire_forms": (
@@ -81,6 +97,18 @@ WRITTEN: dict[str, tuple[str, str]] = {
     "receive": ("[]", 'who may receive predictions: users and parties by name, such as ["alice", "bank"]'),
 }
 """The settings that protect, which a file must have: what to write if you do not know, and what it means."""
+
+WRITTEN_FOR: dict[str, dict[str, tuple[str, str]]] = {
+    "evaluate": {
+        "min_evaluation_rows": ("1000", "the fewest rows that an evaluation may be of"),
+        "evaluations_per_day": ("50", 'evaluations per day with each label; or "unlimited"'),
+        "round_counts": ("10", "counts in evaluations are rounded to multiples of this; 1: they are exact"),
+    }
+}
+"""The same for what ``protocols`` lists: settings that a file must have which allows this kind of job."""
+
+CatalogFact = Literal["names", "types", "missing", "rows"]
+"""What a party may tell of its columns."""
 
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -103,18 +131,30 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         The fewest common rows that this party takes part with; where rows are its own, the fewest of these.
     min_samples_leaf : int
         The smallest leaf that a training may ask for.
+    min_cell : int or None
+        The smallest ``min_cell`` that a forest over columns may ask for; of a hidden training 20 at least. None: what
+        ``min_cell="auto"`` comes to in a hidden training, and 0 in an open one.
+    max_bins : int or "unlimited"
+        The largest ``max_bins`` that a forest over columns may ask for. How the values of one bin are ordered is never
+        told.
+    trees : int or "unlimited"
+        The most trees of one forest: each tells other parties more of this party's values.
     methods : tuple of {"local", "collaborative", "extra-trees", "lossless"}
         How forests over rows may be grown.
     plain_sums : bool
         Whether a training over rows may show the coordinator this party's numbers where only a sum is needed.
     allow_two : bool
         Whether this party adds its numbers to those of one other party alone, who then knows them.
-    labels : {"shared", "encrypted", "coordinator"}
-        How this party's labels may be learnt from: under a code that does not hide them from those who take part;
-        encrypted only; or as "shared", and by revocable forests too, for which the coordinator gets them in clear.
+    labels_to_coordinator : bool
+        Whether revocable forests may be grown from this party's labels: the coordinator then gets them in clear.
+    protection : {"open", "hidden"}
+        How this party's tables may take part in forests and linear models over columns. "open": also where all parties
+        are sent which row goes where, or what is left of labels. "hidden": only on secret shares, see
+        docs/how-to/protection.md.
     lead : tuple of {"coordinator", "holder"}
-        Who may run jobs over columns (but revocable forests): the coordinator, or the party that leads, which is the
-        label holder of the training. Who runs them sees offers, partitions and decisions of this party.
+        Who may run jobs over columns: the party that leads, which is the label holder of the training, or the
+        coordinator. Who runs them sees offers, partitions and decisions of this party. Trainings of revocable forests
+        are run by the coordinator where `protocols` lists them; other jobs with these forests need "coordinator" here.
     share_model : bool
         Whether the coordinator may keep this party's part of a model.
     wire_forms : tuple of {"sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"}
@@ -131,6 +171,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     trainings_per_day : int or "unlimited"
         Trainings in one day (UTC) from each label of this party, for all users together. A revocation that grows trees
         again is one.
+    min_evaluation_rows : int
+        The fewest rows that an evaluation with a label of this party may be of.
+    evaluations_per_day : int or "unlimited"
+        Evaluations in one day (UTC) with each label of this party, for all users together.
+    round_counts : int
+        Counts in the report of an evaluation are rounded to multiples of this, and metrics likewise; 1: they are exact.
+    catalog : tuple of {"names", "types", "missing", "rows"}
+        What users who may train or predict are told of the columns that this party offers to learn from: how they are
+        called, whether they are numbers or categories, and which share of the rows has no value; and how many rows its
+        table has. Empty: nothing.
     receive : tuple of str
         Users and parties who may get predictions in which this party takes part; ``"*"`` is everybody. The party itself
         always may.
@@ -142,11 +192,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1
     min_samples_leaf: _AtLeastOne = 1
+    min_cell: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    max_bins: Bins = UNLIMITED
+    trees: Limit = UNLIMITED
     methods: tuple[RowMethod, ...] = get_args(RowMethod)
     plain_sums: bool = False
     allow_two: bool = False
-    labels: Literal["shared", "encrypted", "coordinator"] = "shared"
-    lead: tuple[Lead, ...] = get_args(Lead)
+    labels_to_coordinator: bool = False
+    protection: Literal["open", "hidden"] = "open"
+    lead: tuple[Lead, ...] = ("holder",)
     share_model: bool = False
     wire_forms: tuple[WireForm, ...] = get_args(WireForm)
     weak_keys: bool = False
@@ -154,6 +208,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     key_services: tuple[str, ...] = ()
     predictions_per_day: Limit = UNLIMITED
     trainings_per_day: Limit = UNLIMITED
+    min_evaluation_rows: _AtLeastOne = 1
+    evaluations_per_day: Limit = UNLIMITED
+    round_counts: _AtLeastOne = 1
+    catalog: tuple[CatalogFact, ...] = ()
     receive: tuple[str, ...] = ()
 
     def check_order(self, kind: str, user: str) -> None:
@@ -175,14 +233,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         kinds = known()
         if kind not in kinds:
             raise PolicyError(f"this party knows no order {kind!r}; it knows {', '.join(kinds)}")
-        kind, right = kinds[kind].listed, kinds[kind].right
+        kind, right, leaver_orders = kinds[kind].listed, kinds[kind].right, kinds[kind].leaver_orders
         if kind not in self.protocols:
             raise PolicyError(
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[right]
-        if user in allowed or EVERYBODY in allowed:
+        if user in allowed or EVERYBODY in allowed or (leaver_orders and is_signing_party(user)):
             return
         setting = "train" if right == "align" else right
         name = msgspec.json.encode(user).decode()  # as TOML writes it
@@ -223,28 +281,29 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if n < self.min_rows:
             raise PolicyError(f"there are fewer {what} than this party's policy asks for (min_rows = {self.min_rows})")
 
-    def check_labels(self, labels: str) -> None:
-        """Refuse to give labels away under a code, where the policy lets them be learnt from encrypted only."""
-        if self.labels == "encrypted" and labels != "encrypted":
+    def check_evaluation(self, n: int) -> None:
+        """Refuse an evaluation of fewer rows than the policy allows."""
+        if n < self.min_evaluation_rows:
             raise PolicyError(
-                'the labels of this party are learnt from under encryption only (labels = "encrypted"); train with '
-                "labels='encrypted'"
+                f"an evaluation with a label of this party must be of {self.min_evaluation_rows:,} rows or more "
+                "(min_evaluation_rows), and there are fewer; hold more rows out, or take fewer folds"
             )
 
-    def check_residuals(self, residuals: str) -> None:
-        """Refuse to give residuals away, which tell labels, where labels are learnt from encrypted only."""
-        if self.labels == "encrypted" and residuals != "encrypted":
+    def check_protection(self, protection: str) -> None:
+        """Refuse open trainings over columns, where the policy takes hidden ones only."""
+        if self.protection == "hidden" and protection != "hidden":
             raise PolicyError(
-                'the labels of this party are learnt from under encryption only (labels = "encrypted"); fit linear '
-                "models with residuals='encrypted'"
+                'this party takes part in hidden trainings only (protection = "hidden" in the section [policy] of its '
+                "configuration): in an open one all parties are sent which row goes where, or what is left of labels. "
+                "Train with protection='hidden' and lead='holder'"
             )
 
     def check_labels_given(self) -> None:
         """Refuse to send labels to the coordinator, unless the policy says so."""
-        if self.labels != "coordinator":
+        if not self.labels_to_coordinator:
             raise PolicyError(
                 "a revocable forest is grown by the coordinator, who would get the labels of this party in clear; its "
-                'operator can allow that with labels = "coordinator" in the section [policy] of its configuration'
+                "operator can allow that with labels_to_coordinator = true in the section [policy] of its configuration"
             )
 
     def check_wire_form(self, form: str) -> None:
@@ -293,6 +352,30 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"train with min_samples_leaf={self.min_samples_leaf} or more"
             )
 
+    def check_plan(self, plan: ForestPlan) -> None:
+        """Refuse a forest over columns that tells more of values than the policy allows."""
+        self.check_trees(plan.n_estimators)
+        if self.max_bins != UNLIMITED and (plan.max_bins is None or plan.max_bins > self.max_bins):
+            raise PolicyError(
+                f"{plan.max_bins or 'unlimited'} bins tell values more finely than this party's policy allows; train "
+                f"a federated forest with max_bins={self.max_bins} or less"
+            )
+        if plan.min_cell != "auto":  # otherwise it follows from the number of common rows, see check_cells
+            _check_cell(plan.min_cell, max(self.min_cell or 0, plan.fewest_in_cell))
+
+    def check_cells(self, plan: ForestPlan, n_rows: int) -> None:
+        """Refuse cells of fewer rows than the policy allows, now that the number of common rows is known."""
+        least = plan.usual_in_cell(n_rows) if self.min_cell is None else self.min_cell
+        _check_cell(plan.cell(n_rows), max(least, plan.fewest_in_cell))
+
+    def check_trees(self, n_trees: int) -> None:
+        """Refuse a forest of more trees than the policy allows."""
+        if self.trees != UNLIMITED and n_trees > self.trees:
+            raise PolicyError(
+                f"{n_trees:,} trees are more than this party's policy allows; train with n_estimators={self.trees} or "
+                "less"
+            )
+
     def check_method(self, method: str) -> None:
         """Refuse a way of growing forests over rows."""
         if method not in self.methods:
@@ -316,6 +399,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
 
+def _check_cell(min_cell: int, least: int) -> None:
+    if min_cell < least:
+        raise PolicyError(
+            f"cells of {min_cell} rows are too small for this party's policy; train a federated forest with "
+            f"min_cell={least} or more"
+        )
+
+
 def refuse_unknown(policy: Policy, origin: str) -> None:
     """Refuse a file that lists a kind that does not exist; other packages can add kinds, so it is looked up."""
     names = dict.fromkeys(kind.listed for kind in known().values())
@@ -323,6 +414,16 @@ def refuse_unknown(policy: Policy, origin: str) -> None:
         if name not in names:
             known_ones = ", ".join(map(repr, names))
             raise ConfigError(f"{origin}: policy.protocols[{place}]: {name!r} is not one of {known_ones}")
+
+
+def refuse_retired(policy: object, origin: str) -> None:
+    """Refuse a line that other lines have replaced, and name them."""
+    if isinstance(policy, Mapping) and "labels" in policy:
+        raise ConfigError(
+            f'{origin}: there is no setting policy.labels any more. In place of labels = "encrypted" write protection '
+            '= "hidden", in place of labels = "coordinator" labels_to_coordinator = true; labels = "shared" needs no '
+            "line. The columns that may be labels are named in [tables.NAME]"
+        )
 
 
 def refuse_unwritten(policy: Mapping[str, Any], origin: str) -> None:
@@ -341,7 +442,14 @@ def refuse_unwritten(policy: Mapping[str, Any], origin: str) -> None:
         The message has a line to add for each of them.
 
     """
-    missing = {name: advice for name, advice in WRITTEN.items() if name not in policy}
+    listed = policy.get("protocols", ())
+    needed = WRITTEN | {
+        name: advice
+        for kind, settings in WRITTEN_FOR.items()
+        if isinstance(listed, list | tuple) and kind in listed
+        for name, advice in settings.items()
+    }
+    missing = {name: advice for name, advice in needed.items() if name not in policy}
     if not missing:
         return
     settings = {f"{name} = {value}": meaning for name, (value, meaning) in missing.items()}
@@ -363,14 +471,14 @@ class PredictionBudget:
     ----------
     state : Path
         The party's state folder.
-    limit, trainings : int or "unlimited"
-        ``Policy.predictions_per_day`` and ``Policy.trainings_per_day``. What is unlimited is still counted, so that a
-        limit can be set later.
+    limit, trainings, evaluations : int or "unlimited"
+        ``Policy.predictions_per_day``, ``trainings_per_day`` and ``evaluations_per_day``. What is unlimited is still
+        counted, so that a limit can be set later.
 
     """
 
-    def __init__(self, state: Path, limit: Limit, trainings: Limit = UNLIMITED) -> None:
-        self._limit, self._trainings = limit, trainings
+    def __init__(self, state: Path, limit: Limit, trainings: Limit = UNLIMITED, evaluations: Limit = UNLIMITED) -> None:
+        self._limit, self._trainings, self._evaluations = limit, trainings, evaluations
         state_folder(state)
         self._db = Database(state / BUDGET_FILE, PREDICTIONS)
 
@@ -454,18 +562,52 @@ class PredictionBudget:
 
         """
         with self._transaction(0, now) as db:
-            if db.execute("SELECT 1 FROM trainings WHERE job = ? AND label = ?", (job, label)).fetchone():
-                return
-            now = now.astimezone(UTC)
-            day = self._day(db, now)
-            (used,) = db.execute("SELECT count(*) FROM trainings WHERE day = ? AND label = ?", (day, label)).fetchone()
-            if self._trainings != UNLIMITED and used >= self._trainings:
+            day = self._day(db, now.astimezone(UTC))
+            if self._left(db, "trainings", self._trainings, job, label, day) == 0:
                 raise PolicyError(
                     f"this party lets a label be learnt from {self._trainings:,} times per day (trainings_per_day), "
                     f"and this one has been; the next training is possible from {_next(day):%Y-%m-%d %H:%M} UTC"
                 )
+            row = (job, label, day, user, now.astimezone(UTC).isoformat())
+            db.execute("INSERT OR IGNORE INTO trainings VALUES (?, ?, ?, ?, ?)", row)
+
+    def check_evaluation(self, job: str, label: str, now: datetime) -> None:
+        """Refuse an evaluation that the day's budget of a label does not allow; nothing is taken."""
+        with self._transaction(0, now) as db:
+            self._check_evaluation(db, job, label, self._day(db, now.astimezone(UTC)))
+
+    def spend_evaluation(self, job: str, label: str, user: str, now: datetime) -> None:
+        """Take one evaluation from the day's budget of a label, or refuse and take nothing; as `spend_training`."""
+        with self._transaction(0, now) as db:
+            now = now.astimezone(UTC)
+            day = self._day(db, now)
+            self._check_evaluation(db, job, label, day)
             row = (job, label, day, user, now.isoformat())
-            db.execute("INSERT INTO trainings VALUES (?, ?, ?, ?, ?)", row)
+            db.execute("INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?, ?)", row)
+
+    def _check_evaluation(self, db: Connection, job: str, label: str, day: str) -> None:
+        if self._left(db, "evaluations", self._evaluations, job, label, day) == 0:
+            raise PolicyError(
+                f"this party lets a label be evaluated with {self._evaluations:,} times per day (evaluations_per_day), "
+                f"and this one has been; the next evaluation is possible from {_next(day):%Y-%m-%d %H:%M} UTC"
+            )
+
+    @staticmethod
+    def _left(db: Connection, table: str, limit: Limit, job: str, label: str, day: str) -> float:
+        """How often a label may be used on a day; a job that has paid may always."""
+        if (
+            limit == UNLIMITED
+            or db.execute(
+                f"SELECT 1 FROM {table} WHERE job = ? AND label = ?",  # noqa: S608 - one of two names
+                (job, label),
+            ).fetchone()
+        ):
+            return float("inf")
+        (used,) = db.execute(
+            f"SELECT count(*) FROM {table} WHERE day = ? AND label = ?",  # noqa: S608 - one of two names
+            (day, label),
+        ).fetchone()
+        return max(0, limit - int(used))
 
     def end(self, job: str) -> None:
         """Forget which batches a job has paid for: none will come any more. What was spent stays."""
@@ -501,7 +643,10 @@ class PredictionBudget:
     @staticmethod
     def _day(db: Connection, now: datetime) -> str:
         """The day that is paid for: the present one, or the last one that was seen where that is later."""
-        days = db.execute("SELECT max(day) FROM spent UNION ALL SELECT max(day) FROM trainings").fetchall()
+        days = db.execute(
+            "SELECT max(day) FROM spent UNION ALL SELECT max(day) FROM trainings "
+            "UNION ALL SELECT max(day) FROM evaluations"
+        ).fetchall()
         return max(now.date().isoformat(), *(day or "" for (day,) in days))
 
     def close(self) -> None:

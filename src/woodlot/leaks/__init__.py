@@ -8,15 +8,13 @@ from elsewhere. No party's private state is read. The truth is only used to mark
 from __future__ import annotations
 
 from woodlot.leaks.case import Case, Finding, case_of, made_up_case
-from woodlot.leaks.leak_test import LABEL_SETTINGS, PARTS, LabelSetting, Part, run_leak_test
+from woodlot.leaks.leak_test import PARTS, Part, run_leak_test
 from woodlot.leaks.theft import PolicyGuard
 
 __all__ = [
-    "LABEL_SETTINGS",
     "PARTS",
     "Case",
     "Finding",
-    "LabelSetting",
     "Part",
     "PolicyGuard",
     "case_of",

@@ -229,9 +229,9 @@ MOST_CLASSES = 20
 """A label of numbers with a fraction and more distinct values than this is taken for the target of a regression."""
 
 
-def made_up_case(n_rows: int = 1500, task: Task = "classes") -> Case:
+def made_up_case(n_rows: int = 1500, task: Task = "classes", seed: int = 0) -> Case:
     """A bank and a shop, and customers who pay or do not."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     latent = rng.normal(size=(n_rows, 3))
     noise = rng.normal(size=(n_rows, 8))
     bank = {f"bank_{k}": (latent @ rng.normal(size=3) / 3 + noise[:, k]) for k in range(4)}

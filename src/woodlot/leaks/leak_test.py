@@ -14,38 +14,44 @@ from woodlot.leaks import label_attacks as on_labels
 from woodlot.leaks import value_attacks as on_values
 from woodlot.leaks.alignment_attacks import id_attacks
 from woodlot.leaks.case import LABEL, Asset, Case, Finding, Tape, Told, not_attacked
-from woodlot.leaks.encrypted_attacks import as_encrypted
+from woodlot.leaks.hidden_attacks import hidden_findings
 from woodlot.leaks.label_attacks import known_rows, rank_correlation
+from woodlot.leaks.led_attacks import led_findings
 from woodlot.leaks.linear_attacks import linear_attacks
 from woodlot.leaks.memory import memory_attacks
-from woodlot.leaks.prediction import SealedReader, open_outcomes, outcomes_on_the_way
+from woodlot.leaks.prediction import SEALED_NUMBERS, SealedReader, open_outcomes, outcomes_on_the_way
 from woodlot.leaks.revocable_attacks import participant_view, splits_in_bins
 from woodlot.leaks.role_views import View, coordinator_view, party_view
 from woodlot.leaks.theft import PolicyGuard, theft_attacks, undeclared
 from woodlot.leaks.value_attacks import Recovered
-from woodlot.protocols.core.forest_plan import BLIND_BINS
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Decisions
 
-LabelSetting = Literal["shared", "encrypted"]
-LABEL_SETTINGS: tuple[LabelSetting, ...] = ("shared", "encrypted")
-Part = Literal["labels", "values", "predictions", "linear", "revocable", "horizontal", "theft", "ids"]
-PARTS: tuple[Part, ...] = ("labels", "values", "predictions", "linear", "revocable", "horizontal", "theft", "ids")
+Part = Literal["labels", "values", "led", "hidden", "predictions", "linear", "revocable", "horizontal", "theft", "ids"]
+PARTS: tuple[Part, ...] = (
+    "labels",
+    "values",
+    "led",
+    "hidden",
+    "predictions",
+    "linear",
+    "revocable",
+    "horizontal",
+    "theft",
+    "ids",
+)
 """What can be attacked."""
+OPEN = "protection=open"
 HELPER, KEY_SERVICE, USER, CLIENT = "helper", "key service", "user", "client"
-SEALED_NUMBERS = 300_000_000
-"""Rows times leaves of a sealed prediction at most: some minutes, and gigabytes between real parties."""
 Say = Callable[[str], None]
 
 
 def run_leak_test(
     case: Case,
     params: Mapping[str, Any] | None = None,
-    settings: Iterable[LabelSetting] = LABEL_SETTINGS,
     say: Say = lambda text: None,
     *,
     parts: Iterable[Part] = PARTS,
-    encrypt: bool = False,
     secret: bytes | None = None,
     guards: Mapping[str, PolicyGuard] | None = None,
 ) -> list[Finding]:
@@ -57,15 +63,10 @@ def run_leak_test(
         The data.
     params : mapping, optional
         Parameters of the forest, such as ``n_estimators`` and ``max_depth``; the defaults are the estimator's own.
-    settings : iterable of {"shared", "encrypted"}
-        How labels are shared.
     say : callable
         Told what is being done.
     parts : iterable of str
         What is attacked: some of `PARTS`.
-    encrypt : bool
-        Run ``labels="encrypted"`` with real ciphertexts. By default its messages are taken from a training with shared
-        labels and the same bins, which are the same but for the ciphertexts, and hundreds of times faster to make.
     secret : bytes, optional
         The secret of an alignment by keyed hash, to be guessed.
     guards : mapping of str to PolicyGuard, optional
@@ -81,8 +82,11 @@ def run_leak_test(
     wanted, found = set(parts), list[Finding]()
     test = _LeakTest(case, chosen, say)
     if wanted & {"labels", "values"}:
-        for number, setting in enumerate(settings):
-            found += test.training(setting, wanted, encrypt=encrypt, first=number == 0)
+        found += test.training(wanted)
+    if "led" in wanted:
+        found += led_findings(case, chosen, say)
+    if "hidden" in wanted:
+        found += hidden_findings(case, chosen, say)
     if "predictions" in wanted:
         found += test.predictions()
     if "linear" in wanted:
@@ -121,61 +125,31 @@ class _LeakTest:
 
     # --- training ---
 
-    def training(self, setting: LabelSetting, wanted: set[Part], *, encrypt: bool, first: bool) -> list[Finding]:
-        """Train under one setting and attack what every role gets: labels, values, or both."""
-        name = f"labels={setting}"
-        params = {k: v for k, v in self.params.items() if k != "labels"}
-        if setting == "encrypted":
-            refused = self._refused_by_encryption(params)
-            if refused:
-                return [
-                    not_attacked(role, name, "labels", "training", refused) for role in (COORDINATOR, self.case.passive)
-                ]
-            if params.get("max_bins") is None:
-                params["max_bins"] = BLIND_BINS
+    def training(self, wanted: set[Part]) -> list[Finding]:
+        """Train with ``protection="open"``, and attack what every role gets: labels, values, or both."""
+        name = OPEN
         self.say(f"training, {name}")
-        tape, federation = Tape(), self.case.federation()
-        federation.observer = tape.record
-        real = "encrypted" if setting == "encrypted" and encrypt else "shared"
-        kind = FederatedForestClassifier if self.classes else FederatedForestRegressor
-        model = kind(**{**params, "labels": real}).fit(federation, y=f"{self.case.holder}.{LABEL}")
-        if setting == "shared":
-            self.model, self.federation = model, federation
-        if setting == "encrypted" and not encrypt:
-            tape = Tape(as_encrypted(tape.messages, self.case.holder))
+        tape = Tape()
+        self._fit(tape.record)
         self.say(f"attacking, {name}")
-        shared = setting == "shared"
         told = tape.seen_by(COORDINATOR)
-        view = coordinator_view(told, self.case.holder, self.case.parties, shared=shared)
+        view = coordinator_view(told, self.case.holder, self.case.parties)
         found = list[Finding]()
         if "labels" in wanted:
-            found += self._labels_at_coordinator(name, view, told if shared else [])
-            found += self._labels_at_party(name, tape, shared=shared)
+            found += self._labels_at_coordinator(name, view, told)
+            found.append(self._code_at_party(name, tape.seen_by(self.case.passive)))
             words = "the score of every offered split"
             found.append(not_attacked(COORDINATOR, name, "labels", "scores of splits", words))
         if "values" in wanted:
             found += self._values_at_coordinator(name, view)
-        if "values" in wanted and first:  # partitions do not depend on how labels are shared, but for bins
             found += self._values_at_parties(tape)
-        if "values" in wanted and not shared:
-            found.append(
-                not_attacked(
-                    self.case.holder,
-                    name,
-                    "values",
-                    "sums over splits",
-                    "the label holder opens label sums of every split of the others, in shuffled order",
-                )
-            )
         return found
 
-    def _refused_by_encryption(self, params: Mapping[str, Any]) -> str:
-        others = [p for p in self.case.parties if p != self.case.holder]
-        if params.get("class_weight") is not None:
-            return "labels='encrypted' refuses class_weight: there is nothing to attack"
-        if any(not self.case.is_numeric(p, c) for p in others for c in self.case.columns[p]):
-            return "labels='encrypted' refuses columns of categories at parties without labels: nothing to attack"
-        return ""
+    def _fit(self, observer: Any) -> None:
+        self.federation = self.case.federation()
+        self.federation.observer = observer
+        kind = FederatedForestClassifier if self.classes else FederatedForestRegressor
+        self.model = kind(**self.params).fit(self.federation, y=f"{self.case.holder}.{LABEL}")
 
     def _label_baseline(self) -> tuple[str, float, str]:
         """Measure and baseline of whoever has no column."""
@@ -233,48 +207,23 @@ class _LeakTest:
         )
         return found
 
-    def _labels_at_party(self, name: str, tape: Tape, *, shared: bool) -> list[Finding]:
-        role = self.case.passive
-        told = tape.seen_by(role)
-        if shared:
-            return [self._code_at_party(name, told)]
-        view = party_view(told, role)
-        found = []
+    def _labels_by_company(self, name: str, view: View, role: str) -> list[Finding]:
+        """Labels from which rows travel together, at a party that got no code of them."""
+        found, start = [], time.perf_counter()
         if self.classes:
-            start = time.perf_counter()
             groups = on_labels.groups_of_pure_leaves(view, self.frequencies)
-            found.append(
-                Finding(
-                    role,
-                    name,
-                    "labels",
-                    "union of pure leaves",
-                    "labels read",
-                    on_labels.matched_at_best(groups.group, self.case.numbers),
-                    float(self.frequencies[0]),
-                    "largest class",
-                    "rows that share a pure leaf have one label, and joined over all trees such groups are the classes "
-                    f"({100 * groups.certain:.1f} % of rows with certainty; named by one known row each)",
-                    time.perf_counter() - start,
-                )
+            attack, measure, against = "union of pure leaves", "labels read", "largest class"
+            value, baseline = on_labels.matched_at_best(groups.group, self.case.numbers), float(self.frequencies[0])
+            words = (
+                "rows that share a pure leaf have one label, and joined over all trees such groups are the classes "
+                f"({100 * groups.certain:.1f} % of rows with certainty; named by one known row each)"
             )
         else:
-            start = time.perf_counter()
-            value = abs(rank_correlation(on_labels.order_by_company(view), self.case.labels))
-            found.append(
-                Finding(
-                    role,
-                    name,
-                    "labels",
-                    "rows that travel together",
-                    "rank correlation with the targets",
-                    value,
-                    0.0,
-                    "no order",
-                    "rows that end in the same small nodes have targets near each other",
-                    time.perf_counter() - start,
-                )
-            )
+            attack, measure, against = "rows that travel together", "rank correlation with the targets", "no order"
+            value, baseline = abs(rank_correlation(on_labels.order_by_company(view), self.case.labels)), 0.0
+            words = "rows that end in the same small nodes have targets near each other"
+        seconds = time.perf_counter() - start
+        found.append(Finding(role, name, "labels", attack, measure, value, baseline, against, words, seconds))
         found.append(self._known_labels(name, view, role))
         return found
 
@@ -393,7 +342,7 @@ class _LeakTest:
             found.append(
                 self._values(
                     role,
-                    "any labels",
+                    OPEN,
                     victim,
                     "order from all partitions",
                     f", {len(self.known)} values known",
@@ -408,13 +357,9 @@ class _LeakTest:
 
     def predictions(self) -> list[Finding]:
         """Predict all rows, open and sealed, and attack what the coordinator gets."""
-        case = self.case
         if not hasattr(self, "model"):
-            kind = FederatedForestClassifier if self.classes else FederatedForestRegressor
-            self.federation = case.federation()
-            self.say("training, labels=shared")
-            params = {k: v for k, v in self.params.items() if k not in ("labels", "key_bits")}
-            self.model = kind(**params).fit(self.federation, y=f"{case.holder}.{LABEL}")
+            self.say(f"training, {OPEN}")
+            self._fit(None)
         return [
             self._open_prediction(),
             *self._sealed_prediction(),
@@ -502,27 +447,9 @@ class _LeakTest:
                 "the label holder sends its labels to the coordinator as they are (LabelsSent)",
             )
         ]
-        start = time.perf_counter()
         smallest = max(int(model.min_samples_split), 2 * int(model.min_samples_leaf))
         view = participant_view(tape.seen_by(case.passive), case.passive, smallest)
-        if self.classes:
-            groups = on_labels.groups_of_pure_leaves(view, self.frequencies)
-            value = on_labels.matched_at_best(groups.group, case.numbers)
-            found.append(
-                Finding(
-                    case.passive,
-                    name,
-                    "labels",
-                    "union of pure leaves",
-                    measure,
-                    value,
-                    baseline,
-                    against,
-                    "participants are told which rows travel together and which nodes are closed",
-                    time.perf_counter() - start,
-                )
-            )
-        found.append(self._known_labels(name, view, case.passive))
+        found += self._labels_by_company(name, view, case.passive)
         start = time.perf_counter()
         splits = splits_in_bins(tape.seen_by(COORDINATOR), case.passive)
         columns = on_values.columns_at_coordinator(splits, case.passive, case.matrix(case.passive))

@@ -1,4 +1,4 @@
-"""Labels from the messages of a linear model: residuals, and partial scores."""
+"""Labels from the messages of a linear model: residuals, and slopes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from woodlot.estimators.linear_models import FederatedLinearRegression, Federate
 from woodlot.leaks.case import LABEL, Case, Finding, Tape, not_attacked
 from woodlot.leaks.label_attacks import matched_at_best, rank_correlation
 from woodlot.protocols.core.part_files import COORDINATOR
-from woodlot.protocols.linear.linear_messages import Descend, LinearStarted, PartialScores
+from woodlot.protocols.linear.linear_messages import Descend, LinearStarted
 
+OPEN, HIDDEN = "linear, protection=open", "linear, protection=hidden"
 STEPS = 1
 """Steps of the descent: the first residuals and directions tell what they tell, whatever follows."""
 
@@ -38,7 +39,7 @@ def linear_attacks(case: Case) -> list[Finding]:
         found.append(
             Finding(
                 role,
-                "linear, residuals=clear",
+                OPEN,
                 "labels",
                 "residuals",
                 _measure(case),
@@ -49,40 +50,36 @@ def linear_attacks(case: Case) -> list[Finding]:
                 time.perf_counter() - start,
             )
         )
+        if role == case.passive:
+            found += _hidden(case, residuals)
+    words = "weighted sums of a party's columns, one per step"
+    found += [not_attacked(role, OPEN, "values", "partial scores", words) for role in (COORDINATOR, case.holder)]
+    return found
+
+
+def _hidden(case: Case, residuals: NDArray[np.float64]) -> list[Finding]:
+    """What a party has of hidden residuals: their sums times its own columns, the same as those of open ones."""
     start = time.perf_counter()
-    # the same numbers travel with residuals="encrypted", up to their last bits
-    first: dict[str, NDArray[np.float64]] = {}
-    for sender, _, message in tape.seen_by(COORDINATOR):
-        if isinstance(message, PartialScores):
-            first.setdefault(sender, message.scores)
-    value = _from_scores(case, np.sum(list(first.values()), axis=0))
-    found.append(
+    own = np.nan_to_num(case.matrix(case.passive))
+    own = (own - own.mean(axis=0)) / np.where(own.std(axis=0) > 0, own.std(axis=0), 1.0)
+    direction = np.linalg.lstsq(own.T @ own, -(own.T @ residuals), rcond=None)[0]
+    words = "a party gets one weighted sum of all residuals per own column and step: the labels as its columns fit them"
+    return [
         Finding(
-            COORDINATOR,
-            "linear, residuals=encrypted",
-            "labels",
-            "partial scores",
-            _measure(case),
-            value,
-            _baseline(case),
-            _against(case),
-            "the parties' partial scores add up to the model's score of every training row, which is as good a guess "
-            "as the model",
-            time.perf_counter() - start,
-        )
-    )
-    found.append(
-        not_attacked(
             case.passive,
-            "linear, residuals=encrypted",
+            HIDDEN,
             "labels",
             "slopes",
-            "a party gets one weighted sum of all residuals per own column and step",
-        )
-    )
-    words = "weighted sums of a party's columns, one per step"
-    found += [not_attacked(role, "linear", "values", "partial scores", words) for role in (COORDINATOR, case.holder)]
-    return found
+            _measure(case),
+            _from_scores(case, own @ direction),
+            _baseline(case),
+            _against(case),
+            words,
+            time.perf_counter() - start,
+        ),
+        not_attacked(COORDINATOR, HIDDEN, "labels", "dealing", "lengths, public keys and keyed hashes"),
+        not_attacked(case.holder, HIDDEN, "values", "sum of scores", "of one other party alone: its weighted sums"),
+    ]
 
 
 def _measure(case: Case) -> str:

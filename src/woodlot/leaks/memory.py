@@ -31,8 +31,7 @@ def memory_attacks(case: Case, params: dict[str, Any], *, columns: bool, rows: b
     half = np.random.default_rng(2).permutation(case.n_rows) < case.n_rows // 2
     classes, found = case.task == "classes", list[Finding]()
     if columns:
-        vertical = {k: v for k, v in params.items() if k not in ("labels", "key_bits")}
-        forest = (FederatedForestClassifier if classes else FederatedForestRegressor)(**vertical)
+        forest = (FederatedForestClassifier if classes else FederatedForestRegressor)(**params)
         start = time.perf_counter()
         forest.fit(case.subset(half).federation(), y=f"{case.holder}.{LABEL}")
         answers = [forest.predict(case.subset(chosen).federation()) for chosen in (half, ~half)]

@@ -22,6 +22,9 @@ from woodlot.trees.kernels.reach import Views
 from woodlot.trees.kernels.seal import find_zeros
 from woodlot.trees.wire import blocks_of, chunks_of, row_words, view_trees
 
+SEALED_NUMBERS = 300_000_000
+"""Rows times leaves of a sealed prediction at most: some minutes, and gigabytes between real parties."""
+
 
 def open_outcomes(forest: CoordinatorForest, party: str, answer: Decisions, n_rows: int) -> SplitRows:
     """Every outcome that one party's answer tells.

@@ -19,7 +19,6 @@ from woodlot.exceptions import LocalProtocolError
 from woodlot.leaks.case import Told
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.part_files import COORDINATOR
-from woodlot.protocols.vertical.blind_messages import GrowBlind, PlantBlind, ResolvedTies
 from woodlot.protocols.vertical.forest_messages import (
     ApplySplits,
     FinishTrees,
@@ -193,7 +192,7 @@ class _Batch:
         return kept, [np.concatenate(part) for part in list(zip(*self.split_parts, strict=True))[1:]]
 
 
-def coordinator_view(told: Iterable[Told], holder: str, parties: tuple[str, ...], *, shared: bool) -> View:
+def coordinator_view(told: Iterable[Told], holder: str, parties: tuple[str, ...]) -> View:
     """What the coordinator knows after a training.
 
     Parameters
@@ -204,8 +203,6 @@ def coordinator_view(told: Iterable[Told], holder: str, parties: tuple[str, ...]
         The label holder.
     parties : tuple of str
         All parties.
-    shared : bool
-        Whether labels were shared under a code.
 
     """
     start: GrowthStart | None = None
@@ -215,20 +212,19 @@ def coordinator_view(told: Iterable[Told], holder: str, parties: tuple[str, ...]
     features: dict[str, NDArray[Any]] = {}
     won: dict[str, NDArray[np.uint8]] = {}
     flags: dict[str, NDArray[np.uint8]] = {}
-    n_rows, weights = 0, None
+    n_rows = 0
     for sender, receiver, message in told:
         if COORDINATOR not in (sender, receiver):
             raise LocalProtocolError("a message that the coordinator does not see is among those it is said to see")
         match message:
-            case GrowthStart():
-                start, labels = message, getattr(message, "labels", None) if shared else None
-                weights = message.weights
+            case StartForest():
+                start, labels = message, message.labels
             case PlantTrees() if receiver == holder and start is not None:
                 batch = _Batch(start, n_rows, labels, range(message.first_tree, message.first_tree + message.n_trees))
             case HolderOffers() if batch is not None:
                 batch.close(unpack(message.is_open, len(batch.sizes), "open nodes").astype(bool))
                 features = {sender: message.feature}
-            case Offers() | ResolvedTies():
+            case Offers():
                 features[sender] = message.feature
             case ApplySplits():
                 won[receiver] = message.won
@@ -248,8 +244,6 @@ def coordinator_view(told: Iterable[Told], holder: str, parties: tuple[str, ...]
         raise LocalProtocolError("there is no training among these messages")
     view = _joined(n_rows, parties, done)
     n_classes = max(1, start.n_classes)
-    if start.balance and weights is None and not shared:
-        return View(n_rows, view.splits, view.leaves, None)
     return View(n_rows, view.splits, view.leaves, np.concatenate([_totals_of(part, n_classes) for part in totals]))
 
 
@@ -291,8 +285,7 @@ def party_view(told: Iterable[Told], party: str) -> View:
     told : iterable of (sender, receiver, message)
         The messages that it gets and sends.
     party : str
-        The party. With shared labels it works out by itself which nodes are closed, as the protocol has it do; with
-        encrypted ones it is told.
+        The party. It works out by itself which nodes are closed, as the protocol has it do.
 
     """
     start: GrowthStart | None = None
@@ -306,20 +299,18 @@ def party_view(told: Iterable[Told], party: str) -> View:
         if party not in (sender, receiver):
             raise LocalProtocolError(f"a message that {party} does not see is among those it is said to see")
         match message:
-            case GrowthStart():
-                start = message
-                if isinstance(message, StartForest):
-                    labels = message.labels if message.targets is None else message.targets
-            case PlantTrees() | PlantBlind() if start is not None:
+            case StartForest():
+                start, labels = message, message.labels if message.targets is None else message.targets
+            case PlantTrees() if start is not None:
                 batch = _Batch(start, n_rows, labels, range(message.first_tree, message.first_tree + message.n_trees))
-                batch.close(_open_nodes(batch, message))
-            case Offers() | HolderOffers() | ResolvedTies() if sender == party:
+                batch.close(batch.must_be_open()[1])
+            case Offers() | HolderOffers() if sender == party:
                 features = message.feature
             case ApplySplits():
                 own = message.won
             case Partition():
                 sides = message.flags
-            case GrowLevel() | GrowBlind() | FinishTrees() if batch is not None:
+            case GrowLevel() | FinishTrees() if batch is not None:
                 if len(message.is_split):
                     n_open = len(batch.sizes)
                     split = unpack(message.is_split, n_open, "split nodes").astype(bool)
@@ -328,18 +319,13 @@ def party_view(told: Iterable[Told], party: str) -> View:
                     told_sides = {1: message.flags} | ({} if own is None else {0: sides})
                     batch.split(split, np.where(mine, 0, 1), feature, told_sides)
                     if not isinstance(message, FinishTrees):
-                        batch.close(_open_nodes(batch, message))
+                        batch.close(batch.must_be_open()[1])
                 own = None
                 if isinstance(message, FinishTrees):
                     done.append(batch.finish(message.pruned.astype(np.int64)))
             case _:
                 n_rows = n_rows or int(getattr(message, "n_rows", 0))
     return _joined(n_rows, (party, OTHERS), done)
-
-
-def _open_nodes(batch: _Batch, message: Any) -> NDArray[np.bool_]:
-    told = getattr(message, "is_open", None)
-    return batch.must_be_open()[1] if told is None else unpack(told, len(batch.sizes), "open nodes").astype(bool)
 
 
 def _joined(n_rows: int, owners: tuple[str, ...], done: list[tuple[list[NDArray[Any]], list[NDArray[Any]]]]) -> View:

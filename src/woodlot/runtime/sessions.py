@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from woodlot.exceptions import JournalError, PolicyError, WoodlotError
+from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError, WoodlotError
 from woodlot.protocols.core.message import MAX_REASON, Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
@@ -303,8 +303,21 @@ class _Session:
                 if hashlib.sha256(reply).digest() != answered.digest:
                     raise _stuck(_OTHERWISE.format(number))
         if known != digest:
-            raise _stuck(f"request {number} is not the one that was answered under this number")
+            why = self._told_apart(number, request)
+            raise _stuck(f"request {number} is not the one that was answered under this number{why and f': {why}'}")
         return reply
+
+    def _told_apart(self, number: int, request: bytes) -> str:
+        """What the handler says of a request that is not the one before of its number, if it can tell."""
+        told_apart = getattr(self._handler, "told_apart", None)
+        asked = None if self._journal is None else self._journal.lookup(_COORDINATOR, self._party, number)
+        if told_apart is None or self._journal is None or asked is None or not asked.kept:
+            return ""
+        try:
+            before, now = (decode(data, limit=self._limit) for data in (self._journal.body(asked), request))
+        except RemoteProtocolError:
+            return ""
+        return str(told_apart(before, now))
 
     def _respond(self, request: bytes) -> tuple[str, str, bytes, bool]:
         """The kind of the request, the kind of the reply, the reply, and whether their bytes are to be kept."""

@@ -68,7 +68,7 @@ class Client:
         except ValueError as error:
             raise ConfigError(f"the coordinator's address: {error}") from None
         self.identity = Identity.load(folder)
-        if self.identity.role != "user":
+        if self.identity.role not in ("user", "party"):  # a party orders its own leaving of a model, nothing else
             raise IdentityError(f"{folder} is the identity of a {self.identity.role}; a user needs its own")
         revoked = folder / REVOKED
         self._trust = Trust(self.identity.authority, revoked if revoked.exists() else None)
@@ -132,8 +132,11 @@ class Client:
         """All parties, and what the coordinator knows of them."""
         return self.ask(msg.AskFederation(), msg.FederationFacts).parties
 
-    def order_fields(self, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """The fields of an order for these parties; each part is sealed to the party's checked certificate."""
+    def order_fields(self, parts: Mapping[str, Part], job: str | None = None) -> dict[str, Any]:
+        """The fields of an order for these parties; each part is sealed to the party's checked certificate.
+
+        ``job``: its name, where parts depend on it; drawn without.
+        """
         facts = self.ask(msg.AskFederation(), msg.FederationFacts)
         known = {p.name: p.certificate for p in facts.parties}
         strangers = [party for party in parts if party not in known]
@@ -147,7 +150,7 @@ class Client:
             if self._trust.admit(known[party], role="party").name != party:
                 raise RemoteProtocolError(f"the coordinator passed another's certificate on as that of {party!r}")
         coordinator = self._trust.admit(facts.coordinator, role="coordinator").name
-        return common_fields(parts, known, federation=self._trust.federation, coordinator=coordinator)
+        return common_fields(parts, known, federation=self._trust.federation, coordinator=coordinator, job=job)
 
     def check_signed(self, party: str, purpose: str, data: bytes, signature: bytes) -> None:
         """Check that a party of this federation has signed, by the certificate that it has now.
@@ -322,6 +325,10 @@ class Client:
             raise RemoteProtocolError(f"{who} was asked as the leader of model {name} and does not lead it")
         self._check_leader(facts.model, facts.leader, who)
         return facts
+
+    def knows_leader(self, model: str) -> bool:
+        """Whether an order or a fitted model here says who leads the jobs of a model, and not the coordinator."""
+        return model in self._leaders
 
     def leader_of(self, model: str) -> str:
         """The party that keeps a model and leads its jobs; empty: the coordinator does.

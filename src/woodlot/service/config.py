@@ -16,7 +16,7 @@ from woodlot.exceptions import ConfigError
 from woodlot.identity.list_source import ListSource
 from woodlot.jobs.kind import known
 from woodlot.jobs.model_names import check_model_name
-from woodlot.jobs.policy import EVERYBODY, Policy, refuse_unknown, refuse_unwritten
+from woodlot.jobs.policy import EVERYBODY, Policy, refuse_retired, refuse_unknown, refuse_unwritten
 from woodlot.jobs.privacy_rules import PrivacyConfig
 from woodlot.service.settings import (
     DEFAULT_PORT,
@@ -163,6 +163,20 @@ class AlignmentConfig(Section, frozen=True, kw_only=True):
         return secret
 
 
+class ComputeConfig(Section, frozen=True, kw_only=True):
+    """The section ``[compute]`` of a party.
+
+    Attributes
+    ----------
+    device : {"cpu", "cuda", "auto"}
+        Where trees grow. "cuda": on the graphics card, and an error if there is none. "auto": on the card for large
+        tables, and on the CPU where there is none or it fails; the log then says so.
+
+    """
+
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+
+
 class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
     """``party.toml``.
 
@@ -193,6 +207,8 @@ class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
         Who may do what.
     privacy : PrivacyConfig
         What differentially private releases may cost.
+    compute : ComputeConfig
+        On what trees grow.
 
     """
 
@@ -209,11 +225,13 @@ class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
     tables: dict[str, TableSource] = msgspec.field(default_factory=dict)
     policy: Policy = Policy()
     privacy: PrivacyConfig = PrivacyConfig()
+    compute: ComputeConfig = ComputeConfig()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
         """Check settings, those of every table included. See the base class."""
         raw, tables = _without_tables(cls, raw, "tables", folder, origin)
+        refuse_retired(raw.get("policy"), origin)
         config = super().parse(raw, folder=folder, origin=origin)
         refuse_unwritten(raw.get("policy", {}), origin)
         refuse_unknown(config.policy, origin)
@@ -234,7 +252,7 @@ class MemberConfig(_ConfigFile, frozen=True, kw_only=True):
     policy : Policy
         Who may do what: `train`, `predict` and `weak_keys` matter here.
     allow_same_host : bool
-        Whether the helper may run on the coordinator's host. Together they can open everything.
+        Whether this member may run on the coordinator's host. Together they can read requests and splits.
 
     """
 
@@ -282,8 +300,18 @@ class JobSettings(Section, frozen=True, kw_only=True):
         What to call the model.
     helper, key_service : str or None
         The members that forests with encrypted splits need besides parties.
-    lead : {"coordinator", "holder"}
-        Whose process runs the training.
+    lead : {"holder", "coordinator"} or None
+        Whose process runs the training; None: the label holder's, where a party can lead.
+    server : str or None
+        The second server of a training with ``protection = "hidden"``; None: the first party without the label.
+    split : float or None
+        Share of the common rows that is held out; None: all are learnt from.
+    split_seed : int
+        Which rows these are.
+    features : dict of str to (tuple of str or "*") or None
+        By party the columns to learn from, or "*" for all; None: all of every party.
+    exclude : dict of str to tuple of str
+        By party columns not to learn from.
 
     """
 
@@ -297,9 +325,26 @@ class JobSettings(Section, frozen=True, kw_only=True):
     name: str | None = None
     helper: str | None = None
     key_service: str | None = None
-    lead: Literal["coordinator", "holder"] = "coordinator"
+    lead: Literal["coordinator", "holder"] | None = None
+    server: str | None = None
+    split: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
+    split_seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    features: dict[str, tuple[str, ...] | Literal["*"]] | None = None
+    exclude: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """``features`` and ``exclude`` as estimators take them, where they are given."""
+        chosen: dict[str, Any] = {}
+        if self.features is not None:
+            chosen["features"] = {party: None if names == "*" else names for party, names in self.features.items()}
+        if self.exclude:
+            chosen["exclude"] = dict(self.exclude)
+        return chosen
 
     def __post_init__(self) -> None:
+        if self.layout == "rows" and (self.split is not None or self.choice):
+            raise ValueError("split, features and exclude are for layout 'columns'")
         if self.layout == "rows" and self.lead == "holder":
             raise ValueError("lead = 'holder' is for layout 'columns'; over rows every party has labels")
         party = None if self.layout == "rows" else _party_of("y", self.y)
@@ -451,7 +496,8 @@ def _without_policies(raw: Mapping[str, Any], origin: str) -> tuple[dict[str, An
         if not isinstance(said, Mapping):
             raise ConfigError(f"{origin}: mpi.{party}.policy must be a section: [mpi.{party}.policy]")
         everything = tuple(dict.fromkeys(kind.listed for kind in known().values()))
-        usual = {"protocols": everything} | dict.fromkeys(("train", "predict", "receive"), (EVERYBODY,))
+        usual = {"protocols": everything, "lead": ("coordinator",)}
+        usual |= dict.fromkeys(("train", "predict", "receive"), (EVERYBODY,))
         policies[party] = convert(Policy, usual | dict(said), origin, prefix=f"mpi.{party}.policy.")
         refuse_unknown(policies[party], f"{origin}: [mpi.{party}]")
     tables = {party: {k: v for k, v in fields.items() if k != "policy"} for party, fields in sections.items()}

@@ -32,12 +32,16 @@ END_SECONDS = 5.0
 _CHILD = "from woodlot.service.local import end_with_parent; end_with_parent(); from woodlot.cli import app; app()"
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _OPEN_POLICY = (
-    'labels = "shared"',
     "min_samples_leaf = 1",
     "min_rows = 1",
     'wire_forms = ["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"]',
     'predictions_per_day = "unlimited"',
     'trainings_per_day = "unlimited"',
+    "min_evaluation_rows = 1",
+    'evaluations_per_day = "unlimited"',
+    "round_counts = 1",
+    'catalog = ["names", "types", "missing", "rows"]',
+    'lead = ["coordinator", "holder"]',
 )
 """Made-up tables need no protection; every file of a party says how much it wants."""
 T = TypeVar("T")

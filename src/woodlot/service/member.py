@@ -8,7 +8,6 @@ from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob, MemberRole
-from woodlot.protocols.core.asked_keys import need_library
 from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.trees.parallel import effective_jobs
@@ -27,20 +26,17 @@ class MemberService(Agent):
     Raises
     ------
     ConfigError
-        If a helper would run on the coordinator's host without having been asked to by name.
-    MissingExtraError
-        If encryption is not installed.
+        If it would run on the coordinator's host without having been asked to by name.
 
     """
 
     def __init__(self, config: MemberConfig, role: MemberRole) -> None:
-        need_library()
         super().__init__(config, role)
         host = config.coordinator.host
-        if role == "helper" and not config.allow_same_host and is_this_host(host):
+        if not config.allow_same_host and is_this_host(host):
             raise ConfigError(
-                f"the coordinator, {host}, is on this host, and its share of the strong key and the helper's together "
-                "open everything; run the helper elsewhere, or set allow_same_host = true for a trial"
+                f"the coordinator, {host}, is on this host, and with what the {role} has it could read splits and "
+                f"requests; run the {role} elsewhere, or set allow_same_host = true for a trial"
             )
         state_folder(config.state)
         home = MemberHome(

@@ -34,7 +34,11 @@ class Party(Agent):
         super().__init__(config, "party")
         check_start(config)
         self._store = PartyStore(
-            config.state, self.identity.name, config.policy.predictions_per_day, config.policy.trainings_per_day
+            config.state,
+            self.identity.name,
+            config.policy.predictions_per_day,
+            config.policy.trainings_per_day,
+            config.policy.evaluations_per_day,
         )
         self._led = JobStore(config.state / LED)
         n_jobs = effective_jobs(config.n_jobs)
@@ -54,6 +58,7 @@ class Party(Agent):
             privacy=config.privacy,
             room=_room(config),
             cluster=self._cluster,
+            device=config.compute.device,
             lead=JobHost(self.identity, self._trust, self._led, n_jobs),
         )
         try:

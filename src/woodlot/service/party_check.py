@@ -26,6 +26,7 @@ from woodlot.jobs.policy import EVERYBODY, UNLIMITED, Policy
 from woodlot.runtime.drivers.grpc_wire import SERVER_NAME
 from woodlot.service.agent import load_identity
 from woodlot.service.config import PartyConfig
+from woodlot.trees.arrays.array_module import card
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ def _rest(config: PartyConfig) -> Iterator[CheckedItem]:
     for table in config.tables.values():
         yield _found(f"table {table.name}", lambda table=table: _table(table))  # type: ignore[misc]
     yield _found("policy", lambda: _policy(config.policy))
+    if config.compute.device == "cuda":
+        yield _found("compute.device", _card)
 
 
 def _found(what: str, look: Callable[[], tuple[State, str]]) -> CheckedItem:
@@ -159,11 +162,18 @@ def _table(source: TableSource) -> tuple[State, str]:
     return ("right" if facts.features else "warning"), "; ".join(told)
 
 
+def _card() -> tuple[State, str]:
+    """The graphics card that the configuration asks for."""
+    found = card()
+    return "right", f"{found.name}, {found.memory / 2**30:.0f} GiB"
+
+
 def _policy(policy: Policy) -> tuple[State, str]:
     """What a policy leaves open."""
     everybody = [name for name in ("train", "predict", "receive") if EVERYBODY in getattr(policy, name)]
     unlimited = [name for name in ("predictions_per_day", "trainings_per_day") if getattr(policy, name) == UNLIMITED]
     single = [name for name in ("min_rows", "min_samples_leaf") if getattr(policy, name) == 1]
+    exact = [name for name in ("max_bins", "trees") if getattr(policy, name) == UNLIMITED]
     open_ = []
     if not policy.train and not policy.predict:
         open_ += ["nobody may train or predict; name users in train and predict"]
@@ -173,9 +183,19 @@ def _policy(policy: Policy) -> tuple[State, str]:
         open_ += [f"{' and '.join(unlimited)} set no limit; a number bounds what a stolen identity can ask for"]
     if single:
         open_ += [f"{' and '.join(single)} = 1 let single rows be told apart; ask for more"]
-    if policy.labels == "coordinator":
-        open_ += ['labels = "coordinator" lets revocable forests send labels to the coordinator in clear']
-    return ("warning", "; ".join(open_)) if open_ else ("right", "every setting that protects is written")
+    if exact and "train" in policy.protocols:
+        open_ += [
+            f"{' and '.join(exact)} set no limit: forests over columns can tell values as finely as they are; write "
+            "max_bins = 32 and trees = 100, for example"
+        ]
+    if policy.labels_to_coordinator:
+        open_ += ["labels_to_coordinator = true lets revocable forests send labels to the coordinator in clear"]
+    if policy.protection == "hidden":
+        taken = 'protection = "hidden" refuses trainings in which all parties learn which row goes where'
+    else:
+        taken = 'protection = "open" takes trainings in which all parties learn which row goes where'
+    state: State = "warning" if open_ else "right"
+    return state, "; ".join([*(open_ or ["every setting that protects is written"]), taken])
 
 
 def check_coordinator(config: PartyConfig) -> CheckedItem:

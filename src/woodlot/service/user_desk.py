@@ -8,16 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from woodlot.exceptions import DataError, JournalError, RemoteProtocolError
+from woodlot.exceptions import DataError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import ENDED, UNFINISHED, StoredJob
 from woodlot.jobs.led.led_messages import AskLeader
 from woodlot.jobs.model_desk import ModelDesk, declined, unknown_job
-from woodlot.jobs.revocable.key_jobs import told_keys
+from woodlot.jobs.revocable.stored_epochs import told_keys
+from woodlot.jobs.signers import signing_party
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.key_messages import AskKeys
 from woodlot.protocols.vertical import score_messages
@@ -38,6 +40,10 @@ MAX_WAIT = 30.0
 """The longest that a user's question waits for news, in seconds."""
 MAX_LISTED = 1_000
 """Jobs or models on one page of a list."""
+
+
+_OF_PARTIES = (msg.SubmitJob, msg.AskJob, msg.AskFederation, msg.FindModel, AskKeys, msg.AskReceipt)
+"""What a party may ask here, to order its own leaving."""
 
 
 class UserDesk:
@@ -61,6 +67,9 @@ class UserDesk:
         try:
             request = decode(data, limit=limit)
             kind = type(request).__name__
+            if user.role == "party":
+                self._check_party(user.name, request)
+                user = replace(user, name=signing_party(user.name))
             handler: Callable[[Peer, Any], Message | Future[Message]] | None = getattr(self, f"_on_{kind}", None)
             if handler is None:
                 raise RemoteProtocolError(f"the coordinator does not take {kind} from users")
@@ -70,6 +79,20 @@ class UserDesk:
             return encode(reply, limit=limit)
         except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
             return self._decline(user, kind, error)
+
+    def _check_party(self, party: str, request: Message) -> None:
+        """Refuse what a party does not need to order its own leaving of a model, and models that are not its own."""
+        if type(request) not in _OF_PARTIES:
+            raise PolicyError(
+                f"{type(request).__name__} is for users, and this is the identity of the party {party!r}: with it a "
+                "party can order its own leaving of a model, and nothing else"
+            )
+        if isinstance(request, msg.FindModel):
+            found = self._models.find_model(signing_party(party), request)
+            if not isinstance(found, msg.ModelList) or any(party not in model.parties for model in found.models):
+                raise PolicyError(f"{party!r} takes no part in this model; a party is told of its own models only")
+        if isinstance(request, AskKeys) and party not in self._coordinator.store.model_facts(request.model).parties:
+            raise PolicyError(f"{party!r} takes no part in this model; a party is told of its own models only")
 
     def _encoded(self, user: Peer, kind: str, result: Callable[[], Message]) -> bytes:
         try:

@@ -8,7 +8,8 @@ histogram first. Missing values have a code of their own, after all others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from woodlot.data.columns import CategoryColumn
 from woodlot.data.spool import Spool
 from woodlot.data.tables import Table
+from woodlot.trees.coarsening import shifts, value_cells
 from woodlot.trees.kernels.encode import encode_values
 from woodlot.trees.parallel import effective_jobs, run_chunks
 
@@ -110,6 +112,11 @@ class EncodedTable:
         """Number of rows n."""
         return int(self.coarse.shape[1])
 
+    @cached_property
+    def levels(self) -> CoarseLevels:
+        """This table in coarser cells; made at the first use."""
+        return CoarseLevels.of(self)
+
     def thresholds(
         self, feature: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
     ) -> NDArray[np.float64]:
@@ -122,6 +129,68 @@ class EncodedTable:
         above = self.lowest[first + np.maximum(high, 0)].astype(np.float64)
         threshold = np.where(high >= 0, below / 2 + above / 2, np.inf)
         return np.where(self.categorical[feature] == 1, np.nan, threshold)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoarseLevels:
+    """A table whose columns stand there again in every coarseness that the rule ``min_cell`` can ask for.
+
+    A search then picks the column that is coarse enough for its node, and works on it as on any other.
+
+    Attributes
+    ----------
+    table : EncodedTable
+        First the columns as they are, then each one without its lowest bit, its two lowest bits, ...
+    first : ndarray of int64, shape (p,)
+        Where the coarser ones of each column begin.
+    source, shift : ndarray of int64
+        Of every column of `table`, which one it is, and how many bits it lacks.
+    """
+
+    table: EncodedTable
+    first: NDArray[np.int64]
+    source: NDArray[np.int64]
+    shift: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, base: EncodedTable) -> CoarseLevels:
+        p = base.n_columns
+        if (base.n_codes + base.has_missing > MAX_COARSE)[base.categorical == 0].any():
+            raise ValueError("Only columns in bins have coarser cells.")
+        most = shifts(np.full(p, 2), base.n_codes, base.has_missing, 1)  # two cells, the fewest
+        source = np.concatenate([np.arange(p), np.repeat(np.arange(p), most)])
+        first = p + np.cumsum(most) - most
+        shift = np.concatenate([np.zeros(p, np.int64), np.arange(int(most.sum())) - np.repeat(first - p, most) + 1])
+        n_codes, categorical, has_missing = base.n_codes[source], base.categorical[source], base.has_missing[source]
+        n_codes = np.where(shift > 0, value_cells(n_codes, shift), n_codes)
+        fine = np.empty((len(source), base.n_rows), base.fine.dtype)
+        coarse = fine if base.fine is base.coarse else np.zeros(fine.shape, np.uint8)
+        last_fine = np.concatenate([base.last_fine, np.tile(np.arange(MAX_COARSE), (len(source) - p, 1))])
+        fine[:p], coarse[:p] = base.fine, base.coarse
+        for k in range(p, len(source)):
+            f = source[k]
+            np.right_shift(base.fine[f], shift[k], out=fine[k], casting="unsafe")
+            if has_missing[k]:
+                fine[k][base.fine[f] == base.n_codes[f]] = n_codes[k]
+            if not categorical[k]:
+                coarse[k] = fine[k]
+        table = replace(
+            base,
+            fine=fine,
+            coarse=coarse,
+            last_fine=last_fine,
+            n_coarse=np.concatenate([base.n_coarse, np.where(categorical == 1, 0, n_codes + has_missing)[p:]]),
+            refine=np.concatenate([base.refine, np.zeros(len(source) - p, np.uint8)]),
+            n_codes=n_codes,
+            has_missing=has_missing,
+            categorical=categorical,
+        )
+        return cls(table, first, source, shift)
+
+    def columns_for(self, feature: NDArray[np.int64], n_rows: NDArray[np.int64], min_cell: int) -> NDArray[np.int64]:
+        """Which columns of `table` serve some features at nodes of so many rows."""
+        shift = shifts(n_rows, self.table.n_codes[feature], self.table.has_missing[feature], min_cell)
+        return np.where(shift > 0, self.first[feature] + shift - 1, feature)
 
 
 def encode(table: Table, *, max_bins: int | None, n_jobs: int, spool: Spool | None = None) -> EncodedTable:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.trees.coarsening import first_code, last_code
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import cut, rows
@@ -232,11 +233,12 @@ class Grower:
 
         run_chunks(work, self._chunks(sizes), self.n_jobs)
         feature = self._feature[nodes].astype(np.int64)
-        set_length = np.zeros(len(nodes), np.int64)
-        sets = [_NO_SET]
-        for k in np.flatnonzero(self.table.categorical[feature]):
-            sets.append(self._apply_categories(int(nodes[k]), flags[flag_start[k] : flag_start[k + 1]]))
-            set_length[k] = len(sets[-1])
+        if self.rules.min_cell:  # from codes that occur in the node to the bounds of their cells
+            shift = self._search.shift_of(feature, sizes)
+            low = last_code(low >> shift, self.table.n_codes[feature], shift)
+            high = first_code(high >> shift, shift)
+        set_length = np.where(self.table.categorical[feature] == 1, (self.table.n_codes[feature] + 8) >> 3, 0)
+        sets = self._apply_categories(nodes, np.flatnonzero(set_length), flags, flag_start, set_length)
         self._won.append(
             Won(
                 number=self.skeleton.frontier[nodes],
@@ -244,10 +246,14 @@ class Grower:
                 threshold=self.table.thresholds(feature, low, high),
                 missing_left=self._missing_left[nodes].astype(bool),
                 set_length=set_length,
-                sets=np.concatenate(sets),
+                sets=sets,
             )
         )
         return flags
+
+    def apply_packed(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """As `apply`, with the flags packed eight to a byte, first bit lowest."""
+        return np.packbits(self.apply(won), bitorder="little")
 
     def last_won(self) -> Won:
         """What `apply` has carried out last."""
@@ -259,18 +265,27 @@ class Grower:
         rows.partition(self.rows, self.weights, start, end, flags, *self._spare(), middle)
         self._middle[nodes] = middle
 
-    def _apply_categories(self, node: int, flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Flags of a split by categories; returns its set. The order of the categories is found again."""
-        f = int(self._feature[node])
-        start, end = self.start[node : node + 1], self.end[node : node + 1]
-        s, n = int(start[0]), int(end[0] - start[0])
-        rank = self._search.rank_categories(f, start, end)
-        cut.flags_by_rank(self.table.fine, f, rank, int(self._cut[node]), self.rows, s, n, flags, 0)
-        # categories that nobody in this node has, and those not seen at all, go where most rows went
-        goes_left = np.full(int(self.table.n_codes[f]) + 1, 2 * int(flags.sum()) > n)
-        goes_left[self.table.fine[f, self.rows[s : s + n]]] = flags.astype(bool)
-        rows.partition(self.rows, self.weights, start, end, flags, *self._spare(), self._middle[node : node + 1])
-        return np.packbits(goes_left, bitorder="little")
+    def _apply_categories(
+        self,
+        nodes: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        flags: NDArray[np.uint8],
+        flag_start: NDArray[np.int64],
+        set_length: NDArray[np.int64],
+    ) -> NDArray[np.uint8]:
+        """Carry out the splits by categories, which are ``chosen`` of ``nodes``; returns their sets."""
+        set_start = np.cumsum(set_length) - set_length
+        sets = np.zeros(int(set_length.sum()), np.uint8)
+
+        def work(chunk: slice) -> None:
+            some = chosen[chunk]
+            self._search.cut_categories(
+                nodes[some], self._feature, self._cut, self.start, self.end, flags, flag_start[some], sets,
+                set_start[some], self._spare(), self._middle,
+            )  # fmt: skip
+
+        run_chunks(work, self._chunks((self.end - self.start)[nodes[chosen]]), self.n_jobs)
+        return sets
 
     def rows_of_others(self, is_split: NDArray[np.bool_]) -> int:
         """How many flags this party must be told: one per row of the split nodes that it has not won."""
@@ -299,17 +314,16 @@ class Grower:
         chosen = np.flatnonzero(is_split)
         start, end, middle = self.start[chosen], self.end[chosen], self._middle[chosen]
         sizes, left, told = end - start, middle - start, middle < 0
-        ends = np.cumsum(sizes[told])
-        left[told] = np.diff(_ones_before(other_bits, ends), prepend=0)
-        rows = np.column_stack([left, sizes - left])
+        left[told] = _ones_by_node(other_bits, sizes[told])
+        both = np.column_stack([left, sizes - left])
         if self.rules.min_weight <= 1:  # every row weighs as much
-            return SplitSides(rows, None)
-        flags = np.repeat(np.tile(np.array([1, 0], np.uint8), len(rows)), rows.ravel())  # ours stand as they were split
+            return SplitSides(both, None)
+        flags = np.repeat(np.tile(np.array([1, 0], np.uint8), len(both)), both.ravel())  # ours stand as they were split
         flags[np.repeat(told, sizes)] = np.unpackbits(other_bits, count=int(sizes[told].sum()), bitorder="little")
         first = np.cumsum(sizes) - sizes
         weights = self.weights[np.arange(len(flags)) + np.repeat(start - first, sizes)]
         heavy, whole = _sums_of(weights * flags, sizes), _sums_of(weights, sizes)
-        return SplitSides(rows, np.column_stack([heavy, whole - heavy]))
+        return SplitSides(both, np.column_stack([heavy, whole - heavy]))
 
     def split(
         self,
@@ -343,6 +357,10 @@ class Grower:
         self.start = np.column_stack([start, middle]).ravel()
         self.end = np.column_stack([middle, end]).ravel()
         self._close(children, settled)
+
+    def split_packed(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8], n_flags: int) -> None:
+        """As `split`, with so many flags packed eight to a byte, first bit lowest."""
+        self.split(is_split, np.unpackbits(other_bits, count=n_flags, bitorder="little"))
 
     def finish(self, pruned: NDArray[np.int64]) -> tuple[Structure, Splits, NDArray[np.int64]]:
         """The finished trees: their structure, this party's splits, and where each node stands.
@@ -426,11 +444,14 @@ class Grower:
         return totals[:, 0].astype(np.int64), totals[:, 1]
 
 
-def _ones_before(bits: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the first bits are set, for some of them: packed eight to a byte, first bit lowest."""
-    whole = np.concatenate([[0], np.cumsum(ONES[bits], dtype=np.int64)])
-    rest = np.append(bits, np.uint8(0))[ends >> 3] & ((1 << (ends & 7)) - 1).astype(np.uint8)
-    return np.asarray(whole[ends >> 3] + ONES[rest], np.int64)
+def _ones_by_node(bits: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many flags of each node are set: packed eight to a byte, first bit lowest."""
+    words = np.empty((len(bits) >> 3) + 1, np.uint64)
+    words[-1] = 0
+    words.view(np.uint8)[: len(bits)] = bits
+    ones = np.empty(len(sizes), np.int64)
+    rows.ones_by_node(words, sizes, ones)
+    return ones
 
 
 ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)

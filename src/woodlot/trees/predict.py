@@ -13,13 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.trees.forest import Leaves, Splits, Structure
-from woodlot.trees.kernels.walk import JUMP_BIT, MAX_JUMP, LeafAnswers, add_answers, walk, walk_numbers
+from woodlot.trees.kernels.walk import (
+    JUMP_BIT,
+    MAX_JUMP,
+    MAX_SET_BYTES,
+    MAX_SLOTS,
+    SET_BIT,
+    SHIFT_BIT,
+    SLOT_BIT,
+    LeafAnswers,
+    add_answers,
+    walk,
+    walk_numbers,
+)
 from woodlot.trees.parallel import effective_jobs, run_chunks
 from woodlot.trees.ranks import Codes, Columns, RankedQuestions, Ranker, n_blocks, writable
 
 Vote = Literal["soft", "majority"]
 
-_MAX_CHUNK_BLOCKS = 64
+_MIN_CHUNK_BLOCKS, _MAX_CHUNK_BLOCKS = 4, 64
 _TREES_AT_ONCE = 16
 _MAX_DENSE_OUTPUTS = 4
 
@@ -119,9 +131,7 @@ class Walker:
             raise ValueError(f"A tree can have at most {MAX_JUMP} nodes.")
         self._words = np.zeros(structure.n_nodes, np.int64)
         self._words[node] = questions.word | jump << JUMP_BIT
-        self._set_start = np.zeros(structure.n_nodes + 1, np.int64)
-        self._set_start[node + 1] = np.diff(questions.set_start)
-        np.cumsum(self._set_start, out=self._set_start)
+        self._where, self._sets = _place_sets(structure.n_nodes, questions)
         self._questions = questions
         self._roots = writable(structure.offset[:-1])
         self._leaf = writable(structure.leaf)
@@ -144,8 +154,29 @@ class Walker:
         if q.n_slots == q.n_numeric:
             walk_numbers(self._words, roots, codes, q.n_slots, self._leaf, out)
         else:
-            sets = (self._set_start, q.sets)
-            walk(self._words, roots, q.n_numeric, *sets, codes, q.n_slots, self._leaf, out)
+            walk(self._words, roots, self._where, self._sets, codes, q.n_slots, self._leaf, out)
+
+
+def _place_sets(n_nodes: int, questions: RankedQuestions) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The second word of each node, and the sets with a byte more for codes that they do not cover."""
+    if questions.n_slots == questions.n_numeric:
+        return np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    lengths = np.diff(questions.set_start)
+    asked = np.flatnonzero(((questions.word >> SLOT_BIT) & (MAX_SLOTS - 1)) >= questions.n_numeric)
+    if int(questions.set_start[-1]) + len(asked) >= MAX_SET_BYTES:
+        raise ValueError(f"The sets of a forest can have at most {MAX_SET_BYTES} bytes.")
+    lengths = lengths[asked]
+    first = np.cumsum(lengths + 1) - (lengths + 1)
+    missing_left = (questions.word[asked] >> SHIFT_BIT) & 1
+    sets = np.zeros(max(int((lengths + 1).sum()), 1), np.uint8)  # nodes without a set read the first byte
+    sets[: int((lengths + 1).sum())] = np.repeat(np.where(missing_left == 1, 255, 0), lengths + 1)
+    source = np.arange(int(lengths.sum()))
+    begins = np.cumsum(lengths) - lengths
+    own = np.repeat(questions.set_start[:-1][asked] - begins, lengths) + source
+    sets[np.repeat(first - begins, lengths) + source] = questions.sets[own]
+    where = np.zeros(n_nodes, np.int64)
+    where[questions.node[asked]] = np.int64(-1) << 63 | lengths << SET_BIT | first
+    return where, sets
 
 
 def outputs_from_leaves(leaf: NDArray[np.int32], leaves: Leaves, vote: Vote = "soft") -> NDArray[np.float64]:
@@ -188,5 +219,5 @@ def answers_of(leaves: Leaves, vote: Vote) -> LeafAnswers:
 def row_chunks(n_rows: int, n_jobs: int | None) -> list[slice]:
     """Whole blocks of rows, several chunks per thread so that none waits long for the last."""
     blocks = n_blocks(n_rows) // (4 * effective_jobs(n_jobs))
-    step = 64 * min(max(blocks, 1), _MAX_CHUNK_BLOCKS)
+    step = 64 * min(max(blocks, _MIN_CHUNK_BLOCKS), _MAX_CHUNK_BLOCKS)
     return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]

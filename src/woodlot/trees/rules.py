@@ -30,7 +30,7 @@ class GrowthRules:
     """When a node may be split, and how splits are judged.
 
     ``min_weight`` counts in integer weights; ``whole_tree`` draws the candidate features once per tree, as in the
-    Federated Forest paper, and not at every node.
+    Federated Forest paper, and not at every node. ``min_cell``: see ``trees.coarsening``; 0 for exact codes.
     """
 
     entropy: bool
@@ -39,11 +39,12 @@ class GrowthRules:
     min_samples_leaf: int
     min_weight: int
     whole_tree: bool
+    min_cell: int = 0
 
     @property
     def splits_two_rows_by_order(self) -> bool:
         """Whether at a node of two rows every split is allowed and as good as any: the first feature in order wins."""
-        return self.min_samples_leaf == 1 and self.min_weight == 1 and not self.whole_tree
+        return self.min_samples_leaf == 1 and self.min_weight == 1 and not self.whole_tree and self.min_cell == 0
 
     def allow(self, sides: SplitSides) -> bool:
         """Whether both sides of every split are large and heavy enough: what a search offers always is."""

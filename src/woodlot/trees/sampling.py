@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,13 @@ def _scaled(weights: NDArray[np.float64], factor: float) -> NDArray[np.int64]:
     return np.maximum(np.rint(weights * factor), weights > 0).astype(np.int64)
 
 
+class DrawsByRow(Protocol):
+    """How often each row is drawn, where that does not depend on the other rows: `woodlot.trees.drawing.RowDraws`."""
+
+    def counts(self, seed: int, tree: int) -> NDArray[np.uint32]:
+        """How often a tree sees each row."""
+
+
 @dataclass(frozen=True)
 class Bootstrap:
     """How the rows of each tree are drawn.
@@ -78,17 +86,22 @@ class Bootstrap:
         Integer weight of each row. With a seed, the chance to be drawn; without, its weight in the tree.
     balance : bool
         Weigh the drawn rows of each tree so that its classes weigh the same (``class_weight="balanced_subsample"``).
+    by_row : DrawsByRow or None
+        With a seed: every row is drawn by itself (``bootstrap_by="row"``), ``n_draws`` on average.
     """
 
     seed: int | None
     n_draws: int
     weights: NDArray[np.int64] | None
     balance: bool = False
+    by_row: DrawsByRow | None = None
 
     def counts(self, tree: int, n_rows: int) -> NDArray[np.uint32]:
         """How often tree ``tree`` sees each row, before any balancing."""
         if self.seed is None:
             return np.ones(n_rows, np.uint32) if self.weights is None else self.weights.astype(np.uint32)
+        if self.by_row is not None:
+            return self.by_row.counts(self.seed, tree)
         counts = np.empty(n_rows, np.uint32)
         key = np.uint64(derive_seed(self.seed, "bootstrap", tree))
         if self.weights is None:
@@ -116,7 +129,7 @@ class Bootstrap:
         return factor if self.seed is None else 1.0
 
     def tree_weight(self, n_rows: int) -> int:
-        """What the rows of one tree weigh together."""
+        """What the rows of one tree weigh together; of rows that are drawn one by one, about."""
         if self.balance:
             return int(self.n_draws * weight_factor(float(self.n_draws), n_rows))
         if self.seed is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.trees.coarsening import cells_of_codes, last_code
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.kernels import class_keys, classes, targets, tiny_targets, wide
 from woodlot.trees.kernels.search import (
@@ -40,6 +42,21 @@ Evaluate = Callable[[list[NDArray[Any]], int, Found], None]
 """Searches pairs of nodes and candidates, of which there are so many."""
 
 
+@lru_cache(maxsize=2)
+def _xlogx(size: int, scale: float) -> NDArray[np.int64]:
+    """The table of x*log2(x); kept, for whoever searches few nodes at a time would mostly make tables."""
+    table = np.zeros(size, np.int64)
+    wide.fill_xlogx(table, scale)
+    return table
+
+
+def _heaviest(weights: NDArray[Any], n_rows: int) -> int:
+    """The most that so many of the rows can weigh, for weights of one byte."""
+    number = np.bincount(weights, minlength=COMPACT_WEIGHT + 1)[::-1]
+    taken = np.diff(np.minimum(np.cumsum(number), n_rows), prepend=0)
+    return int(taken @ np.arange(COMPACT_WEIGHT, -1, -1))
+
+
 class SplitSearch:
     """The best splits of a party's features at nodes of any size; may be used by several threads at once.
 
@@ -65,6 +82,9 @@ class SplitSearch:
         weights: NDArray[Any],
         largest: int,
     ) -> None:
+        self._levels = table.levels if rules.min_cell else None
+        self._n_codes = table.n_codes
+        table = table if self._levels is None else self._levels.table
         self._table = table
         self._feature_keys = feature_keys
         self._labels = labels
@@ -97,8 +117,10 @@ class SplitSearch:
             if self._wide:
                 table_of_xlogx[0] = scale
             else:
-                table_of_xlogx = np.zeros(bootstrap.tree_weight(n_rows) + 1, np.int64)
-                wide.fill_xlogx(table_of_xlogx, float(scale))
+                size = bootstrap.tree_weight(n_rows) + 1
+                if bootstrap.by_row is not None:  # trees weigh more or less than that
+                    size = 1 << _heaviest(weights, largest).bit_length()
+                table_of_xlogx = _xlogx(size, float(scale))
         self._kernel_rules = Rules(
             np.int64(rules.min_samples_leaf),
             np.int64(rules.min_weight),
@@ -135,6 +157,25 @@ class SplitSearch:
         found, whole : arrays
             Where what is found is put.
         """
+        self._find(start, end, order_key, select_key, counts, found, whole)
+        if self._levels is not None:  # from coarser columns to the codes of the table
+            column = found[1][found[1] >= 0]
+            feature, shift = self._levels.source[column], self._levels.shift[column]
+            cut = found[3][found[1] >= 0]
+            by_cut = self._table.categorical[column] == 0
+            found[3][found[1] >= 0] = np.where(by_cut, last_code(cut, self._n_codes[feature], shift), cut)
+            found[1][found[1] >= 0] = feature
+
+    def _find(
+        self,
+        start: NDArray[np.int64],
+        end: NDArray[np.int64],
+        order_key: NDArray[np.uint64],
+        select_key: NDArray[np.uint64],
+        counts: NDArray[np.int64],
+        found: Found,
+        whole: NDArray[np.float64],
+    ) -> None:
         sizes = end - start
         n_nodes = len(start)
         gathered = self._gather(start, end, whole)
@@ -155,6 +196,7 @@ class SplitSearch:
             *pairs,
             *spare,
         )
+        self._coarsen(pairs, n_pairs, sizes)
         evaluate(pairs, n_pairs, found)
         if self._rules.whole_tree:
             return
@@ -164,9 +206,16 @@ class SplitSearch:
         failed = np.flatnonzero((found[1] < 0) & (tried < len(self._feature_keys)))
         while len(failed):
             next_candidates(select_key, failed, tried, self._feature_keys, *pairs)
+            self._coarsen(pairs, len(failed), sizes)
             evaluate(pairs, len(failed), found)
             tried[failed] += 1
             failed = failed[(found[1][failed] < 0) & (tried[failed] < len(self._feature_keys))]
+
+    def _coarsen(self, pairs: list[NDArray[Any]], n_pairs: int, sizes: NDArray[np.int64]) -> None:
+        """Put the columns that are coarse enough for their nodes in the place of the candidates."""
+        if self._levels is not None:
+            node, feature = pairs[0][:n_pairs], pairs[1][:n_pairs]
+            feature[:] = self._levels.columns_for(feature, sizes[node], self._rules.min_cell)
 
     def _search_smallest(
         self,
@@ -222,7 +271,7 @@ class SplitSearch:
         rows: tuple[NDArray[Any], ...] = (self._rows,)
         work_space: tuple[Any, ...]
         if self._n_classes == 0:
-            search, work_space = targets.search_targets, (scratch, *self._optional(scratch))
+            search, work_space = targets.search_targets, (scratch,)
             rows = (self._rows, self._weights)
         elif self._wide:
             search, work_space = wide.search_wide, (scratch,)
@@ -235,7 +284,7 @@ class SplitSearch:
                 scratch.groups if two else None,
                 None if two else scratch.hist_class,
                 scratch.groups.hist_count,
-                *self._optional(scratch),
+                scratch.categories,
             )
 
         def evaluate(pairs: list[NDArray[Any]], n_pairs: int, found: Found) -> None:
@@ -245,19 +294,51 @@ class SplitSearch:
 
         return evaluate
 
-    def _optional(self, scratch: Scratch) -> tuple[Any, Any]:
-        """What only some tables need: None spares the kernels the compilation of its code."""
-        categories = scratch.categories if self._table.categorical.any() else None
-        return categories, self._table.has_missing if self._table.has_missing.any() else None
+    def shift_of(self, feature: NDArray[np.int64], n_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many low bits of their codes features lack at nodes of so many rows."""
+        if self._levels is None:
+            return np.zeros(len(feature), np.int64)
+        return np.asarray(self._levels.shift[self._levels.columns_for(feature, n_rows, self._rules.min_cell)])
 
-    def rank_categories(self, f: int, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[Any]:
-        """The rank of each category of a column in the order by which one node is split; good until the next search."""
-        fine, s, n = self._table.fine, int(start[0]), int(end[0] - start[0])
-        payload, _, totals, *_ = self._gather(start, end, np.empty(1))
-        categories = self._scratch().categories
-        if self._n_classes == 0:
-            targets.rank_categories_by_target(fine, f, self._rows, s, self._weights, payload, 0, n, categories)
-        else:
-            rank = wide.rank_categories_wide if self._wide else class_keys.rank_categories
-            rank(fine, f, self._rows, s, payload, 0, n, totals, 0, categories)
-        return np.asarray(categories.rank)
+    def cut_categories(
+        self,
+        nodes: NDArray[np.int64],
+        feature: NDArray[np.int32],
+        cut: NDArray[np.int64],
+        start: NDArray[np.int64],
+        end: NDArray[np.int64],
+        flags: NDArray[np.uint8],
+        flag_start: NDArray[np.int64],
+        sets: NDArray[np.uint8],
+        set_start: NDArray[np.int64],
+        spare: tuple[NDArray[np.uint32], NDArray[Any]],
+        middle: NDArray[np.int64],
+    ) -> None:
+        """Carry out splits by categories; the order of each node's categories is found again from its labels.
+
+        ``nodes`` says which of the open nodes; ``flag_start`` and ``set_start`` count by place in it.
+        """
+        payload, first, totals, *_ = self._gather(start[nodes], end[nodes], np.empty(len(nodes)))
+        kernel = (
+            targets.cut_categories_by_target
+            if self._n_classes == 0
+            else wide.cut_categories_wide
+            if self._wide
+            else class_keys.cut_categories
+        )
+        column = feature
+        if self._levels is not None:
+            column = feature.copy()
+            column[nodes] = self._levels.columns_for(
+                feature[nodes].astype(np.int64), (end - start)[nodes], self._rules.min_cell
+            )
+        kernel(
+            self._columns, nodes, column, cut, self._rows, self._weights, start, end, payload, first, totals,
+            flags, flag_start, sets, set_start, self._scratch().categories, *spare, middle,
+        )  # fmt: skip
+        if self._levels is not None:  # from cells to the codes of the table
+            for k, f in enumerate(column[nodes].tolist()):
+                shift, n_codes = int(self._levels.shift[f]), int(self._n_codes[self._levels.source[f]])
+                own = sets[set_start[k] : set_start[k] + ((n_codes + 8) >> 3)]
+                bits = np.unpackbits(own, bitorder="little")
+                own[:] = np.packbits(bits[cells_of_codes(n_codes, shift)], bitorder="little")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woodlot.trees.forest import Splits, Structure
 from woodlot.trees.kernels.ranks import MISSING
-from woodlot.trees.kernels.reach import Tests, Views, encode_decisions, encode_leaves, find_regions
+from woodlot.trees.kernels.reach import Tests, Views, encode_decisions, encode_leaves, find_regions, most_decided
 from woodlot.trees.kernels.walk import MAX_SLOTS, SHIFT_BIT, SLOT_BIT
 from woodlot.trees.parallel import effective_jobs, run_chunks
 from woodlot.trees.ranks import Codes, Columns, Ranker, n_blocks, writable
@@ -105,6 +105,12 @@ class PartyPredictor:
         questions = self._ranker.questions
         self._tests = Tests(questions.word, questions.set_start, questions.sets, questions.n_numeric)
         self._most_owned = int(np.diff(self._views.first[0]).max(initial=0))
+        self._owned = owned
+
+    def most_bytes(self, n_rows: int) -> int:
+        """Bytes of `DecisionBits` for so many rows at most, whatever the rows are."""
+        bits = most_decided(self._structure.offset, self._structure.right, self._owned)
+        return sum(8 * n_blocks((rows.stop - rows.start) * bits) + 4 for rows in chunks_of(n_rows))
 
     def answer(
         self,

@@ -25,12 +25,14 @@ document.body.addEventListener("htmx:responseError", (event) => {
 
 if (document.querySelector("[data-news]")) {
   const source = new EventSource("/events");
+  const renew = (isNew) => {
+    for (const part of document.querySelectorAll("[data-news]")) if (isNew(part.dataset.news)) htmx.trigger(part, "news");
+    drawRounds();
+  };
+  source.addEventListener("here", () => renew(() => true)); // what has changed since the page was made
   source.addEventListener("jobs", (event) => {
     const jobs = JSON.parse(event.data);
-    for (const part of document.querySelectorAll("[data-news]")) {
-      if (!part.dataset.news || jobs.includes(part.dataset.news)) htmx.trigger(part, "news");
-    }
-    drawRounds();
+    renew((job) => !job || jobs.includes(job));
   });
   addEventListener("beforeunload", () => source.close());
 }

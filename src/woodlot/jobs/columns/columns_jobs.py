@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import (
@@ -16,6 +19,7 @@ from woodlot.jobs.columns.common_rows import (
     open_rows,
     row_facts,
 )
+from woodlot.jobs.hidden.hidden_jobs import grow_hidden
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import CoordinatorHost, Kept
 from woodlot.jobs.orders import (
@@ -24,8 +28,9 @@ from woodlot.jobs.orders import (
     ScoreOrder,
     TrainOrder,
 )
-from woodlot.jobs.revocable.key_jobs import check_test, load_epoch
-from woodlot.protocols.core.forest_parts import active_parties, splitting_parties
+from woodlot.jobs.revocable.key_jobs import check_test
+from woodlot.jobs.revocable.stored_epochs import load_encrypted
+from woodlot.protocols.core.forest_parts import ClassName, active_parties, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.revocable_model import CoordinatorRevocable
@@ -33,6 +38,7 @@ from woodlot.protocols.revocable.row_test import predict_own_rows
 from woodlot.protocols.vertical.completion import grow_forest, predict_forest
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 
+Answers: TypeAlias = tuple[CommonRowCounts, NDArray[np.float64], NDArray[np.bool_], tuple[ClassName, ...]]
 Rounds: TypeAlias = Generator[Round, dict[str, Message], object]
 
 
@@ -50,7 +56,11 @@ def train_job(
 ) -> Generator[Round, dict[str, Message], Trained]:
     """Align, grow, score out of bag, share where all agree, and have every party keep its part."""
     aligned = yield from open_rows(order, opening, host)
-    forest, oob, unwilling, shared = yield from grow_forest(order.plan, order.parties, order.holder, host.n_jobs)
+    if order.is_hidden:
+        growing = grow_hidden(order, host)
+    else:
+        growing = grow_forest(order.plan, order.parties, order.holder, host.n_jobs)
+    forest, oob, unwilling, shared = yield from growing
     active = active_parties(forest, order.holder)
     fingerprint = forest_id_of(forest)
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=fingerprint)))
@@ -62,6 +72,15 @@ def predict_job(
     order: PredictOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Predicted]:
     """Align, ask the parties that have a part of the forest, and bring the answers to the parties that get them."""
+    aligned, outputs, uncertain, classes = yield from forest_answers(order, opening, host)
+    score = yield from deliver(order, outputs, classes)
+    return Predicted(aligned, outputs, uncertain, score)
+
+
+def forest_answers(
+    order: PredictOrder, opening: msg.OpenJob, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], Answers]:
+    """The common rows, the outputs of each, which are uncertain, and the classes."""
     forest = host.store.forest(order.model).coordinator
     aligned = yield from open_rows(order, opening, host)
     n = aligned.n_rows
@@ -70,7 +89,7 @@ def predict_job(
     if present:
         yield Round("predict", dict.fromkeys(present, use))
     if order.how == "encrypted-splits":
-        epoch = load_epoch(host.store, order.model)
+        epoch = load_encrypted(host.store, order.model)
         encrypted = CoordinatorRevocable(forest, epoch.splits)
         outputs, uncertain = yield from predict_own_rows(encrypted, epoch.keys, present, n, order.vote)
     else:
@@ -78,8 +97,7 @@ def predict_job(
             forest, present, n, how=order.how, wire=order.wire, vote=order.vote, n_jobs=host.n_jobs,
             shuffled=order.shuffled,
         )  # fmt: skip
-    score = yield from deliver(order, outputs, forest.classes)
-    return Predicted(aligned, outputs, uncertain, score)
+    return aligned, outputs, uncertain, forest.classes
 
 
 # --- what stays behind ---

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,9 +17,11 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.row_selection import own_row_key, seen_points, selected_rows
+from woodlot.jobs.hidden.hidden_part import HIDDEN, HiddenPart, hidden_leader
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
-from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedScore, OrderedTraining, PlanWatch
+from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedReveal, OrderedScore, OrderedTraining, PlanWatch
 from woodlot.jobs.orders import (
     AlignedOrder,
     AlignOrder,
@@ -38,15 +39,14 @@ from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
+from woodlot.protocols.hidden.hidden_messages import OpenHidden
+from woodlot.protocols.hidden.hidden_train import HiddenLeader
 from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.revocable.row_test import RowTester, require_every_row
 from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.blind_messages import StartBlind
-from woodlot.protocols.vertical.blind_party import BlindParty
-from woodlot.protocols.vertical.blind_proof import LabelVoucher
 from woodlot.protocols.vertical.column_block import ColumnBlock
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.sealed import Sealer
@@ -57,9 +57,9 @@ from woodlot.trees.sampling import feature_key
 D = TypeVar("D", bound=AlignedOrder)
 
 
-OPENING = (forest_messages.OpenTraining, forest_messages.StartForest, StartBlind)
+OPENING = (forest_messages.OpenTraining, forest_messages.StartForest)
 """What opens a training; a party's policy is asked first."""
-FOREST = tuple(kind for kind in {**VerticalParty.handlers, **BlindParty.handlers} if kind not in OPENING)
+FOREST = tuple(kind for kind in VerticalParty.handlers if kind not in OPENING)
 """What is for the forest that is grown or used here."""
 ALIGNMENT = tuple(kind for kind in AlignParty.handlers if kind is not align_messages.OpenAlignment)
 """What is for an alignment that is open."""
@@ -84,13 +84,17 @@ class ColumnsWork(MessageHandler):
                 )
         elif len(order.row_parties) == 1:  # nobody to align with
             self._rows = np.arange(taken.loaded.n_rows)
+        if self._rows is not None:
+            self._rows = selected_rows(taken, self._rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
         self._tester: RowTester | None = None
         self._watch: PlanWatch = OrderedScore()
         self._used, self._scored = Once(), Once()
-        if isinstance(order, TrainOrder) and order.holder == self.home.identity.name:
-            self.home.policy.check_labels(order.plan.labels)
+        self._hidden: HiddenPart | None = None
+        if isinstance(order, TrainOrder):
+            self.home.policy.check_plan(order.plan)
+            self.home.policy.check_protection(order.plan.protection)
 
     @property
     def n_aligned(self) -> int | None:
@@ -142,8 +146,18 @@ class ColumnsWork(MessageHandler):
 
     @takes(msg.KeepAlignment)
     def _on_KeepAlignment(self, message: msg.KeepAlignment) -> msg.AlignmentKept:
-        self.home.store.keep_alignment(self.job, self._order.row_parties, self._taken.loaded, self._common_rows())
+        self.home.store.keep_alignment(
+            self.job, self._order.row_parties, self._taken.loaded, self._common_rows(), row_key=self._row_key()
+        )
         return msg.AlignmentKept()
+
+    def _row_key(self) -> bytes:
+        """The key by which parts of the common rows are selected."""
+        if self._rows is None and self._align is not None:  # they are aligned in this job
+            return self._align.row_key
+        if self._order.alignment is None:
+            return own_row_key(self._taken)
+        return self.home.store.row_key(self._order.alignment, needed=False)
 
     @takes(*FOREST)
     def _ask_forest(self, message: Message) -> Message:
@@ -160,6 +174,10 @@ class ColumnsWork(MessageHandler):
         self._watch.note(message)
         return reply
 
+    def most_bytes(self, reply: Message) -> int:
+        """As long as its answer to a prediction could be for so many rows; see `Work`."""
+        return 0 if self._forest is None else self._forest.most_bytes(reply)
+
     def _due(self, kind: type[D]) -> D:
         if not isinstance(self._order, kind):
             raise RemoteProtocolError("the order does not ask for that")
@@ -170,13 +188,15 @@ class ColumnsWork(MessageHandler):
     @takes(forest_messages.OpenTraining)
     def _on_OpenTraining(self, message: forest_messages.OpenTraining) -> Message:
         order = self._due(TrainOrder)
+        if order.is_hidden:
+            raise RemoteProtocolError("the order asks for a hidden training, and this one is open")
         if self._forest is None:
             rows = self._common_rows()
             watch = OrderedTraining(order.plan, len(rows))
             watch.check(message)
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-                table = self._table(rows, self._taken.features)
-                self._forest = self._kind(order)(
+                table = self._table(rows, self._features())
+                self._forest = VerticalParty(
                     self.home.identity.name,
                     table,
                     target=self._target(order, rows),
@@ -188,17 +208,10 @@ class ColumnsWork(MessageHandler):
                     n_jobs=self.home.n_jobs,
                     room=self.home.room,
                     spread=self._spread(rows, table.names),
+                    device=self.home.device,
                 )
             self._watch = watch
         return self._ask(self._forest, message)
-
-    def _kind(self, order: TrainOrder) -> Callable[..., VerticalParty]:
-        """What this party is in a training; encrypted labels are those of the holder whom the user has named."""
-        if order.plan.labels != "encrypted":
-            return VerticalParty
-        voucher = LabelVoucher(self.home.identity.name, order.holder, self.job, signer=self.home.signer(self.job))
-        others = frozenset(order.row_parties) - {self.home.identity.name}
-        return partial(BlindParty, voucher=voucher, others=others)
 
     def _table(self, rows: NDArray[np.int64], columns: Sequence[str]) -> Table:
         """The job's rows of some columns; a row that the party does not have (-1) is missing everywhere."""
@@ -240,15 +253,66 @@ class ColumnsWork(MessageHandler):
         self._taken.pay_training()  # last of what can refuse here: labels that cannot be used cost nothing
         return target
 
-    @takes(forest_messages.StartForest, StartBlind)
-    def _start_training(self, message: forest_messages.GrowthStart) -> Message:
+    @takes(forest_messages.StartForest)
+    def _start_training(self, message: forest_messages.StartForest) -> Message:
         self.home.policy.check_leaf(message.min_samples_leaf)
+        if isinstance(plan := self._plan(), ForestPlan):
+            self.home.policy.check_cells(plan, len(self._common_rows()))
         return self._ask(self._training(), message)
 
     def _training(self) -> VerticalParty:
         if isinstance(self._order, PredictOrder) or self._forest is None:
             raise RemoteProtocolError("no training is open here")
         return self._forest
+
+    # --- hidden training ---
+
+    @takes(*HIDDEN)
+    def _on_hidden(self, message: Message) -> Message:
+        """Answer as a party that is not the label holder."""
+        order = self._due(TrainOrder)
+        if not order.is_hidden or order.holder == self.home.identity.name:
+            raise RemoteProtocolError(f"the order does not ask this party for {type(message).__name__}")
+        if self._hidden is None and isinstance(message, OpenHidden):
+            part = HiddenPart(*self._hidden_rows(order))
+            reply = part.handle(message)
+            self._hidden = part
+            return reply
+        if self._hidden is None:
+            raise RemoteProtocolError(f"Unexpected {type(message).__name__}; expected after OpenHidden")
+        reply = self._hidden.handle(message)
+        if (grown := self._hidden.grown(message)) is not None:
+            self.keep_hidden(grown)
+        return reply
+
+    def hidden_leader(self) -> HiddenLeader:
+        """This party as the label holder that leads a hidden training."""
+        order = self._due(TrainOrder)
+        taken, rows, table = self._hidden_rows(order)
+        with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+            return hidden_leader(taken, rows, table, self._own_target(order.plan.task == "classes", rows))
+
+    def _hidden_rows(self, order: TrainOrder) -> tuple[TakenOrder[TrainOrder], NDArray[np.int64], Table]:
+        rows, taken = self._common_rows(), self._taken
+        self.home.policy.check_leaf(order.plan.rules(len(rows), len(rows)).min_samples_leaf)
+        self.home.policy.check_cells(order.plan, len(rows))
+        with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+            table = self._table(rows, self._features())
+        return TakenOrder(taken.home, order, taken.user, taken.certificate, taken.part, taken.loaded), rows, table
+
+    def keep_hidden(self, part: PartyForest) -> None:
+        """Take this party's part of a forest that was grown hidden; it is kept as any other."""
+        with private_errors(f"job {self.job}", "its table cannot be used"):
+            table = self._table(self._common_rows(), self._features())
+            self._forest = VerticalParty(
+                self.home.identity.name,
+                table,
+                forest=part,
+                secret=self.home.store.secret_for("forest", "codes"),
+                shares_model=self.home.policy.share_model,
+                n_jobs=self.home.n_jobs,
+            )
+        self._watch = OrderedReveal()
 
     @takes(msg.KeepModel)
     def _on_KeepModel(self, message: msg.KeepModel) -> msg.ModelKept:
@@ -259,10 +323,27 @@ class ColumnsWork(MessageHandler):
         digest = self.home.store.keep_model(self.job, message.forest, part, self._order.leader)
         # a party may leave later: the forest is then regrown on the same rows, by the same plan
         self.home.store.keep_alignment(
-            self.job, self._order.row_parties, self._taken.loaded, self._common_rows(), self._plan()
+            self.job,
+            self._order.row_parties,
+            self._taken.loaded,
+            self._common_rows(),
+            self._plan(),
+            self._taken.part.label,
+            row_key=self._row_key(),
+            features=self._features(),
         )
+        self._keep_seen()
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
+
+    def _keep_seen(self) -> None:
+        """Keep which rows the labels of this party were learnt from, to say so when the model is scored on them."""
+        if self._taken.part.label is not None:
+            self.home.store.keep_seen(self.job, seen_points(self._taken, self._common_rows()))
+
+    def _features(self) -> list[str]:
+        """The columns that are learnt from here."""
+        return self._taken.features
 
     def _plan(self) -> ForestPlan | RevocablePlan | None:
         """By which plan the forest of this job is grown."""
@@ -399,13 +480,13 @@ class ColumnsWork(MessageHandler):
 
 def _check_spread(order: AlignedOrder) -> None:
     """Refuse what is not done on a cluster."""
-    if isinstance(order, TrainOrder) and order.plan.labels == "encrypted":
-        refused, remedy = "labels='encrypted'", "use labels='shared', or let"
+    if isinstance(order, TrainOrder) and order.is_hidden:
+        refused = "protection='hidden'"
     elif isinstance(order, RevokeOrder):
-        refused, remedy = "revoking a partner", "let"
+        refused = "revoking a partner"
     else:
         return
     raise PolicyError(
-        f"this party's columns are on a cluster, where {refused} is not supported: {remedy} the party take the setting "
+        f"this party's columns are on a cluster, where {refused} is not supported: let the party take the setting "
         "cluster out for this job"
     )

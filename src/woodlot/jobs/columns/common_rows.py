@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -143,4 +144,5 @@ def model_facts(
         disclosure=account["disclosure"],
         cost=account["cost"],
         led_by=order.led_by,
+        grown="hidden" if isinstance(order, TrainOrder) and order.is_hidden else msgspec.UNSET,
     )

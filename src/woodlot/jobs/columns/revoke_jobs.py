@@ -44,10 +44,10 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
-from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch
+from woodlot.jobs.revocable.stored_epochs import Epoch, SharedEpoch, keep_epoch
 from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, train_rows_job
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties
-from woodlot.protocols.core.leavers import check_leaver
+from woodlot.protocols.core.leavers import HIDDEN_STAYS, check_leaver
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.construct import Constructed
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
 
 class KeyChange(NamedTuple):
-    """What became of the keys of a forest: their name, the epochs, and the key that counts no longer."""
+    """What became of the keys of a forest: their name, the epochs, and the key or shares that count no longer."""
 
     keyring: str
     before: int
-    after: Epoch
+    after: Epoch | SharedEpoch
     revoked: str
 
 
@@ -141,7 +141,8 @@ def _check_leaving(store: JobStore, order: Revocation, layout: str) -> msg.Model
 def check_revocation(store: JobStore, order: RevokeOrder) -> None:
     """Refuse an order that is stale, or for something that cannot be."""
     check_leaving(store, order)
-    training_of(store, order.model, TrainOrder)
+    if training_of(store, order.model, TrainOrder).is_hidden:
+        raise DataError(HIDDEN_STAYS)
 
 
 def check_leaving(store: JobStore, order: RevokeOrder | RevokeRevocableOrder) -> None:

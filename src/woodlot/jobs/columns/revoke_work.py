@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import ALIGNMENT, FOREST, ColumnsWork
+from woodlot.jobs.hidden.hidden_part import HIDDEN
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.ordered import OrderedRegrowing
 from woodlot.jobs.orders import RevokeOrder
@@ -12,10 +13,10 @@ from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.handling import takes
+from woodlot.protocols.core.leavers import HIDDEN_STAYS
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.vertical import forest_messages
-from woodlot.protocols.vertical.blind_messages import StartBlind
 from woodlot.protocols.vertical.regrowing import RegrowingParty
 
 _REFUSED: tuple[type[Message], ...] = (
@@ -23,7 +24,7 @@ _REFUSED: tuple[type[Message], ...] = (
     *ALIGNMENT,
     msg.KeepAlignment,
     *(kind for kind in FOREST if kind not in RegrowingParty.handlers),
-    StartBlind,
+    *HIDDEN,
     TestRows,
     msg.TakeAnswers,
 )
@@ -39,8 +40,13 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
         self._former: PartyForest | None = None
         self._former_plan: ForestPlan | None = None
         self._kept = False
-        if taken.part.label is not None:  # they are shared, as in a training
-            self.home.policy.check_labels("shared")
+        self.home.policy.check_protection("open")
+        self.home.store.check_leaver(taken.order.model, taken.order.leaver, taken.part.label)
+
+    def _features(self) -> list[str]:
+        """Those of the training."""
+        before = self.home.store.features_of(self._revocation.model)
+        return [name for name in self._taken.features if before is None or name in before]
 
     @takes(forest_messages.ReplantTrees, forest_messages.RegrowLevel)
     def _ask_forest(self, message: Message) -> Message:
@@ -53,6 +59,9 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
         if order.alignment != order.model:
             raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
         plan = self.home.store.plan_of(message.model, ForestPlan)
+        if plan.protection == "hidden":
+            raise PolicyError(HIDDEN_STAYS)
+        self.home.policy.check_plan(plan)
         self._former = self.home.store.model(message.model, message.forest, by=self.job)
         self._former_plan = plan
         return msg.ModelReady()
@@ -64,7 +73,7 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
         if self._forest is None:
             rows, part = self._common_rows(), self._taken.part
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-                table = self._table(rows, self._taken.features)
+                table = self._table(rows, self._features())
                 former, plan = self._former, self._former_plan
                 if former is None or plan is None:
                     raise RemoteProtocolError("the former model was not opened here")

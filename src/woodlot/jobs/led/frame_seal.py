@@ -24,6 +24,7 @@ from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_messages import OpenJob
 from woodlot.jobs.led.led_messages import LedKey
 from woodlot.jobs.orders import Order
+from woodlot.jobs.padding import pad, unpad
 from woodlot.protocols.core.agreement import MIN_SECRET, Agreement, derive
 
 TAG = "woodlot led job 1"
@@ -52,9 +53,10 @@ class Seal:
         self._cipher = ChaCha20Poly1305(derive(TAG, secret, "frames", *about, salt=transcript))
         self._nonces = derive(TAG, secret, "nonces", *about, salt=transcript)
 
-    def seal(self, number: int, data: bytes) -> bytes:
-        """A frame: the same for the same number and content."""
+    def seal(self, number: int, data: bytes, floor: int = 0) -> bytes:
+        """A frame: the same for the same number and content, and as long as for `floor` bytes at least."""
         about = self._named(number)
+        data = pad(data, floor)
         mac = hmac.new(self._nonces, about, hashlib.sha256)
         mac.update(data)
         nonce = mac.digest()[:_NONCE_BYTES]
@@ -64,10 +66,11 @@ class Seal:
         """The content of a frame; one of another number, job, sender or receiver is refused."""
         view = memoryview(frame)  # frames may be large: none is copied
         try:
-            return self._cipher.decrypt(bytes(view[:_NONCE_BYTES]), view[_NONCE_BYTES:], self._named(number))
+            padded = self._cipher.decrypt(bytes(view[:_NONCE_BYTES]), view[_NONCE_BYTES:], self._named(number))
         except (InvalidTag, ValueError):
             _, sender, _ = self._about
             raise RemoteProtocolError(f"frame {number} is not one that {sender!r} has sealed for this job") from None
+        return unpad(padded)
 
     def _named(self, number: int) -> bytes:
         return msgspec.msgpack.encode((TAG, *self._about, number))

@@ -18,17 +18,27 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.exceptions import DataError, JournalError, LocalProtocolError, RemoteProtocolError, WoodlotError
+from woodlot.exceptions import (
+    DataError,
+    JournalError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+    WoodlotError,
+)
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts
+from woodlot.jobs.home import Work
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import UNFINISHED, JobStore
 from woodlot.jobs.kind import CoordinatorHost, kind_of
+from woodlot.jobs.led.dealing import DEALER
 from woodlot.jobs.led.frame_seal import Ways
-from woodlot.jobs.led.led_messages import LedStep, in_parts
+from woodlot.jobs.led.led_messages import LeadOn, LedStep, TakeFrames, in_parts
 from woodlot.jobs.led.led_scores import LedScoring
+from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import Order, ScoreOrder
-from woodlot.protocols.core.message import Message, Role, Round
+from woodlot.protocols.core.message import Message, Refusal, Role, Round
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import decode, encode
@@ -57,8 +67,8 @@ class LeaderSeat:
         With the order, as it was brought.
     user : str
         Who has signed it.
-    ask_own : callable
-        Answers requests to the leader's own part.
+    own : Work
+        The leader's own part: it answers what the protocol asks it.
     ways : mapping of str to Ways
         The seals between the leader and each other party.
     replays : callable
@@ -72,7 +82,7 @@ class LeaderSeat:
     order: Order
     opening: msg.OpenJob
     user: str
-    ask_own: Callable[[Message], Message]
+    own: Work
     ways: Mapping[str, Ways]
     replays: Callable[[], bool]
     key: bytes = field(default=b"", repr=False)
@@ -83,7 +93,7 @@ class LeaderSeat:
 
         def work() -> None:
             try:
-                own.set_result(encode(self.ask_own(decode(data))))
+                own.set_result(encode(self.own.handle(decode(data))))
             except BaseException as error:  # noqa: BLE001 - raised where the answer is needed
                 own.set_exception(error)
 
@@ -113,7 +123,9 @@ class Leading:
             host.check(order, seat.user)
         self._facts = self._recorded()
         self._ledger = Ledger(host=f"{host.identity.name} (leader)")
-        protocol = kind_of(order).protocol(order, seat.opening, CoordinatorHost(host.store, host.n_jobs, rows))
+        protocol = kind_of(order).protocol(
+            order, seat.opening, CoordinatorHost(host.store, host.n_jobs, rows, seat.own)
+        )
         self._steps: Stepper[Any] = Stepper(protocol, self._ledger)
         self._numbers = dict.fromkeys(seat.ways, 0)
         self._round: Round | None = None
@@ -129,7 +141,9 @@ class Leading:
         if stored is not None:
             return stored.facts
         facts = msgspec.structs.replace(new_facts(order, self._seat.user), state="running", started=time.time())
-        store.add(opening.order, opening.signature, opening.certificate, facts)
+        # with what was sealed to the leader alone: by this plan the forest grows again if a party leaves
+        data = opening.order if read_order(opening.order) == order else msgspec.json.encode(order)
+        store.add(data, opening.signature, opening.certificate, facts)
         return facts
 
     def begin(self) -> LedStep:
@@ -204,6 +218,8 @@ class Leading:
             self._ledger.record(Role.coordinator, party, request, len(data))
             if party == self._name:
                 self._own = self._seat.begin_own(data)
+            elif party == DEALER:  # the coordinator: no party has this name, see `LedOrder`, and no party sees this
+                frames[party] = np.frombuffer(data, np.uint8)
             else:
                 self._numbers[party] += 1
                 sealed = self._seat.ways[party].out.seal(self._numbers[party], data)
@@ -222,8 +238,10 @@ class Leading:
         try:
             data = dict(answers)
             if self._own is not None:
-                data[self._name] = self._own.result()
+                data[self._name] = self._own_answer(self._own)
             replies = {party: decode(data[party]) for party in step.requests}
+            if isinstance(refusal := replies.get(DEALER), Refusal):
+                raise refusal.to_exception(DEALER)
         except Exception as error:  # noqa: BLE001 - raised again, inside the protocol
             return self._steps.fail(error)
         finally:
@@ -232,7 +250,16 @@ class Leading:
             self._ledger.record(party, Role.coordinator, reply, len(data[party]))
         return self._steps.go_on(replies)
 
+    def _own_answer(self, own: Future[bytes]) -> bytes:
+        """What its own part has answered; a refusal names this party, as those of the others do."""
+        try:
+            return own.result()
+        except (DataError, PolicyError) as error:
+            raise Refusal.from_exception(error).to_exception(self._name) from error
+
     def _opened(self, party: str, frame: NDArray[np.uint8]) -> bytes:
+        if party == DEALER:
+            return frame.tobytes()
         return self._seat.ways[party].back.open(self._numbers[party], frame.data)
 
     def _keep(self, outcome: Any) -> None:
@@ -257,6 +284,23 @@ def finish_led(seat: LeaderSeat) -> LedStep:
         return ENDED
     again = replace(seat, replays=lambda: True)  # it was checked when it began
     return Leading(again, CommonRowCounts(0)).begin()
+
+
+def told_apart(before: Message, now: Message) -> str:
+    """Why a request to a leader that came before is another one now, where that can be told; else nothing."""
+    if (
+        not isinstance(before, LeadOn | TakeFrames)
+        or type(now) is not type(before)
+        or set(now.frames) != set(before.frames)
+    ):
+        return ""
+    other = [party for party, frame in before.frames.items() if not np.array_equal(frame, now.frames[party])]
+    if other != [DEALER]:
+        return ""
+    return (
+        "the dealer deals other numbers than before in the same step. The dealer is the coordinator: was its state "
+        "folder restored, or its secret replaced? Cancel this job and order it again"
+    )
 
 
 def end_led(store: JobStore, job: str) -> None:

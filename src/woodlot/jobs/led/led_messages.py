@@ -1,7 +1,9 @@
 """Messages of jobs that a party leads: the coordinator relays frames that leader and party have sealed.
 
 A frame holds a message of another section, which goes from the leader to a party, or back. What that section says of
-the coordinator then holds for the leader, and the coordinator learns what is said here.
+the coordinator then holds for the leader, and the coordinator learns what is said here. Where the coordinator is the
+dealer of the job, a frame to or from the dealer is not sealed: it holds what the section of the protocol says of the
+dealer, and no party sees it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ import numpy as np
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts
-from woodlot.jobs.home import AskedOrder
+from woodlot.jobs.home import AskedOrder, LedWork
 from woodlot.jobs.led import led_messages as led
-from woodlot.jobs.led.frame_seal import LedKeys, Ways
+from woodlot.jobs.led.frame_seal import LedKeys, Seal, Ways
 from woodlot.jobs.led.leading import LeaderSeat, Leading, finish_led, has_kept
 from woodlot.jobs.led.led_scores import LedScoring, frame_number
 from woodlot.jobs.orders import Order
@@ -26,6 +26,9 @@ from woodlot.runtime.codec import decode, encode
 if TYPE_CHECKING:
     from woodlot.jobs.hosting import JobHost
 
+
+HEADER_BYTES = 256
+"""More than an answer to a prediction has besides its arrays, or between them."""
 
 LEADING = (led.LeadJob, led.LeadOn, led.TakeFrames, led.AskFrames)
 """What a leader is asked on the way to the outcome."""
@@ -40,12 +43,12 @@ class LedPart:
         The party, and what was ordered.
     opening : OpenJob
         As everybody was sent it.
-    work : callable
+    work : LedWork
         Answers the messages of the protocol.
 
     """
 
-    def __init__(self, asked: AskedOrder[Order], opening: msg.OpenJob, work: Callable[[Message], Message]) -> None:
+    def __init__(self, asked: AskedOrder[Order], opening: msg.OpenJob, work: LedWork) -> None:
         home = self._home = asked.home
         order = self._order = asked.order
         self._user = asked.user
@@ -91,9 +94,9 @@ class LedPart:
             raise RemoteProtocolError("Unexpected SealedRequest: nobody but this party leads here")
         number = self._answered + 1
         request = decode(self._ways.back.open(number, message.frame.data))
-        reply = encode(self._work(request))
+        sealed = self._sealed(self._ways.out, number, self._work.handle(request))
         self._answered = number
-        return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
+        return sealed
 
     def answer_score(self, message: led.ScoreFrame) -> led.SealedReply:
         """Answer the leader's frame of a batch of a scoring; a repeat gets the same answer."""
@@ -103,8 +106,13 @@ class LedPart:
         request = decode(self._ways.back.open(number, message.frame.data))
         if not isinstance(request, ScoreBatch):
             raise RemoteProtocolError(f"Unexpected {type(request).__name__} in the frame of a batch")
-        reply = encode(self._work(request))
-        return led.SealedReply(frame=np.frombuffer(self._ways.out.seal(number, reply), np.uint8))
+        return self._sealed(self._ways.out, number, self._work.handle(request))
+
+    def _sealed(self, seal: Seal, number: int, reply: Message) -> led.SealedReply:
+        """A reply to the leader, as long as it could be for so many rows, where that is known."""
+        most = self._work.most_bytes(reply)
+        floor = most + HEADER_BYTES if most else 0
+        return led.SealedReply(frame=np.frombuffer(seal.seal(number, encode(reply), floor), np.uint8))
 
     def led_scoring(self, message: Message) -> LedScoring:
         """The scoring that this party leads, and has opened."""

@@ -14,9 +14,10 @@ from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.identity.exchange import SHARE_BYTES, secret_of, secret_with
 from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.padding import pad, unpad
 from woodlot.protocols.core.agreement import derive
 
-TAG = "woodlot question to a leader 1"
+TAG = "woodlot question to a leader 2"
 PURPOSE = "question to a leader"
 """What a user's signature under a question is for."""
 
@@ -57,15 +58,16 @@ class AskedQuestion:
         question = _SignedQuestion(request, identity.certificate, signature)
         self._share = share
         self.sealed = share + _cipher(self._secret, share, leader, "question").encrypt(
-            _NONCE, msgspec.msgpack.encode(question), None
+            _NONCE, pad(msgspec.msgpack.encode(question)), None
         )
 
     def open(self, answer: bytes) -> bytes:
         """What the leader has answered."""
         try:
-            return _cipher(self._secret, self._share, self._leader, "answer").decrypt(_NONCE, answer, None)
+            padded = _cipher(self._secret, self._share, self._leader, "answer").decrypt(_NONCE, answer, None)
         except InvalidTag:
             raise RemoteProtocolError(f"the answer is not one that {self._leader!r} has sealed") from None
+        return unpad(padded)
 
 
 class TakenQuestion:
@@ -88,7 +90,7 @@ class TakenQuestion:
             plain = _cipher(self._secret, self._share, identity.name, "question").decrypt(
                 _NONCE, sealed[SHARE_BYTES:], None
             )
-            question = from_msgpack(plain, _SignedQuestion)
+            question = from_msgpack(unpad(plain), _SignedQuestion)
         except (ValueError, InvalidTag, msgspec.MsgspecError):
             raise RemoteProtocolError(
                 "the question is not one that this party can open; was its certificate renewed?"
@@ -99,7 +101,7 @@ class TakenQuestion:
 
     def seal(self, answer: bytes) -> bytes:
         """The answer, for the user alone."""
-        return _cipher(self._secret, self._share, self._leader, "answer").encrypt(_NONCE, answer, None)
+        return _cipher(self._secret, self._share, self._leader, "answer").encrypt(_NONCE, pad(answer), None)
 
 
 def _signed(leader: str, share: bytes, request: bytes) -> bytes:

@@ -6,7 +6,7 @@ between leader and parties it cannot read.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -16,18 +16,28 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts, find_rows, row_facts
 from woodlot.jobs.kind import Kept
 from woodlot.jobs.led import led_messages as led
+from woodlot.jobs.led.dealing import DEALER, begin_dealing
 from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, ScoreOrder, TrainLinearOrder, TrainOrder
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
+from woodlot.runtime.drivers import Handler
 
 
 def relay_job(
-    order: Order, opening: msg.OpenJob
+    order: Order, opening: msg.OpenJob, make_dealer: Callable[[int], Handler | None] = lambda n_rows: None
 ) -> Generator[Round, dict[str, Message], CommonRowCounts | RelayScorer]:
     """Open and align, then carry what the leader asks to the parties, and their answers to the leader.
 
     A scoring is open then: returned is what carries its batches.
+
+    Parameters
+    ----------
+    order, opening
+        What was ordered, and as parties are brought it.
+    make_dealer : callable
+        From the number of common rows to what answers requests to the dealer; None: the job has none.
+
     """
     leader = order.leader
     if leader is None:
@@ -39,6 +49,7 @@ def relay_job(
     if isinstance(order, AlignedOrder):  # in a scoring the user names rows
         rows = yield from find_rows(order, {p: opened[p].n_aligned for p in order.parties})
     others = [p for p in order.parties if p != leader]
+    dealer = make_dealer(rows.n_rows)
     beginning: dict[str, Message] = {
         leader: led.LeadJob(keys=keys, n_rows=rows.n_rows, rows=rows.rows, common=rows.common)
     }
@@ -53,11 +64,14 @@ def relay_job(
             replies = yield Round(step.phase, {leader: led.AskFrames()})
             step = reply_of(replies[leader], led.LedStep, leader)
             frames |= step.frames
-        if not set(frames) <= set(others):
+        if not set(frames) <= {*others, *(() if dealer is None else (DEALER,))}:
             raise RemoteProtocolError(f"the leader {leader!r} sends frames to others than the parties of the job")
+        to_dealer = frames.pop(DEALER, None)
+        dealt = None if dealer is None or to_dealer is None else begin_dealing(dealer, to_dealer)
         asked: dict[str, Message] = {p: led.SealedRequest(frame=frame) for p, frame in frames.items()}
         replies = yield Round(step.phase, asked, progress)
-        *parts, last = led.in_parts({p: reply_of(replies[p], led.SealedReply, p).frame for p in asked})
+        answers = {p: reply_of(replies[p], led.SealedReply, p).frame for p in asked}
+        *parts, last = led.in_parts(answers if dealt is None else answers | {DEALER: dealt.result()})
         for part in parts:
             replies = yield Round(step.phase, {leader: led.TakeFrames(frames=part)})
             reply_of(replies[leader], led.FramesTaken, leader)
@@ -101,6 +115,7 @@ def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
         oob_score=None,
         settings=order.settings,
         led_by=order.led_by,
+        grown="hidden" if isinstance(order, TrainOrder) and order.is_hidden else msgspec.UNSET,
         **account,
     )
     store.keep_led_model(facts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.columns_jobs import Answers
 from woodlot.jobs.columns.common_rows import CommonRowCounts, Predicted, deliver, open_rows, row_facts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder
@@ -50,6 +51,15 @@ def predict_job(
 
     The answers of classes are probabilities.
     """
+    aligned, outputs, uncertain, classes = yield from linear_answers(order, opening, host)
+    score = yield from deliver(order, outputs, classes)
+    return Predicted(aligned, outputs, uncertain, score)
+
+
+def linear_answers(
+    order: PredictLinearOrder, opening: msg.OpenJob, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], Answers]:
+    """The common rows, the outputs of each, which are uncertain, and the classes."""
     model = host.store.linear(order.model).coordinator
     aligned = yield from open_rows(order, opening, host)
     present = [party for party in model.asked if party in order.parties]
@@ -58,8 +68,7 @@ def predict_job(
         yield Round("predict", dict.fromkeys(present, use))
     scores, uncertain = yield from predict_linear(model, present, aligned.n_rows)
     outputs = model.probabilities(scores) if model.classes else scores
-    score = yield from deliver(order, outputs, model.classes)
-    return Predicted(aligned, outputs, uncertain, score)
+    return aligned, outputs, uncertain, model.classes
 
 
 # --- what stays behind ---

@@ -9,17 +9,18 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import FOREST, OPENING, ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.led.dealing import DealtSigner
 from woodlot.jobs.ordered import OrderedDescent
 from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
-from woodlot.protocols.linear.encrypted_party import EncryptedLinearParty
+from woodlot.protocols.linear.hidden_linear_party import HiddenLinearParty
 from woodlot.protocols.linear.linear_party import LinearParty, LinearState
 from woodlot.protocols.revocable.key_messages import TestRows
 
 DESCENT = tuple(
-    kind for kind in {**LinearParty.handlers, **EncryptedLinearParty.handlers} if kind is not linear_messages.OpenLinear
+    kind for kind in {**LinearParty.handlers, **HiddenLinearParty.handlers} if kind is not linear_messages.OpenLinear
 )
 """What is for the model that is fitted or used here."""
 
@@ -31,9 +32,10 @@ class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
         super().__init__(taken)
         self._linear: LinearParty | None = None
         order = taken.order
-        self._descent = OrderedDescent(order.plan, order.row_parties) if isinstance(order, TrainLinearOrder) else None
-        if isinstance(order, TrainLinearOrder) and order.holder == self.home.identity.name:
-            self.home.policy.check_residuals(order.plan.residuals)
+        self._descent: OrderedDescent | None = None
+        if isinstance(order, TrainLinearOrder):
+            self.home.policy.check_protection(order.plan.protection)
+            self._descent = OrderedDescent(order.plan, order.row_parties)
 
     @takes(*DESCENT)
     def _ask_linear(self, message: Message) -> Message:
@@ -58,11 +60,20 @@ class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
             raise RemoteProtocolError("a training is open here already")
         rows = self._common_rows()
         with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
-            own = self._taken.loaded.table().select(self._taken.features).take(rows)
+            own = self._taken.loaded.table().select(self._features()).take(rows)
             name, target = self.home.identity.name, self._target(order, rows)
-            if plan.residuals == "encrypted":
-                secret = self.home.store.secret_for(self.job, "residuals")
-                self._linear = EncryptedLinearParty(name, own, target=target, job_secret=secret)
+            if plan.protection == "hidden":
+                home = self.home
+                # other data has other secrets, so that no two contents are hidden alike
+                about = hashlib.sha256(self._taken.loaded.digest.encode() + rows.tobytes()).hexdigest()
+                self._linear = HiddenLinearParty(
+                    name,
+                    own,
+                    target=target,
+                    entropy=lambda purpose: home.store.secret_for(self.job, f"linear {purpose} {about}"),
+                    job=self.job,
+                    signer=DealtSigner(home.identity, home.trust, lambda: home.replays(self.job), order.coordinator),
+                )
             else:
                 self._linear = LinearParty(name, own, target=target)
         return self._linear.handle(message)
@@ -73,6 +84,7 @@ class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
             raise RemoteProtocolError("Unexpected KeepModel; expected after the model has been fitted")
         part, leader = self._linear.fitted_part(), order.leader
         digest = self.home.store.keep_linear(self.job, message.forest, part, leader)
+        self._keep_seen()
         secret = self.home.store.secret_for("linear", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 

@@ -1,10 +1,11 @@
-"""A party in jobs about keys: it encrypts its splits, and opens results of encrypted predictions."""
+"""A party in jobs about keys: it encrypts or shares its splits, and opens or allows encrypted predictions."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,19 @@ from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg
-from woodlot.protocols.revocable.epoch_keys import bit_length
+from woodlot.protocols.revocable import share_messages as shares
+from woodlot.protocols.revocable.epoch_keys import EpochKeys, bit_length
 from woodlot.protocols.revocable.participant import NO_SPLITS
 from woodlot.protocols.revocable.provider import Provider
+from woodlot.protocols.revocable.share_provider import ShareProvider
 from woodlot.protocols.revocable.tickets import RequestGate
 from woodlot.trees.forest import Splits, Structure
+
+BEGINS_EPOCH = (msg.OpenEpoch, msg.MeetMembers, msg.TakeGroup, shares.PrepareShares, msg.CommitEpoch)
+"""What a new epoch begins with at a party, under both schemes."""
+
+HIDES_SPLITS = (msg.EncryptSplits, shares.ShareSplits)
+"""What hides a party's splits."""
 
 
 def check_ticket(ticket: msg.Ticket, order: MemberOrder | RevocableOrder, user: str) -> None:
@@ -62,7 +71,7 @@ def make_provider(
     *,
     structure: Callable[[], Structure | None],
     fingerprint: Callable[[], str | None],
-) -> Provider:
+) -> Provider | ShareProvider:
     """This party as a provider of splits, with the keys that it has of the order's model."""
     name, job, keyring = home.identity.name, order.job, order.keyring
     if name in (order.helper, order.key_service):
@@ -73,22 +82,38 @@ def make_provider(
         home.policy.check_keys(setting)
     store = KeyStore(home.store.folder / KEYS_FOLDER)
     keys, ended = store.load(keyring, job)
-    return Provider(
-        name,
-        splits=splits,
-        gate=gate,
-        columns=columns,
-        structure=structure,
-        fingerprint=fingerprint,
-        job=job,
-        entropy=lambda purpose: store.secret_for(keyring, job, purpose),
-        keys=keys,
-        ended=ended,
-        signer=home.signer(job),
-        setting=setting,
-        keep=lambda fresh: store.keep(keyring, job, fresh),
-        check_present=lambda keys: None if home.replays(job) else store.check_present(keyring, keys),
-    )
+    check_kept_scheme(keys, order)
+    provider: dict[str, Any] = {
+        "splits": splits,
+        "gate": gate,
+        "structure": structure,
+        "fingerprint": fingerprint,
+        "job": job,
+        "entropy": lambda purpose: store.secret_for(keyring, job, purpose),
+        "keys": keys,
+        "ended": ended,
+        "signer": home.signer(job),
+        "setting": setting,
+        "keep": lambda fresh: store.keep(keyring, job, fresh),
+        "check_present": lambda keys: None if home.replays(job) else store.check_present(keyring, keys),
+    }
+    if order.is_shared:
+        return ShareProvider(name, columns=_no_columns if columns is None else columns, **provider)
+    return Provider(name, columns=columns, **provider)
+
+
+def _no_columns() -> NDArray[np.int32]:
+    raise RemoteProtocolError("the order does not ask for a prediction")
+
+
+def check_kept_scheme(keys: EpochKeys | None, order: MemberOrder | RevocableOrder) -> None:
+    """Refuse an order of another scheme than the keys that a member has: a model keeps its scheme.
+
+    A helper that went over to encrypted splits would keep the shares that it has.
+    """
+    if keys is not None and (keys.group is None) != order.is_shared:
+        has = "shares" if keys.group is None else "paper"
+        raise PolicyError(f"this member keeps the keys of the model under scheme={has!r}, and the order says otherwise")
 
 
 class ProviderWork(MessageHandler):
@@ -131,11 +156,9 @@ class ProviderWork(MessageHandler):
         wanted = {column: place for place, column in enumerate(self._part.columns) if column}
         return np.array([wanted.get(name, -1) for name in self._in_use().names], np.int32)
 
-    @takes(*Provider.handlers)
+    @takes(*{**Provider.handlers, **ShareProvider.handlers})
     def _ask_provider(self, message: Message) -> Message:
-        opening = isinstance(
-            message, msg.OpenEpoch | msg.MeetMembers | msg.TakeGroup | msg.EncryptSplits | msg.CommitEpoch
-        )
+        opening = isinstance(message, BEGINS_EPOCH + HIDES_SPLITS)
         if opening != isinstance(self._order, KeysOrder):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
         check_epoch(message, self._order)

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from woodlot.crypto.dtpkc import check_bits
-from woodlot.exceptions import ConfigError, DataError, RemoteProtocolError
+from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import Trained, model_facts, open_rows, row_facts
 from woodlot.jobs.columns.revoke_jobs import KeyChange, Revoked, check_leaving, is_patched, training_of
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.key_store import forest_of_model
-from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
-from woodlot.jobs.revocable.key_jobs import Epoch, keep_epoch, load_epoch, told_keys
+from woodlot.jobs.orders import RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.jobs.revocable.key_jobs import begin_epoch, check_modulus, check_scheme
+from woodlot.jobs.revocable.stored_epochs import Epoch, SharedEpoch, keep_epoch, load_epoch, told_keys
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties, splitting_parties
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.revocable.construct import Constructed, construct, regrow
 from woodlot.protocols.revocable.growth_messages import LabelsSent, SendLabels
-from woodlot.protocols.revocable.revocable_keys import commit_epoch, prepare_epoch, revoke_key
+from woodlot.protocols.revocable.revocable_keys import revoke_key
 from woodlot.protocols.revocable.rotate import encrypt_splits
+from woodlot.protocols.revocable.share_predict import delete_shares, share_splits
 from woodlot.protocols.vertical.files import StoredForest, forest_id_of
 from woodlot.protocols.vertical.out_of_bag import judge_out_of_bag
 
@@ -43,26 +44,19 @@ class Grown:
 
     trained: Trained
     made: Constructed
-    epoch: Epoch | None
+    epoch: Epoch | SharedEpoch | None
 
 
 def check_training(store: JobStore, order: TrainRevocableOrder) -> None:
     """Refuse keys that are not made."""
     if order.helper is not None:
-        _check_bits(order)
-
-
-def _check_bits(order: RevocableOrder) -> None:
-    try:
-        check_bits(order.bits, order.setting)
-    except ConfigError as error:
-        raise DataError(str(error)) from None
+        check_modulus(order)
 
 
 def train_job(
     order: TrainRevocableOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], Grown]:
-    """Align, get the labels, grow, score out of bag, have every party keep its part, and have the splits encrypted."""
+    """Align, get the labels, grow, score out of bag, have every party keep its part, and have the splits hidden."""
     aligned = yield from open_rows(order, opening, host)
     target = yield from _labels(order.holder, order.plan.forest.task == "classes", aligned.n_rows)
     made = yield from construct(order.plan, order.row_parties, target, host.n_jobs)
@@ -70,7 +64,8 @@ def train_job(
     digests = yield from _have_kept(made.forest)
     epoch = None
     if order.helper is not None:
-        epoch = yield from _begin_epoch(order, made.forest, host.store.claim_epoch(order.keyring, order.job))
+        number = host.store.claim_epoch(order.keyring, order.job)
+        epoch = yield from begin_epoch(order, made.forest, number, order.row_parties, order.job)
     forest = made.forest
     unwilling = tuple(splitting_parties(forest))  # splits stay with their providers, encrypted or not
     trained = Trained(aligned, forest, forest_id_of(forest), {}, unwilling, digests, oob)
@@ -97,19 +92,6 @@ def _have_kept(forest: CoordinatorForest) -> Generator[Round, dict[str, Message]
     keep |= dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest)))
     replies = yield Round("keep", keep)
     return {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
-
-
-def _begin_epoch(
-    order: RevocableOrder, forest: CoordinatorForest, number: int
-) -> Generator[Round, dict[str, Message], Epoch]:
-    """New keys, and all splits under them; what was before counts until every member is ready."""
-    fresh = yield from prepare_epoch(
-        order.row_parties, helper=str(order.helper), key_service=str(order.key_service), epoch=number, bits=order.bits,
-        setting=order.setting,
-    )  # fmt: skip
-    splits = yield from encrypt_splits(forest, fresh, fingerprint=forest_of_model(order.job, forest_id_of(forest)))
-    yield from commit_epoch(fresh)
-    return Epoch(fresh, splits)
 
 
 def keep_training(kept: Kept, outcome: Grown) -> dict[str, Any]:
@@ -142,7 +124,8 @@ def check_revocation(store: JobStore, order: RevokeRevocableOrder) -> None:
     told = told_keys(store, order.model)
     if (order.helper, order.key_service, order.keyring) != (told.helper, told.key_service, told.keys):
         raise DataError(f"helper and key service of this model are {told.helper} and {told.key_service}")
-    _check_bits(order)
+    check_scheme(store, order, order.model)
+    check_modulus(order)
 
 
 def revoke_job(
@@ -187,11 +170,15 @@ def revoke_job(
 
 
 def _rekey(
-    order: RevokeRevocableOrder, store: JobStore, before: Epoch, made: Constructed
+    order: RevokeRevocableOrder, store: JobStore, before: Epoch | SharedEpoch, made: Constructed
 ) -> Generator[Round, dict[str, Message], KeyChange]:
-    """Strike out the leaver's key and encrypt what is new; at level 2 begin a new epoch, for everything."""
+    """Strike out the leaver's key or shares and hide what is new; at level 2 begin a new epoch, for everything."""
+    after: Epoch | SharedEpoch
     if order.level == 2:
-        after = yield from _begin_epoch(order, made.forest, store.claim_epoch(order.keyring, order.job))
+        number = store.claim_epoch(order.keyring, order.job)
+        after = yield from begin_epoch(order, made.forest, number, order.row_parties, order.job)
+    elif isinstance(before, SharedEpoch):
+        after = yield from _reshare(order, before, made)
     else:
         splits = yield from encrypt_splits(
             made.forest,
@@ -206,3 +193,15 @@ def _rekey(
             keys = yield from revoke_key(keys, order.leaver)
         after = Epoch(keys, splits)
     return KeyChange(order.keyring, before.keys.epoch, after, before.fingerprint(order.leaver))
+
+
+def _reshare(
+    order: RevokeRevocableOrder, before: SharedEpoch, made: Constructed
+) -> Generator[Round, dict[str, Message], SharedEpoch]:
+    """New shares of all splits of the forest without the leaver, and none of those before; then its keys go, too."""
+    keys = before.keys
+    fingerprint = forest_of_model(order.job, forest_id_of(made.forest))
+    splits = yield from share_splits(made.forest, keys, fingerprint=fingerprint, leavers=(order.leaver,))
+    if order.leaver in keys.parties:
+        keys = yield from delete_shares(keys, order.leaver)
+    return SharedEpoch(keys, splits)

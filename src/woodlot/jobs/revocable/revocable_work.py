@@ -1,8 +1,8 @@
-"""A party in jobs about revocable forests: it sends labels where it may, recommends splits, and encrypts its own.
+"""A party in jobs about revocable forests: it sends labels where it may, recommends splits, and hides its own.
 
 All of a job is in one `Work`, so that a forest is never there without its keys: the part is kept first, then encrypted
-under keys of this job (a training, a revocation at level 2) or of the present epoch, and only then is a former part
-dropped.
+or shared under keys of this job (a training, a revocation at level 2) or of the present epoch, and only then is a
+former part dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.ordered import OrderedConstruction, PlanWatch
 from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
-from woodlot.jobs.revocable.provider_work import check_epoch, make_provider
+from woodlot.jobs.revocable.provider_work import BEGINS_EPOCH, HIDES_SPLITS, check_epoch, make_provider
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
@@ -25,13 +25,10 @@ from woodlot.protocols.revocable import key_messages as keys
 from woodlot.protocols.revocable.participant import NO_SPLITS, Participant
 from woodlot.protocols.revocable.provider import Provider
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
+from woodlot.protocols.revocable.share_provider import ShareProvider
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.trees.forest import Splits
-
-_EPOCH = (keys.OpenEpoch, keys.MeetMembers, keys.TakeGroup, keys.CommitEpoch)
-"""What a new epoch of keys begins with."""
-
 
 _REFUSED: tuple[type[Message], ...] = (
     *OPENING,
@@ -51,20 +48,32 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
         home, name = taken.home, taken.home.identity.name
         if name in (order.helper, order.key_service):
             raise PolicyError("this is a party, and neither a helper nor a key service")
+        home.policy.check_protection("open")
         if name == order.holder:
             home.policy.check_labels_given()
         if order.helper is not None and order.key_service is not None:
             home.policy.check_members(order.helper, order.key_service)
             home.policy.check_keys(order.setting)
+        if isinstance(order, RevokeRevocableOrder):  # before labels are sent
+            if order.alignment != order.model:
+                raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
+            home.store.check_leaver(order.model, order.leaver, taken.part.label)
         self._participant: Participant | None = None
         self._construction_watch: PlanWatch | None = None
         if isinstance(order, TrainRevocableOrder):  # what a revocation grows anew may begin at any node
+            home.policy.check_plan(order.plan.forest)
             self._construction_watch = OrderedConstruction(order.plan.n_estimators)
         self._former: PartyForest | None = None
         self._former_plan: RevocablePlan | None = None
         self._part: PartyForest | None = None
-        self._provider: Provider | None = None
+        self._provider: Provider | ShareProvider | None = None
         self._kept = ""
+
+    def _features(self) -> list[str]:
+        """Those of the order; a revocation takes those of the training."""
+        order, own = self._revocable, super()._features()
+        before = self.home.store.features_of(order.model) if isinstance(order, RevokeRevocableOrder) else None
+        return [name for name in own if before is None or name in before]
 
     # --- growing ---
 
@@ -84,9 +93,8 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
             raise RemoteProtocolError("the order does not ask for that")
         if message.model != order.model or message.n_rows != len(self._common_rows()):
             raise RemoteProtocolError("the order is for another model, or for other rows")
-        if order.alignment != order.model:
-            raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
         plan = self.home.store.plan_of(message.model, RevocablePlan)
+        self.home.policy.check_plan(plan.forest)
         self._former = self.home.store.model(message.model, message.forest, by=self.job)
         self._former_plan = plan
         return msg.ModelReady()
@@ -104,7 +112,7 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
             with private_errors(f"job {self.job}", "its table cannot be used"):
                 participant = Participant(
                     self.home.identity.name,
-                    self._taken.loaded.table().select(self._taken.features).take(rows),
+                    self._taken.loaded.table().select(self._features()).take(rows),
                     former=self._former,
                     plan=self._construction_plan(),
                     secret=self.home.store.secret_for("forest", "codes"),
@@ -165,13 +173,13 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
         self._kept = forest_of_model(self.job, message.forest)
         return kept
 
-    @takes(keys.EncryptSplits, *_EPOCH)
+    @takes(*HIDES_SPLITS, *BEGINS_EPOCH)
     def _keys(self, message: Message) -> Message:
         order = self._revocable
         begins = isinstance(order, TrainRevocableOrder) or (
             isinstance(order, RevokeRevocableOrder) and order.level == 2
         )
-        if order.helper is None or (type(message) in _EPOCH and not begins):
+        if order.helper is None or (type(message) in BEGINS_EPOCH and not begins):
             raise RemoteProtocolError(f"the order does not ask for {type(message).__name__}")
         check_epoch(message, order)
         if self._provider is None:
@@ -186,7 +194,7 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
 
     def _kept_part(self) -> PartyForest:
         if self._part is None or not self._kept:
-            raise RemoteProtocolError("splits are encrypted when they are kept")
+            raise RemoteProtocolError("splits are encrypted or shared when they are kept")
         return self._part
 
     def _has_none(self) -> bool:

@@ -117,6 +117,7 @@ def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
     """Refuse what the party's policy forbids, before anything is told."""
     policy, plan = taken.home.policy, taken.order.plan
     policy.check_method(plan.method)
+    policy.check_trees(plan.n_estimators)
     policy.check_rows(taken.loaded.n_rows, "rows")
     policy.check_leaf(plan.fewest_rows)
     policy.check_sums(plain=plan.shows_numbers, two=plan.allows_two and len(taken.order.parties) == 2)

@@ -11,9 +11,11 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from woodlot.data.decoding import from_msgpack
 from woodlot.exceptions import RemoteProtocolError
+from woodlot.jobs.padding import pad, unpad
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
+_ID_BYTES = 48  # of one id: how long those of a request are is told only above it
 
 
 def new_key() -> bytes:
@@ -43,13 +45,14 @@ class IdSeal:
 
     def seal(self, number: int, ids: Sequence[bytes]) -> bytes:
         """The ids of a request; its number must never be used again."""
-        return self._cipher.encrypt(_nonce(number), msgspec.msgpack.encode(list(ids)), self._about)
+        plain = pad(msgspec.msgpack.encode(list(ids)), len(ids) * _ID_BYTES)
+        return self._cipher.encrypt(_nonce(number), plain, self._about)
 
     def open(self, number: int, sealed: bytes) -> list[bytes]:
         """The ids of a request, in their canonical form."""
         try:
             plain = self._cipher.decrypt(_nonce(number), sealed, self._about)
-            return from_msgpack(plain, list[bytes])
+            return from_msgpack(unpad(plain), list[bytes])
         except (InvalidTag, ValueError, OverflowError, msgspec.MsgspecError):
             raise RemoteProtocolError(
                 "the request has no ids that this party can open; they are not the user's"

@@ -24,6 +24,7 @@ from woodlot.jobs.scores.score_seal import IdSeal
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.handling import MessageHandler, takes
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.forest_messages import Decisions
@@ -60,6 +61,7 @@ class ScoreWork(MessageHandler):
         self._loaded = taken.loaded
         self._seal = IdSeal(taken.part.key, taken.job, home.identity.name)
         self._since = time.monotonic()
+        self._batch_rows = 0
         self.state = ScoringState.ordered
 
     @takes(msg.OpenScoring, when=ScoringState.ordered, then=ScoringState.open)
@@ -99,10 +101,15 @@ class ScoreWork(MessageHandler):
         store.spend_batch(self._job, message.batch, digest, self._user, int(known.sum()), now)
         columns = [column[np.where(known, rows, 0)] for column in ready.columns]
         everywhere = bool(known.all())
+        self._batch_rows = len(rows)
         reply = ready.predictor.answer("decisions", columns, len(rows), None if everywhere else known, 1)
         if not isinstance(reply, wire.DecisionBits):
             raise RemoteProtocolError("a scoring is answered with decisions")
         return Decisions(stream=reply.stream, lengths=reply.lengths, known=None if everywhere else pack(known))
+
+    def most_bytes(self, reply: Message) -> int:
+        """As long as its answer to a batch could be for so many rows; see `Work`."""
+        return self._ready.predictor.most_bytes(self._batch_rows) + self._batch_rows if self._batch_rows else 0
 
     def _check_allowed(self) -> None:
         """Refuse what was allowed when the scoring was opened, and is no more."""

@@ -9,13 +9,15 @@ read nothing of each other::
     sealed message     ChaCha20-Poly1305 under this key, which is used once
     key of the job     HKDF-SHA256(secret, salt = transcript, info = purpose)
 
-The secret is configured at every party, or drawn by the leader and sealed for the others.
+The secret is configured at every party, or drawn by the leader and sealed for the others. So is the key of rows, under
+which a hash of its id puts each row on one side of a split. It is the same in all jobs of the same parties with the
+same leader, also when rows are added, so that rows stay on their sides; it is used for nothing that leaves a party.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
@@ -100,6 +102,10 @@ class KeyAgreement:
     def _bytes_from(self, source: Entropy, purpose: str, info: tuple[bytes | str, ...], length: int) -> bytes:
         secret = secret_bytes(source, f"{PURPOSE} {purpose}")
         return derive(VERSION, secret, purpose, *info, salt=self._table_digest, length=length)
+
+    def row_key(self, parties: Sequence[str]) -> bytes:
+        """The key of rows, as the leader draws it: other tables have the same, and other parties another."""
+        return derive(VERSION, secret_bytes(self._lasting, f"{PURPOSE} rows"), "rows", *sorted(parties))
 
     def introduce(self, opening: OpenAlignment) -> Introduction:
         """What this party tells the others of itself."""
@@ -191,6 +197,10 @@ class JobKeys:
     def order_key(self, secret: bytes) -> bytes:
         """The key under which the common rows are put in order, in all jobs under this secret."""
         return derive(VERSION, secret, "order")
+
+    def row_key(self, secret: bytes) -> bytes:
+        """The key of rows where the secret is configured."""
+        return derive(VERSION, secret, "rows")
 
     def matching_key(self, secret: bytes) -> bytes:
         """The key that turns ids into tokens, in this job only."""

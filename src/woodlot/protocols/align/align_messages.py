@@ -90,7 +90,7 @@ class DrawSecret(Message):
 
 
 class SealedSecret(Message):
-    """The secret of the job, sealed for each party; nothing is sealed where it is configured."""
+    """The secret of the job and the key of rows, sealed for each party; nothing is sealed where it is configured."""
 
     discloses: ClassVar = Disclosure(
         *_FROM_PARTY,
@@ -106,7 +106,10 @@ class TakeSecret(Message):
     """Brings a party the introductions, the sealed secret, and the confirmation that it has the same as the leader."""
 
     discloses: ClassVar = Disclosure(
-        *_TO_PARTY, "as DrawSecret; the secret of the job, which is the leader's and sealed for this party", "encrypted"
+        *_TO_PARTY,
+        "as DrawSecret; the secret of the job and the key by which parts of the rows are selected, which are the "
+        "leader's and sealed for this party",
+        "encrypted",
     )
     introductions: dict[str, Introduction]
     confirmation: bytes

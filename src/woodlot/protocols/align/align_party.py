@@ -127,6 +127,7 @@ class AlignParty(MessageHandler):
         self._order: NDArray[np.int64] = np.empty(0, np.int64)
         self._tokens: NDArray[np.uint8] = np.empty((0, 0), np.uint8)
         self._order_key = b""
+        self._row_key = b""
         self._rows: NDArray[np.int64] | None = None
 
     @property
@@ -135,6 +136,13 @@ class AlignParty(MessageHandler):
         if self._rows is None:
             raise LocalProtocolError(f"party {self.name!r} is not aligned yet: it is {self.state}")
         return self._rows
+
+    @property
+    def row_key(self) -> bytes:
+        """The key under which ids are hashed to select rows; see `woodlot.data.row_rules`."""
+        if not self._row_key:
+            raise LocalProtocolError(f"party {self.name!r} has no keys yet: it is {self.state}")
+        return self._row_key
 
     def handle(self, message: Message) -> Message:
         """Answer one message; one that is not expected of this role, or in this state, is refused."""
@@ -171,10 +179,13 @@ class AlignParty(MessageHandler):
         keys = self._accept(message.introductions)
         secret, sealed = self._shared_secret, {}
         if secret is None:
-            secret = self._agreement.lasting_bytes("secret", *sorted((keys.leader, *keys.exchanged)))
-            sealed = {name: keys.seal(name, "secret", secret) for name in keys.exchanged}
+            parties = sorted((keys.leader, *keys.exchanged))
+            secret, row_key = self._agreement.lasting_bytes("secret", *parties), self._agreement.row_key(parties)
+            sealed = {name: keys.seal(name, "secret", secret + row_key) for name in keys.exchanged}
+        else:
+            row_key = keys.row_key(secret)
         reply = msg.SealedSecret(confirmation=keys.confirmation(secret), sealed=sealed)
-        self._take(keys, secret)
+        self._take(keys, secret, row_key)
         return reply
 
     @takes(msg.TakeSecret, when=AlignState.opened, then=AlignState.keyed)
@@ -182,23 +193,25 @@ class AlignParty(MessageHandler):
         keys = self._accept(message.introductions)
         if self._shared_secret is not None and message.sealed is None:
             secret = self._shared_secret
+            row_key = keys.row_key(secret)
         elif self._shared_secret is None and message.sealed is not None:
-            secret = keys.unseal(keys.leader, "secret", message.sealed)
-            if len(secret) != KEY_BYTES:
-                raise RemoteProtocolError(f"party {keys.leader!r} sealed a secret of {len(secret)} bytes")
+            opened = keys.unseal(keys.leader, "secret", message.sealed)
+            if len(opened) != 2 * KEY_BYTES:
+                raise RemoteProtocolError(f"party {keys.leader!r} sealed a secret of {len(opened)} bytes")
+            secret, row_key = opened[:KEY_BYTES], opened[KEY_BYTES:]
         else:
             raise RemoteProtocolError("TakeSecret must carry a secret exactly where none is configured")
         keys.check(secret, message.confirmation)
-        self._take(keys, secret)
+        self._take(keys, secret, row_key)
         return msg.SecretTaken()
 
-    def _take(self, keys: JobKeys, secret: bytes) -> None:
+    def _take(self, keys: JobKeys, secret: bytes, row_key: bytes) -> None:
         """Bring the ids into the order of their tokens: common to all, and independent of the order in the table."""
         tokens, order = make_tokens(keys.matching_key(secret), self._ids.values)
         if not are_ascending(tokens):
             raise LocalProtocolError("two ids have the same token; run the alignment as a new job")
         self._keys, self._tokens, self._order = keys, tokens, order
-        self._order_key = keys.order_key(secret)
+        self._order_key, self._row_key = keys.order_key(secret), row_key
 
     # --- keyed hash ---
 

@@ -15,17 +15,21 @@ def pack(bits: NDArray[Any]) -> NDArray[np.uint8]:
     return np.packbits(bits, bitorder="little")
 
 
-def unpack(packed: NDArray[np.uint8], n: int, what: str) -> NDArray[np.uint8]:
-    """Unpack exactly ``n`` flags; a packet of another length is the peer's fault."""
+def check_packed(packed: NDArray[np.uint8], n: int, what: str) -> None:
+    """Refuse a packet of another length than that of ``n`` flags; it is the peer's fault."""
     if len(packed) != (n + 7) // 8:
         raise RemoteProtocolError(f"{what}: expected {n} bits, got {len(packed)} bytes")
+
+
+def unpack(packed: NDArray[np.uint8], n: int, what: str) -> NDArray[np.uint8]:
+    """Unpack exactly ``n`` flags; a packet of another length is the peer's fault."""
+    check_packed(packed, n, what)
     return np.unpackbits(packed, count=n, bitorder="little")
 
 
 def as_words(packed: NDArray[np.uint8], n: int, what: str) -> NDArray[np.uint64]:
     """Exactly ``n`` packed bits as 64-bit words, with a word to spare."""
-    if len(packed) != (n + 7) // 8:
-        raise RemoteProtocolError(f"{what}: expected {n} bits, got {len(packed)} bytes")
+    check_packed(packed, n, what)
     words = np.zeros(n // 64 + 2, np.uint64)
     words.view(np.uint8)[: len(packed)] = packed
     return words

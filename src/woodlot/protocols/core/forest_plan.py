@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.exceptions import DataError
+from woodlot.trees.coarsening import LEAST_CELL, cell_for
 from woodlot.trees.predict import Vote
 from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
@@ -20,27 +20,27 @@ BYTES_PER_ROW = 8
 """Upper estimate of what a party holds per drawn row and tree: row number, weight, and a flag per level."""
 DEFAULT_MEMORY = 2 * 1024**3
 
-BLIND_BINS = 32
-"""Bins of a numeric column where nothing else is said and labels are encrypted: every cut costs as many squarings of
-ciphertexts as its sum has bits."""
-
 HIDDEN_BINS = 32
 """Bins of a numeric column where nothing else is said and the training is hidden."""
 HIDDEN_MIN_LEAF = 20
 """The fewest rows of a leaf of a hidden training: counts of fewer rows could be solved for single rows."""
 
+HIDDEN_WEIGHTS = (
+    "with protection='hidden' the dealer draws the rows of each tree and must not know their weights; use "
+    "bootstrap=False with sample_weight or class_weight, or protection='open'"
+)
+
 Task = Literal["classes", "targets"]
 Protection = Literal["open", "hidden"]
-LabelSharing = Literal["shared", "encrypted"]
 
 
 @dataclass(frozen=True)
 class ForestPlan:
     """Parameters of a training in scikit-learn's terms.
 
-    ``out_of_bag``: how trees vote on rows they have not seen. ``labels`` and ``key_bits``: whether labels leave their
-    holder under a code, or encrypted under a key of this length. ``protection``: whether parties learn which row goes
-    where.
+    ``out_of_bag``: how trees vote on rows they have not seen. ``protection``: whether parties learn which row goes
+    where. ``min_cell``: a node of m rows shows at most m // min_cell cells of a column (`woodlot.trees.coarsening`); 0
+    for any number, "auto" for what `cell_for` makes of the number of rows.
     """
 
     task: Task
@@ -61,42 +61,62 @@ class ForestPlan:
     out_of_bag: Vote | None
     seed: int
     memory_limit: int = DEFAULT_MEMORY
-    labels: LabelSharing = "shared"
-    key_bits: int = DEFAULT_BITS
     protection: Protection = "open"
+    min_cell: int | Literal["auto"] = 0
 
     def __post_init__(self) -> None:
-        if self.protection == "hidden":
-            if self.labels == "encrypted":
-                raise DataError(
-                    "protection='hidden' keeps labels from everybody by itself; use it with labels='shared'"
-                )
-            if self.max_bins is None:
-                raise DataError(f"protection='hidden' needs bins; use max_bins={HIDDEN_BINS}, or protection='open'")
-        if self.labels == "encrypted":
-            if self.class_weight is not None:
-                raise DataError(
-                    "class_weight gives rows weights that tell their classes, and weights go to every party; use "
-                    "class_weight=None with labels='encrypted', or labels='shared'"
-                )
-            if self.max_bins is None:
-                raise DataError(
-                    f"labels='encrypted' needs bins, for every cut costs a sum under encryption; use "
-                    f"max_bins={BLIND_BINS}, or labels='shared'"
-                )
+        self._check_cells()
+        if self.protection == "hidden" and self.max_bins is None:
+            raise DataError(f"protection='hidden' needs bins; use max_bins={HIDDEN_BINS}, or protection='open'")
+
+    def check_hidden(self) -> None:
+        """Refuse what a hidden training cannot do, with what to do instead; weights are for the holder to check."""
+        if self.out_of_bag is not None:
+            raise DataError(
+                "out-of-bag scores need each tree's rows, which stay secret with protection='hidden'; use "
+                "oob_score=False and score a test table, or use protection='open'"
+            )
+        if self.bootstrap and self.class_weight is not None:
+            raise DataError(HIDDEN_WEIGHTS)
+
+    def _check_cells(self) -> None:
+        if self.min_cell == 0:
+            return
+        if self.min_cell != "auto" and self.min_cell < 0:
+            raise DataError(f"min_cell must be 0 or a positive number of rows, not {self.min_cell}")
+        if self.max_bins is None:
+            raise DataError(f"min_cell makes bins coarser and needs some; use max_bins={HIDDEN_BINS}, or min_cell=0")
+
+    @property
+    def fewest_in_cell(self) -> int:
+        """The smallest ``min_cell`` that any policy of a party can allow."""
+        return LEAST_CELL if self.protection == "hidden" else 0
+
+    def usual_in_cell(self, n_rows: int) -> int:
+        """The smallest ``min_cell`` that a party allows whose policy does not name one."""
+        return cell_for(n_rows) if self.protection == "hidden" else 0
+
+    def cell(self, n_rows: int) -> int:
+        """``min_cell`` as a number."""
+        return cell_for(n_rows) if self.min_cell == "auto" else self.min_cell
+
+    def smallest_leaf(self, n_rows: int) -> int:
+        """The fewest rows of a leaf."""
+        leaf = self.min_samples_leaf
+        fewest = leaf if isinstance(leaf, int) else ceil(leaf * n_rows)
+        return max(fewest, HIDDEN_MIN_LEAF) if self.protection == "hidden" else fewest
 
     def rules(self, n_rows: int, total_weight: int) -> GrowthRules:
         """Rules of growth for a table of ``n_rows``, each tree of which weighs ``total_weight``."""
-        split = self.min_samples_split
-        leaf = self.min_samples_leaf
-        fewest = leaf if isinstance(leaf, int) else ceil(leaf * n_rows)
+        split, cell = self.min_samples_split, self.cell(n_rows)
         return GrowthRules(
             entropy=self.entropy,
             max_depth=UNLIMITED_DEPTH if self.max_depth is None else self.max_depth,
-            min_samples_split=max(2, split if isinstance(split, int) else ceil(split * n_rows)),
-            min_samples_leaf=max(fewest, HIDDEN_MIN_LEAF) if self.protection == "hidden" else fewest,
+            min_samples_split=max(2, split if isinstance(split, int) else ceil(split * n_rows), 2 * cell),
+            min_samples_leaf=self.smallest_leaf(n_rows),
             min_weight=max(1, ceil(self.min_weight_fraction_leaf * total_weight)),
             whole_tree=self.feature_sampling == "tree",
+            min_cell=cell,
         )
 
     def n_candidates(self, n_features: int) -> int:
@@ -153,6 +173,7 @@ class ForestPlan:
             "min_samples_leaf": rules.min_samples_leaf,
             "min_weight": rules.min_weight,
             "whole_tree": rules.whole_tree,
+            "min_cell": rules.min_cell,
             "max_leaf_nodes": self.max_leaf_nodes,
             "min_impurity_decrease": self.min_impurity_decrease,
             "order_seed": derive_seed(self.seed, "order"),

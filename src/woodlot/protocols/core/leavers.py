@@ -9,6 +9,12 @@ from woodlot.exceptions import DataError
 
 Level = Literal[1, 3]
 
+HIDDEN_STAYS = (
+    "this forest was grown with protection='hidden', and growing a part of it again would tell which row goes where. "
+    "Train a new model without the party that leaves, and predict with that one"
+)
+"""Why no party leaves a forest that was grown hidden, and what to do."""
+
 
 def check_leavers(parties: Sequence[str], holder: str | None, leavers: Sequence[str]) -> None:
     """Refuse that these leave together."""

@@ -22,16 +22,17 @@ IN_WORDS: dict[Stake, str] = {
 
 _ROWS = """
     CommonRows FindCommon IdTokens TakeIntersection
-    BlindSums GrowBlind ScoreSums
     FillLeaves GrowOn GrownTrees LocalTrees ThresholdsProposed
-    OutOfBagAnswers Predictions TakeAnswers
+    OutOfBagAnswers Predictions RateAnswers TakeAnswers
     Advance Descend LinearStarted PartialScores Residuals Scores
     CountValues DrawRows
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
     AnswersOpened OpenDifferences RowsTested TestRows
+    CompareAtHelper CompareAtService HelperCompared ServiceCompared
     PredictRows Score SealedLeaves PlainVector
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
+    AllSides RowValues
     CodeShares OpenBins ServerSums
     LeadOn LeaderAnswered ScoreFrame ScoreOn SealedRequest SealedScore TakeFrames
 """
@@ -39,14 +40,15 @@ _ROWS = """
 _NUMBERS = """
     AnswerRequest DrawSecret Introduced RowsTaken SealedAnswer SealedCommon SealedRequests TakeSecret
     Refusal
-    EncryptLabels EncryptedLabels PlantBlind ResolveTies ResolvedTies StartBlind SumScores TakeLabels
     ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
     RowsDescribed UseSchema
+    AnswersRated CatalogTold ExplainedColumns
     AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
     LinearFit LinearSummary
-    DescendMasked EncryptedStart OpenDescent StartEncrypted
+    DescendHidden MaskedScores OpenDescent StartProducts
     CountCells ParticipantSummary
     DealComparisons ForestInUse OpenAnswers RegisterSplits TakeRequest
+    AdmitRequest RegisterAtHelper RegisterAtService RequestAdmitted SplitsShared TakeValues
     RowsPredicted AskScore ScoreBatch MaskedVector SharesTold
     ApplySplits HolderOffers Offers OutOfBagScores PlantTrees ReplantTrees TableSummary
     AskPairs AskRows DealShuffle HiddenSummary KeepSplits MaskedRecords PlantHidden ServerTotals StartDealer StartServer
@@ -56,25 +58,29 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     Away Unanswered
+    AskAllSides AskCatalog AskExplained AskRowValues
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
     DropModel FindModel ForgetJob JobForgotten KeepAlignment KeepModel LeaveNoted LeaveNotice ListJobs ListModels
     ModelDropped ModelKept ModelReady ResumeJob
     AskScores FinishLinear LinearFinished OpenLinear StartLinear
-    AskSlopes DescentReady EncryptedResiduals MaskedSlopes OpenSlopes OpenedSlopes
+    AskColumns DealProducts DealtKey DealtProducts DescendOwn DescentReady HiddenResiduals HiddenStart MaskSlopes
+    MaskedColumns MaskedTaken OpenDealt ProductsReady SlopeShares StartHidden TakeMasked
     ConstructionDone OpenConstruction SendLabels
     AskKeys CommitEpoch ComparisonsDealt ComparisonsFinished DifferencesBlinded EncryptSplits EpochCommitted
     FinishComparisons GroupMade KeyDrawn KeysKnown
     KeysOfModel KnowKeys MakeGroup MeetMembers MemberIntroduced MembersMet OpenEpoch RevokeAtHelper RevokeAtService
     RequestTaken RevokedAtHelper RevokedAtService ShareTaken SplitsEncrypted SplitsRegistered TakeGroup TakeShare
     UseForest
+    PrepareShares RegisteredAtHelper RegisteredAtService ShareSplits SharesOfModel SharesPrepared
+    ValuesTaken
     CloseScoring OpenScoring ScoringReady AskSealed
     OpenSums StartSums SumsIntroduced SumsStarted
     PrepareSums SumsPrepared TakeShares SharesTaken NameSurvivors SurvivorsEchoed Unmask
     AskDecisions OpenTraining Ready RevealSplits ShareLabels TreesDone
     ColumnShares DealDraws DealerKey DealerReady DealtDraws DealtShuffle HiddenReady OpenHidden PassRecords ShareColumns
-    SplitsKept
+    DealSecond DealtSecond SplitsKept
     AskFrames FramesTaken LeaderMet MeetLeader
 """
 

@@ -10,17 +10,19 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.forest_parts import PartyForest
-from woodlot.protocols.hidden.hidden_messages import KeepSplits
-from woodlot.protocols.hidden.shared_rows import column_shares
+from woodlot.protocols.hidden.hidden_messages import KeepSplits, OpenHidden
+from woodlot.protocols.hidden.shared_rows import CodeSizes, code_type, column_shares
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, EncodedTable, encode
 from woodlot.trees.forest import Splits, Structure
 from woodlot.trees.sampling import feature_key
 
 
-def check_bins(max_bins: int) -> None:
-    """Refuse a number of bins that columns cannot be put into."""
-    if not MIN_BINS <= max_bins <= MAX_COARSE:
-        raise RemoteProtocolError(f"a hidden training asks for {max_bins} bins")
+def check_opening(message: OpenHidden) -> None:
+    """Refuse a number of bins that columns cannot be put into, and rules that no training has."""
+    if not MIN_BINS <= message.max_bins <= MAX_COARSE:
+        raise RemoteProtocolError(f"a hidden training asks for {message.max_bins} bins")
+    if message.min_leaf < 1 or message.min_cell < 0:
+        raise RemoteProtocolError("a hidden training asks for leaves or cells of no rows")
 
 
 class OwnColumns:
@@ -60,11 +62,19 @@ class OwnColumns:
             raise RemoteProtocolError("the table has not been encoded")
         return self._codes
 
+    @property
+    def sizes(self) -> CodeSizes:
+        """What the servers are told of the codes."""
+        return CodeSizes(self.codes.n_codes, self.codes.has_missing)
+
     def masked(self, secret: bytes, bits: int) -> NDArray[Any]:
         """The leader's share: the codes under what the second server derives from the same secret."""
         n_columns, n_rows = len(self.table.names), self.table.n_rows
         hidden = column_shares(secret, self.name, n_columns, n_rows, bits)
-        hidden ^= self.codes.fine.astype(hidden.dtype)
+        missing = self.sizes.missing.astype(np.int64)
+        for k in range(n_columns):
+            codes = self.codes.fine[k]
+            hidden[k] ^= np.where(codes == self.codes.n_codes[k], missing[k], codes).astype(code_type(bits))
         return hidden
 
     def keep(self, told: KeepSplits) -> PartyForest:

@@ -1,10 +1,11 @@
-"""Messages of the hidden forest: two servers and a dealer, none of whom learns which row goes where.
+"""Messages of the hidden forest: two servers and a dealer, none of whom is told which row goes where.
 
 The label holder leads: it runs the protocol and is the first server. The second server is another party. Neither two
 of these three (label holder, second server, dealer) work together: that is what all of it rests on.
 
 Shares and masks are uniform to whoever lacks the other part. Arrays "per open node" follow the order in which both
-servers keep their nodes; records travel as bytes (``shared_rows.to_wire``).
+servers keep their nodes; records travel as bytes (``shared_rows.to_wire``). `bound` is a digest of what the other one
+of second server and dealer has been told, this round included; see ``told_so_far``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class OpenHidden(Message):
     """Asks a party, and the dealer, to take part in a hidden training."""
 
     discloses: ClassVar = Disclosure(
-        *_TO_PARTY, "that a training is planned, who takes part in which role, and the number of bins", "clear"
+        *_TO_PARTY,
+        "that a training is planned, who takes part in which role, the number of bins, and the fewest rows of a leaf "
+        "and of a cell",
+        "clear",
     )
     parties: tuple[str, ...]
     """Who introduces themselves: every party but the label holder, and last the dealer."""
@@ -43,6 +47,10 @@ class OpenHidden(Message):
     server: str
     dealer: str
     max_bins: int
+    min_leaf: int
+    """The fewest drawn rows of a leaf."""
+    min_cell: int
+    """A node shows at most so many cells of a column as this number goes into its drawn rows; 0: any number."""
 
 
 class HiddenSummary(Message):
@@ -51,13 +59,15 @@ class HiddenSummary(Message):
     discloses: ClassVar = Disclosure(
         *_FROM_PARTY,
         "number of rows and of columns; each column's code, which only its party can turn into a name, its number of "
-        "bins, and whether it has categories; whether the party lets the label holder keep the complete model",
+        "bins, whether values are missing, and whether it has categories; whether the party lets the label holder keep "
+        "the complete model",
         "encoded",
     )
     introduction: HiddenIntroduction
     n_rows: int
     feature_keys: U64
     n_codes: U32
+    has_missing: U8
     categorical: U8
     shares_model: bool
 
@@ -104,6 +114,8 @@ class StartDealer(Message):
     n_columns: int
     n_draws: int | None
     """None: every tree has every row."""
+    salt: bytes
+    """Of the masks of labels: random to the dealer, and another one for other labels."""
 
 
 class DealerReady(Message):
@@ -120,13 +132,14 @@ class StartServer(Message):
 
     discloses: ClassVar = Disclosure(
         *_TO_SERVER,
-        "how many columns each party has, how many bins each column has, and the number of classes; of the labels "
-        "nothing: they are masked",
+        "how many columns each party has, how many bins each column has, whether values are missing, and the number of "
+        "classes; of the labels nothing: they are masked",
         "encrypted",
     )
     owners: tuple[str, ...]
     columns_of: U32
     n_codes: U32
+    has_missing: U8
     n_rows: int
     n_classes: int
     width: int
@@ -153,6 +166,7 @@ class PlantHidden(Message):
     first_tree: int
     n_trees: int
     columns: UInt
+    bound: bytes
 
 
 class DealDraws(Message):
@@ -161,6 +175,7 @@ class DealDraws(Message):
     discloses: ClassVar = Disclosure(*_TO_DEALER, "which trees begin", "clear")
     first_tree: int
     n_trees: int
+    bound: bytes
 
 
 class DealtDraws(Message):
@@ -185,13 +200,17 @@ class AskPairs(Message):
     discloses: ClassVar = Disclosure(
         *_TO_SERVER,
         "how many rows of each node that was split go left (no row is linked to anything: they were shuffled), which "
-        "children are leaves, and which columns, by number, are tried at which node",
+        "children are leaves, which columns, by number, are tried at which node, and in how coarse cells: the order of "
+        "magnitude of how many rows of the node were drawn",
         "clear",
     )
     left: U8
     is_open: U8
     node: UInt
     slot: UInt
+    shift: U8
+    """How many low bits of each pair's codes are dropped before they are opened."""
+    bound: bytes
 
 
 class MaskedRecords(Message):
@@ -214,13 +233,27 @@ class DealShuffle(Message):
     )
     sizes: U32
     whole_rows: bool
+    bound: bytes
 
 
 class DealtShuffle(Message):
-    """What the label holder needs for a shuffle."""
+    """What the label holder needs for the first half of a shuffle."""
 
     discloses: ClassVar = Disclosure(*_FROM_DEALER, "nothing: uniform bits", "encrypted")
     first: U8
+
+
+class DealSecond(Message):
+    """Asks the dealer for the second half of the shuffle."""
+
+    discloses: ClassVar = Disclosure(*_TO_DEALER, "nothing but that the first half is done", "clear")
+    bound: bytes
+
+
+class DealtSecond(Message):
+    """What the label holder needs for the second half of a shuffle."""
+
+    discloses: ClassVar = Disclosure(*_FROM_DEALER, "nothing: uniform bits", "encrypted")
     second: U8
 
 
@@ -229,6 +262,7 @@ class PassRecords(Message):
 
     discloses: ClassVar = Disclosure(*_TO_SERVER, "nothing: shares under a mask", "encrypted")
     records: U8
+    bound: bytes
 
 
 class CodeShares(Message):
@@ -236,7 +270,7 @@ class CodeShares(Message):
 
     discloses: ClassVar = Disclosure(
         *_FROM_SERVER,
-        "how many rows of a node are in each bin of a column that is known by number only; no row is linked to it",
+        "how many rows of a node are in each cell of a column that is known by number only; no row is linked to it",
         "clear",
     )
     codes: UInt
@@ -247,19 +281,19 @@ class OpenBins(Message):
 
     discloses: ClassVar = Disclosure(
         *_TO_SERVER,
-        "how many rows of a node are in each bin of a column that is known by number only; no row is linked to it",
+        "how many rows of a node are in each cell of a column that is known by number only; no row is linked to it",
         "clear",
     )
     codes: UInt
 
 
 class ServerSums(Message):
-    """The second server's share of the sums of each bin."""
+    """The second server's share of the sums of each cell."""
 
     discloses: ClassVar = Disclosure(
         *_FROM_SERVER,
-        "for each bin of a candidate column at a node, how many drawn rows are in it, and the weight of each class, or "
-        "the sum of targets",
+        "for each cell of a candidate column at a node, how many drawn rows are in it, and the weight of each class, "
+        "or the sum of targets",
         "clear",
     )
     sums: U8
@@ -273,6 +307,7 @@ class AskRows(Message):
     )
     goes_on: U8
     slot: UInt
+    bound: bytes
 
 
 class KeepSplits(Message):

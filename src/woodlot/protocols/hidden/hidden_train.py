@@ -1,7 +1,7 @@
 """A hidden training at its leader: the label holder, who is the first of the two servers.
 
-Nobody learns which row goes where. The leader and the second server hold every column in two shares; rows are shuffled
-inside their nodes by a dealt order that neither of them knows, and then only bins are opened::
+No message tells which row goes where. The leader and the second server hold every column in two shares; rows are
+shuffled inside their nodes by a dealt order that neither of them knows, and then only bins are opened::
 
     histograms   leader -> server   which columns are tried at which node          leader -> dealer   sizes
                  server -> leader   its shares of their bins, and of the labels, under a mask
@@ -31,13 +31,14 @@ from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.protocols.core.agreement import Entropy, derive, secret_bytes
 from woodlot.protocols.core.bits import pack, smallest_unsigned
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
-from woodlot.protocols.core.forest_plan import ForestPlan, check_summaries
+from woodlot.protocols.core.forest_plan import HIDDEN_WEIGHTS, ForestPlan, check_summaries
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import TargetCode, target_key
 from woodlot.protocols.hidden import hidden_messages as msg
 from woodlot.protocols.hidden.hidden_columns import OwnColumns
+from woodlot.protocols.hidden.hidden_dealer import label_masks
 from woodlot.protocols.hidden.hidden_keys import TAG
 from woodlot.protocols.hidden.hidden_trees import (
     ForestSplits,
@@ -49,23 +50,23 @@ from woodlot.protocols.hidden.hidden_trees import (
     read_sums,
 )
 from woodlot.protocols.hidden.shared_rows import (
+    CodeSizes,
     RecordLayout,
     Segments,
     SharedRows,
     Words,
     add_pairs,
     code_bits,
-    fits,
     from_wire,
     pair_codes,
     plant_rows,
     regrouped,
     split_codes,
     spread_values,
-    stream,
     to_wire,
     value_shares,
 )
+from woodlot.protocols.hidden.told_so_far import BothTold
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.sampling import Bootstrap, derive_seed, tree_keys
 
@@ -121,10 +122,11 @@ class HiddenLeader:
         self.shares_model = shares_model
         self.secret = secret
         self.seed = derive(TAG, secret_bytes(entropy, "for the second server"))
+        self.salt = derive(TAG, secret_bytes(entropy, "for the dealer"))
 
 
 def train_hidden(plan: ForestPlan, parties: tuple[str, ...], leader: HiddenLeader, server: str, dealer: str) -> Rounds:
-    """Grow a forest of which nobody learns which row goes where; returns a `HiddenForest`.
+    """Grow a forest on secret shares; returns a `HiddenForest`.
 
     Parameters
     ----------
@@ -165,17 +167,9 @@ def train_hidden(plan: ForestPlan, parties: tuple[str, ...], leader: HiddenLeade
 
 def check_plan(plan: ForestPlan, target: Target) -> None:
     """Refuse what a hidden training cannot do, with what to do instead."""
-    if plan.out_of_bag is not None:
-        raise DataError(
-            "out-of-bag scores need each tree's rows, which stay secret with protection='hidden'; use oob_score=False "
-            "and score a test table, or use protection='open'"
-        )
-    weighted = target.weights is not None and not (target.weights == 1.0).all()
-    if plan.bootstrap and (weighted or plan.class_weight is not None):
-        raise DataError(
-            "with protection='hidden' the dealer draws the rows of each tree and must not know their weights; use "
-            "bootstrap=False with sample_weight or class_weight, or protection='open'"
-        )
+    plan.check_hidden()
+    if plan.bootstrap and target.weights is not None and not (target.weights == 1.0).all():
+        raise DataError(HIDDEN_WEIGHTS)
 
 
 def _placed(structure: Structure, splits: ForestSplits, values: NDArray[Any], fill: float, kind: Any) -> NDArray[Any]:
@@ -195,7 +189,11 @@ def _prepare(
         server=server,
         dealer=dealer,
         max_bins=plan.max_bins or 0,
+        min_leaf=plan.smallest_leaf(leader.columns.table.n_rows),
+        min_cell=plan.cell(leader.columns.table.n_rows),
     )
+    both = BothTold()
+    both.ask_dealer(opening)
     replies = yield Round("prepare", dict.fromkeys(opening.parties, opening))
     summaries = {p: reply_of(replies[p], msg.HiddenSummary, p) for p in others}
     introductions = {p: summary.introduction for p, summary in summaries.items()}
@@ -203,15 +201,12 @@ def _prepare(
     own = leader.columns.encode(opening.max_bins)
     n_rows = check_summaries({leader.name: own.n_rows, **{p: s.n_rows for p, s in summaries.items()}})
     parts = [
-        (leader.columns.feature_keys, own.n_codes, own.categorical)
+        (leader.columns.feature_keys, own.n_codes, own.has_missing, own.categorical)
         if p == leader.name
-        else (summaries[p].feature_keys, summaries[p].n_codes.astype(np.int64), summaries[p].categorical)
+        else _told_of_columns(p, summaries[p])
         for p in parties
     ]
-    for p, (keys, n_codes, categorical) in zip(parties, parts, strict=True):
-        if not len(keys) == len(n_codes) == len(categorical):
-            raise RemoteProtocolError(f"{p} does not say the same number of columns everywhere")
-    keys, all_codes, categorical = (np.concatenate(column) for column in zip(*parts, strict=True))
+    keys, all_codes, has_missing, categorical = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(np.unique(keys)) != len(keys):
         raise DataError("two columns have the same code; rename one of the columns with equal names")
     if len(keys) == 0:
@@ -219,15 +214,19 @@ def _prepare(
     counts = np.array([len(part[0]) for part in parts])
     labels = HiddenLabels.of(plan, leader, n_rows)
     n_candidates = plan.n_candidates(len(keys))
+    sizes = CodeSizes(all_codes, has_missing)
     layout = RecordLayout(
         n_classes=len(leader.target.classes),
         width=labels.heaviest.bit_length(),
-        bits=code_bits(all_codes),
+        bits=code_bits(sizes),
         n_columns=n_candidates if plan.feature_sampling == "tree" else len(keys),
     )
     ask = msg.ShareColumns(introductions=introductions, bits=layout.bits)
     lengths = {"n_rows": n_rows, "n_classes": layout.n_classes, "width": layout.width, "bits": layout.bits}
-    start = msg.StartDealer(introductions=introductions, n_columns=layout.n_columns, n_draws=labels.n_draws, **lengths)
+    start = msg.StartDealer(
+        introductions=introductions, n_columns=layout.n_columns, n_draws=labels.n_draws, salt=leader.salt, **lengths
+    )
+    both.ask_dealer(start)
     replies = yield Round("prepare", {**dict.fromkeys(others, ask), dealer: start})
     secret = reply_of(replies[dealer], msg.DealerReady, dealer).secret
     shares = [
@@ -236,21 +235,20 @@ def _prepare(
         else _columns_of(reply_of(replies[p], msg.ColumnShares, p), int(n), n_rows, layout.bits, p)
         for p, n in zip(parties, counts.tolist(), strict=True)
     ]
-    masked = labels.mask(secret)
-    yield Round(
-        "prepare",
-        {
-            server: msg.StartServer(
-                owners=parties,
-                columns_of=counts.astype(np.uint32),
-                n_codes=all_codes.astype(np.uint32),
-                n_columns=layout.n_columns,
-                seed=leader.seed,
-                masked=masked,
-                **lengths,
-            )
-        },
+    masked = labels.mask(secret, leader.salt)
+    serve = msg.StartServer(
+        owners=parties,
+        columns_of=counts.astype(np.uint32),
+        n_codes=all_codes.astype(np.uint32),
+        has_missing=has_missing,
+        n_columns=layout.n_columns,
+        seed=leader.seed,
+        masked=masked,
+        **lengths,
     )
+    both.start_server(serve, leader.seed)
+    replies = yield Round("prepare", {server: serve})
+    reply_of(replies[server], msg.HiddenReady, server)
     sharing = {p for p, summary in summaries.items() if summary.shares_model}
     return _HiddenTraining(
         plan=plan,
@@ -261,7 +259,7 @@ def _prepare(
         layout=layout,
         secret=secret,
         codes=np.concatenate(shares),
-        columns=SharedColumns(keys, all_codes, categorical),
+        columns=SharedColumns(keys, sizes, categorical),
         owner=np.repeat(np.arange(len(parties)), counts),
         labels=labels,
         growth=HiddenGrowth.of(plan, labels.sampling, n_rows, n_candidates, labels.unit(plan)),
@@ -269,7 +267,18 @@ def _prepare(
         own_values=labels.own_values(layout, leader.seed),
         n_rows=n_rows,
         sharing=frozenset(sharing | ({leader.name} if leader.shares_model else set())),
+        both=both,
     )
+
+
+def _told_of_columns(party: str, summary: msg.HiddenSummary) -> tuple[NDArray[Any], ...]:
+    """Keys, numbers of codes, and flags of a party's columns."""
+    told = summary.feature_keys, summary.n_codes.astype(np.int64), summary.has_missing, summary.categorical
+    if len({len(column) for column in told}) != 1:
+        raise RemoteProtocolError(f"{party} does not say the same number of columns everywhere")
+    if max(int(flags.max(initial=0)) for flags in told[2:]) > 1:
+        raise RemoteProtocolError(f"{party} sent flags of columns that are neither 0 nor 1")
+    return told
 
 
 def _columns_of(reply: msg.ColumnShares, n: int, n_rows: int, bits: int, party: str) -> NDArray[Any]:
@@ -316,11 +325,11 @@ class HiddenLabels:
         """No count or weight of a tree is larger."""
         return max(self.sampling.tree_weight(len(self.numbers)), len(self.numbers))
 
-    def mask(self, secret: bytes) -> NDArray[Any] | None:
+    def mask(self, secret: bytes, salt: bytes) -> NDArray[Any] | None:
         """The labels less the dealer's masks, where rows are drawn."""
         if self.n_draws is None:
             return None
-        masks, n_classes = stream(secret, "labels", n=len(self.numbers)), len(self.target.classes)
+        masks, n_classes = label_masks(secret, salt, len(self.numbers)), len(self.target.classes)
         if n_classes:
             drawn = (masks % np.uint64(n_classes)).astype(np.int64)
             return ((self.numbers - drawn) % n_classes).astype(np.min_scalar_type(n_classes - 1))
@@ -370,6 +379,7 @@ class _HiddenTraining:
     """Its share of the rows' values, where nothing is drawn."""
     n_rows: int
     sharing: frozenset[str]
+    both: BothTold
     steps: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -445,11 +455,13 @@ class _HiddenBatch:
     def _plant(self, slots: NDArray[np.int64]) -> Generator[Round, dict[str, Message], tuple[SharedRows, OpenedSums]]:
         """Begin the trees at both servers; returns their rows, and what they have drawn."""
         t, first, n_trees = self._t, self._trees[0], len(self._trees)
-        requests: dict[str, Message] = {
-            t.server: msg.PlantHidden(first_tree=first, n_trees=n_trees, columns=smallest_unsigned(slots.ravel()))
-        }
-        if t.masked is not None:
-            requests[t.dealer] = msg.DealDraws(first_tree=first, n_trees=n_trees)
+        plant = msg.PlantHidden(first_tree=first, n_trees=n_trees, columns=smallest_unsigned(slots.ravel()), bound=b"")
+        requests: dict[str, Message] = {t.server: plant}
+        if t.masked is None:
+            t.both.tell_server(plant)
+        else:
+            deal = msg.DealDraws(first_tree=first, n_trees=n_trees, bound=b"")
+            requests[t.server], requests[t.dealer], _ = t.both.ask_both(plant, deal)
         replies = yield Round("grow", requests, Progress(first, t.plan.n_estimators, "drawing rows"))
         layout, masked = t.layout, t.masked
         if masked is None:
@@ -482,21 +494,27 @@ class _HiddenBatch:
     ) -> Generator[Round, dict[str, Message], None]:
         t, layout = self._t, self._t.layout
         node, slot = np.repeat(nodes, slots.shape[1]), slots.ravel()
+        shift = trees.shifts(node, slot)
         ask = msg.AskPairs(
-            left=self._left, is_open=self._is_open, node=smallest_unsigned(node), slot=smallest_unsigned(slot)
+            left=self._left,
+            is_open=self._is_open,
+            node=smallest_unsigned(node),
+            slot=smallest_unsigned(slot),
+            shift=shift.astype(np.uint8),
+            bound=b"",
         )
         self._left, self._is_open = _NO_BITS, _NO_BITS
-        size, own = self._rows.size[node], self._rows.pairs(node, slot)
+        size, own = self._rows.size[node], self._rows.pairs(node, slot, shift)
         masked, records, theirs = yield from self._shuffle(ask, size, own, trees, whole_rows=False)
-        bins = pair_codes(layout, records) ^ theirs
-        n_cells = t.columns.n_codes[trees.features(node, slot)] + 1
-        if not fits(bins, size, n_cells):
-            raise RemoteProtocolError(f"{t.server} sent shares of bins that no column has")
-        replies = yield Round("grow", {t.server: msg.OpenBins(codes=bins)}, self._progress(trees))
-        told = reply_of(replies[t.server], msg.ServerSums, t.server).sums
-        sums = from_wire(told, int(n_cells.sum()), layout.used[: layout.pair_words], t.server)
+        sizes = t.columns.sizes.take(trees.features(node, slot))
+        bins, n_cells = sizes.cells_of(pair_codes(layout, records) ^ theirs, size, shift, t.server), sizes.cells(shift)
+        opened = msg.OpenBins(codes=bins)
+        t.both.tell_server(opened)
+        replies = yield Round("grow", {t.server: opened}, self._progress(trees))
+        added = reply_of(replies[t.server], msg.ServerSums, t.server).sums
+        sums = from_wire(added, int(n_cells.sum()), layout.used[: layout.pair_words], t.server)
         cells = read_sums(layout, add_pairs(layout, records, bins, size, n_cells), sums, t.server)
-        trees.take(nodes, slots, cells, n_cells, self._squares(nodes, masked))
+        trees.take(nodes, slots, cells, self._squares(nodes, masked))
 
     def _squares(self, nodes: NDArray[np.int64], reply: msg.MaskedRecords) -> NDArray[np.uint64]:
         """OpenedSums of squared targets of some nodes; none for classes."""
@@ -510,19 +528,24 @@ class _HiddenBatch:
     def _divide(self, trees: HiddenTrees, goes_on: NDArray[np.bool_]) -> Generator[Round, dict[str, Message], None]:
         """Send the rows of some nodes down to their children."""
         t, rows = self._t, self._rows
-        slot, is_open, table = trees.sides()
-        ask = msg.AskRows(goes_on=pack(goes_on), slot=smallest_unsigned(slot))
+        sides, is_open = trees.sides, trees.opened_sides
+        ask = msg.AskRows(goes_on=pack(goes_on), slot=smallest_unsigned(sides.slot), bound=b"")
         size = rows.size[goes_on]
         _, records, theirs = yield from self._shuffle(ask, size, rows.of_nodes(goes_on), trees, whole_rows=True)
-        codes = split_codes(t.layout, records, size, slot) ^ theirs
-        if int(codes.max(initial=0)) >= table.shape[1]:
-            raise RemoteProtocolError(f"{t.server} sent shares of bins that no column has")
-        left = table[np.repeat(np.arange(len(size)), size), codes]
+        codes = split_codes(t.layout, records, size, sides.slot, sides.shift) ^ theirs
+        cells = t.columns.sizes.take(sides.feature).cells_of(codes, size, sides.shift, t.server)
+        left = sides.goes_left[np.repeat(np.arange(len(size)), size), cells]
         self._rows = regrouped(t.layout, records, size, left, is_open)
         self._left, self._is_open = pack(left), pack(is_open)
 
     def _shuffle(
-        self, ask: Message, size: NDArray[np.int64], own: Words, trees: HiddenTrees, *, whole_rows: bool
+        self,
+        ask: msg.AskPairs | msg.AskRows,
+        size: NDArray[np.int64],
+        own: Words,
+        trees: HiddenTrees,
+        *,
+        whole_rows: bool,
     ) -> Generator[Round, dict[str, Message], tuple[msg.MaskedRecords, Words, NDArray[Any]]]:
         """Shuffle records in both orders.
 
@@ -530,18 +553,23 @@ class _HiddenBatch:
         """
         t = self._t
         xor, used = t.layout.of_records(whole_rows=whole_rows)
-        segments = Segments(t.next_step(), size, xor)
-        deal = msg.DealShuffle(sizes=size.astype(np.uint32), whole_rows=whole_rows)
+        deal = msg.DealShuffle(sizes=size.astype(np.uint32), whole_rows=whole_rows, bound=b"")
+        ask, deal, bound = t.both.ask_both(ask, deal)
+        segments = Segments(t.next_step(), size, xor, bound)
         replies = yield Round("grow", {t.server: ask, t.dealer: deal}, self._progress(trees))
         masked = reply_of(replies[t.server], msg.MaskedRecords, t.server)
         dealt = reply_of(replies[t.dealer], msg.DealtShuffle, t.dealer)
         first = from_wire(dealt.first, segments.n, used, t.dealer)
         passed = segments.carry_first(t.secret, own, from_wire(masked.records, segments.n, used, t.server), first)
-        replies = yield Round("grow", {t.server: msg.PassRecords(records=to_wire(passed, used))}, self._progress(trees))
+        onwards, second, _ = t.both.ask_both(
+            msg.PassRecords(records=to_wire(passed, used), bound=b""), msg.DealSecond(bound=b"")
+        )
+        replies = yield Round("grow", {t.server: onwards, t.dealer: second}, self._progress(trees))
         theirs = reply_of(replies[t.server], msg.CodeShares, t.server).codes
         if len(theirs) != segments.n:
             raise RemoteProtocolError(f"{t.server} sent {len(theirs)} shares of bins for {segments.n} records")
-        return masked, from_wire(dealt.second, segments.n, used, t.dealer), theirs
+        other = reply_of(replies[t.dealer], msg.DealtSecond, t.dealer).second
+        return masked, from_wire(other, segments.n, used, t.dealer), theirs
 
 
 _NO_BITS = np.empty(0, np.uint8)

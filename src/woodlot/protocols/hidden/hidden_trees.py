@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.forest_plan import ForestPlan
-from woodlot.protocols.hidden.shared_rows import RecordLayout, Words
+from woodlot.protocols.hidden.shared_rows import CodeSizes, RecordLayout, Words
 from woodlot.trees.best_first import best_first
 from woodlot.trees.cells import ENTROPY, GINI, TARGETS
+from woodlot.trees.coarsening import cells_of_codes, first_code, last_code
 from woodlot.trees.forest import Leaves, Structure
 from woodlot.trees.kernels.cells import place_all
 from woodlot.trees.kernels.shares import BestCut, read_cells, search_bins
@@ -77,10 +78,10 @@ def read_sums(layout: RecordLayout, own: Words, other: Words, sender: str) -> Op
 
 @dataclass(frozen=True, eq=False)
 class SharedColumns:
-    """All columns by number: their codes, and how many bins they have."""
+    """All columns by number: their keys, and what is known of their codes."""
 
     keys: NDArray[np.uint64]
-    n_codes: NDArray[np.int64]
+    sizes: CodeSizes
     categorical: NDArray[np.uint8]
 
     def slots(self, root_keys: NDArray[np.uint64], n_columns: int) -> NDArray[np.int64]:
@@ -143,12 +144,37 @@ class ForestSplits:
     gain: NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class NodeSides:
+    """How the rows of split nodes are divided.
+
+    Attributes
+    ----------
+    feature, slot : int64 arrays
+        The column, and where it travels.
+    shift : int64 array
+        How many low bits of its codes are dropped.
+    goes_left : uint8 array, shape (nodes, cells)
+        Which cells go left.
+    """
+
+    feature: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    shift: NDArray[np.int64]
+    goes_left: NDArray[np.uint8]
+
+    def take(self, which: NDArray[Any]) -> NodeSides:
+        """Some of them."""
+        return NodeSides(self.feature[which], self.slot[which], self.shift[which], self.goes_left[which])
+
+
 class _HiddenLevel:
     """The best split of each open node, as far as its candidates are searched."""
 
     def __init__(self, n: int, n_classes: int, room: int) -> None:
         self.feature = np.full(n, -1, np.int64)
         self.slot = np.zeros(n, np.int64)
+        self.shift = np.zeros(n, np.int64)
         self.gain = np.full(n, np.nan)
         self.closed = np.zeros(n, bool)
         self.best = BestCut(
@@ -230,7 +256,7 @@ class HiddenTrees:
         kept = self._skeleton.keep_open(is_open)
         self._tree = self._tree[kept]
         self._nodes = nodes.take(kept)
-        room = int(self._columns.n_codes.max(initial=0)) + 1
+        room = int(self._columns.sizes.n_codes.max(initial=0)) + 1
         self._level = _HiddenLevel(len(kept), nodes.weights.shape[1], room)
         self._tried = 0
 
@@ -267,12 +293,16 @@ class HiddenTrees:
         """The columns in some slots at some open nodes."""
         return self._slots[self._tree[node], slot]
 
+    def shifts(self, node: NDArray[np.int64], slot: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many low bits are dropped from the codes in some slots at some open nodes: by the rows drawn there."""
+        sizes = self._columns.sizes.take(self.features(node, slot))
+        return sizes.shifts(self._nodes.rows[node], self._growth.rules.min_cell)
+
     def take(
         self,
         nodes: NDArray[np.int64],
         slots: NDArray[np.int64],
         cells: OpenedSums,
-        n_cells: NDArray[np.int64],
         squares: NDArray[np.uint64],
     ) -> None:
         """Search the sums of some nodes' candidates for their best splits.
@@ -282,19 +312,20 @@ class HiddenTrees:
         nodes, slots
             As `ask` has given them, or some of them.
         cells : OpenedSums
-            The sums of every bin of every pair.
-        n_cells : int64 array
-            Bins of each pair.
+            The sums of every cell of every pair.
         squares : uint64 array
             OpenedSums of squared targets of the nodes, modulo 2**64; empty for classes.
         """
         level, growth, n = self._level, self._growth, len(nodes)
         totals = self._nodes.take(nodes)
         found = _HiddenLevel(n, totals.weights.shape[1], level.best.goes_left.shape[1]).best
-        column = self.features(np.repeat(nodes, slots.shape[1]), slots.ravel())
+        node, slot = np.repeat(nodes, slots.shape[1]), slots.ravel()
+        column, shift = self.features(node, slot), self.shifts(node, slot)
+        sizes = self._columns.sizes.take(column)
+        n_cells = sizes.cells(shift)
         agree = search_bins(
-            cells.rows, cells.weights, cells.sums, np.cumsum(n_cells) - n_cells,
-            np.arange(n + 1) * slots.shape[1], column, self._columns.n_codes, self._columns.categorical,
+            cells.rows, cells.weights, cells.sums, np.cumsum(n_cells) - n_cells, np.arange(n + 1) * slots.shape[1],
+            sizes.values(shift), sizes.has_missing, self._columns.categorical[column],
             totals.rows, totals.weights, totals.sums, growth.rules.min_samples_leaf, growth.rules.min_weight,
             growth.kind, self._tried > growth.n_candidates, growth.xlogx, float(growth.scale),
             found.goes_left.shape[1], found,
@@ -309,7 +340,8 @@ class HiddenTrees:
         for mine, its in zip(level.best, found, strict=True):
             mine[nodes] = its
         level.feature[nodes] = np.where(splits, column[found.pair], -1)
-        level.slot[nodes] = slots.ravel()[found.pair]
+        level.slot[nodes] = slot[found.pair]
+        level.shift[nodes] = shift[found.pair]
         level.gain[nodes] = np.where(splits, (found.score - found.whole) * growth.gain_unit, np.nan)
 
     # --- splitting ---
@@ -337,37 +369,41 @@ class HiddenTrees:
                 for name in ("rows", "weights", "sums")
             )
         )
-        slots, features = level.slot[chosen], level.feature[chosen]
+        sides = NodeSides(
+            level.feature[chosen], level.slot[chosen], level.shift[chosen], self._goes_left(level, chosen, best)
+        )
         skeleton.split(is_split)
         self._tree = np.repeat(self._tree[chosen], 2)
         self._totals.append(children)
         self._close(children)
         opened = self.opened.reshape(-1, 2)
-        goes_on = opened.any(axis=1)
-        self._sides = slots[goes_on], opened[goes_on].ravel(), self._goes_left(features, best)[goes_on]
+        goes_on = opened[:, 0] | opened[:, 1]
+        self.sides = sides.take(goes_on)
+        """Of the nodes whose rows go on."""
+        self.opened_sides = opened[goes_on].ravel()
+        """Which of their children are open."""
         mask = np.zeros(len(is_split), bool)
         mask[chosen[goes_on]] = True
         return mask
 
-    def _goes_left(self, features: NDArray[np.int64], best: BestCut) -> NDArray[np.uint8]:
-        """Which codes go left at each split; the code of missing values is the one after the last."""
-        codes = np.arange(best.goes_left.shape[1])[None, :]
-        n_codes = self._columns.n_codes[features][:, None]
-        by_cut = np.where(codes == n_codes, best.missing_left[:, None], codes <= best.low[:, None])
+    def _goes_left(self, level: _HiddenLevel, chosen: NDArray[np.int64], best: BestCut) -> NDArray[np.uint8]:
+        """Which cells go left at each split; that of missing values is the one after the last of values."""
+        features = level.feature[chosen]
+        cells = np.arange(best.goes_left.shape[1])[None, :]
+        n_values = self._columns.sizes.take(features).values(level.shift[chosen])[:, None]
+        by_cut = np.where(cells == n_values, best.missing_left[:, None], cells <= best.low[:, None])
         by_set = self._columns.categorical[features][:, None] == 1
         table: NDArray[np.uint8] = np.where(by_set, best.goes_left, by_cut).astype(np.uint8)
         return table
 
-    def sides(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.uint8]]:
-        """Of the nodes whose rows go on: the slots that split them, their open children, and which codes go left."""
-        return self._sides
-
     def _record(self, number: NDArray[np.int64], level: _HiddenLevel, chosen: NDArray[np.int64], best: BestCut) -> None:
-        feature = level.feature[chosen]
+        feature, shift = level.feature[chosen], level.shift[chosen]
         by_set = self._columns.categorical[feature] == 1
-        n_codes = self._columns.n_codes[feature]
+        n_codes = self._columns.sizes.n_codes[feature]
         sets = [
-            np.packbits(best.goes_left[k, : n_codes[k] + 1], bitorder="little") if by_set[k] else np.empty(0, np.uint8)
+            np.packbits(best.goes_left[k, cells_of_codes(int(n_codes[k]), int(shift[k]))], bitorder="little")
+            if by_set[k]
+            else np.empty(0, np.uint8)
             for k in range(len(chosen))
         ]
         self._gains.append(level.gain[chosen])
@@ -375,8 +411,8 @@ class HiddenTrees:
             ForestSplits(
                 number,
                 feature,
-                np.where(by_set, 0, best.low),
-                np.where(by_set, -1, best.high),
+                np.where(by_set, 0, last_code(best.low, n_codes, shift)),
+                np.where(by_set, -1, first_code(best.high, shift)),
                 np.where(by_set, 0, best.missing_left).astype(np.uint8),
                 sets,
                 level.gain[chosen],

@@ -8,13 +8,14 @@ A shuffle has two halves. In each half one server knows the order and the other 
 
 First A, the leader, knows the order, then B. After both halves nobody knows it. What B has of this follows from a
 secret that it shares with the dealer, so that the dealer sends vectors to A only. Every stream is derived from a
-secret, the number of the step, and the lengths that it is for: it is used for nothing else, and a job that is repeated
-from its journal repeats it.
+secret, the number of the step, the lengths that it is for, and all that B and the dealer were told before
+(`told_so_far`): it is used for nothing else, and a job that is repeated from its journal repeats it. The second half is
+bound to the records that B is sent for it, so the dealer deals it when A has made them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.privacy.derivation import derive_key, open_stream
+from woodlot.trees.coarsening import bit_lengths, shifts, value_cells
 from woodlot.trees.kernels import shares
 
 Words = NDArray[np.uint64]
@@ -131,13 +133,70 @@ class RecordLayout:
         return 1 + self.n_classes if self.n_classes else 4
 
 
-def code_bits(n_codes: NDArray[np.int64]) -> int:
-    """Bits that hold every code, and the one of missing values."""
-    bits = int(n_codes.max(initial=1)).bit_length()
+@dataclass(frozen=True, eq=False)
+class CodeSizes:
+    """What servers know of the codes of columns; all arrays count by column, or by pair of a node and a column.
+
+    A missing value is a bit of its own above the bits of values. So it stays apart from them when low bits are dropped.
+
+    Attributes
+    ----------
+    n_codes : int64 array
+        Codes of values.
+    has_missing : uint8 array
+        1 where a value is missing.
+    """
+
+    n_codes: NDArray[np.int64]
+    has_missing: NDArray[np.uint8]
+
+    def take(self, columns: NDArray[np.int64]) -> CodeSizes:
+        """Those of some columns."""
+        return CodeSizes(self.n_codes[columns], self.has_missing[columns])
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """The code of missing values in shares."""
+        return np.int64(1) << bit_lengths(np.maximum(self.n_codes - 1, 0))
+
+    @property
+    def bits(self) -> NDArray[np.int64]:
+        """Bits that hold every code."""
+        return bit_lengths(np.maximum(self.n_codes - 1, 0)) + self.has_missing
+
+    def shifts(self, n_rows: NDArray[np.int64], min_cell: int) -> NDArray[np.int64]:
+        """How many low bits are dropped at nodes of so many rows."""
+        return shifts(n_rows, self.n_codes, self.has_missing, min_cell)
+
+    def values(self, shift: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Cells of values."""
+        return value_cells(self.n_codes, shift)
+
+    def cells(self, shift: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Cells in all: what is opened of a column has no more."""
+        return self.values(shift) + self.has_missing
+
+    def cells_of(
+        self, codes: NDArray[Any], size: NDArray[np.int64], shift: NDArray[np.int64], sender: str
+    ) -> NDArray[Any]:
+        """The cells of opened codes, of which the low bits were dropped; so many for each pair.
+
+        Others than a column can have are the sender's fault. Kernels do not look.
+        """
+        missing = np.where(self.has_missing == 1, self.missing >> shift, -1)
+        cells: NDArray[Any] = np.empty_like(codes)
+        if not shares.find_cells(codes, size, self.values(shift), missing, cells):
+            raise RemoteProtocolError(f"{sender} sent shares of bins that no column has")
+        return cells
+
+
+def code_bits(sizes: CodeSizes) -> int:
+    """Bits of the codes of all columns."""
+    bits = int(sizes.bits.max(initial=1))
     if bits > MAX_BITS:
         raise DataError(
-            f"a column has {int(n_codes.max()):,} categories, and protection='hidden' takes at most "
-            f"{2**MAX_BITS - 1:,}; merge rare categories first"
+            f"a column has {int(sizes.n_codes.max()):,} categories, and protection='hidden' takes at most "
+            f"{2 ** (MAX_BITS - 1):,}; merge rare categories first"
         )
     return bits
 
@@ -157,7 +216,7 @@ def column_shares(secret: bytes, owner: str, n_columns: int, n_rows: int, bits: 
     """The second server's share of an owner's columns: made by both of them from what they have in common."""
     kind = np.dtype(code_type(bits))
     n = n_columns * n_rows
-    words = stream(secret, "columns", owner, n_columns, n_rows, n=-(-n * kind.itemsize // 8))
+    words = stream(secret, "columns", owner, n_columns, n_rows, bits, n=-(-n * kind.itemsize // 8))
     codes: NDArray[Any] = words.view(kind)[:n] & kind.type((1 << bits) - 1)
     return codes.reshape(n_columns, n_rows)
 
@@ -190,11 +249,14 @@ class Segments:
         Records of each segment.
     xor : uint64 array
         Which bits of each word are shared by XOR.
+    bound : bytes
+        What the second server and the dealer were told before; see `told_so_far.bond`.
     """
 
     step: int
     size: NDArray[np.int64]
     xor: Words
+    bound: bytes = b""
 
     @cached_property
     def end(self) -> NDArray[np.int64]:
@@ -211,7 +273,7 @@ class Segments:
 
     def _stream(self, secret: bytes, purpose: str, words: int) -> Words:
         lengths = np.ascontiguousarray(self.size, "<i8").tobytes()
-        return stream(secret, purpose, self.step, len(self.xor), lengths, n=self.n * words)
+        return stream(secret, purpose, self.step, len(self.xor), lengths, self.bound, n=self.n * words)
 
     def mask(self, secret: bytes, purpose: str) -> Words:
         """One random record for each."""
@@ -223,17 +285,25 @@ class Segments:
         shares.draw_order(self.start, self.end, self._stream(secret, purpose, 1), source)
         return source
 
+    def second_half(self, bound: bytes) -> Segments:
+        """The same records in the second half, which is bound to what B was sent for it."""
+        return replace(self, bound=bound)
+
     # --- the dealer ---
 
-    def deal(self, with_leader: bytes, with_server: bytes) -> tuple[Words, Words]:
-        """What the leader is sent for each half: ``fresh`` of the first, ``other`` of the second."""
-        first, second = np.empty((2, self.n, len(self.xor)), np.uint64)
+    def deal_first(self, with_leader: bytes, with_server: bytes) -> Words:
+        """What the leader is sent for the first half: ``fresh``."""
+        out = np.empty((self.n, len(self.xor)), np.uint64)
         order = self.order(with_leader, "first order")
-        shares.deal(self.mask(with_server, "first mask"), order, self.mask(with_server, "first other"), self.xor, first)
-        order = self.order(with_server, "second order")
-        fresh = self.mask(with_server, "second fresh")
-        shares.deal(self.mask(with_leader, "second mask"), order, fresh, self.xor, second)
-        return first, second
+        shares.deal(self.mask(with_server, "first mask"), order, self.mask(with_server, "first other"), self.xor, out)
+        return out
+
+    def deal_second(self, with_leader: bytes, with_server: bytes, second: Segments) -> Words:
+        """What the leader is sent for the second half: ``other``."""
+        out = np.empty((self.n, len(self.xor)), np.uint64)
+        order, fresh = second.order(with_server, "second order"), second.mask(with_server, "second fresh")
+        shares.deal(self.mask(with_leader, "second mask"), order, fresh, self.xor, out)
+        return out
 
     # --- server B ---
 
@@ -243,10 +313,10 @@ class Segments:
         shares.take_off(records, self.mask(secret, "first mask"), self.xor, out)
         return out
 
-    def carry_second(self, secret: bytes, masked: Words) -> Words:
+    def carry_second(self, secret: bytes, masked: Words, second: Segments) -> Words:
         """B, second half: its new share."""
         out = np.empty_like(masked)
-        order, fresh = self.order(secret, "second order"), self.mask(secret, "second fresh")
+        order, fresh = second.order(secret, "second order"), second.mask(secret, "second fresh")
         shares.carry(self.mask(secret, "first other"), masked, order, fresh, self.xor, out)
         return out
 
@@ -293,13 +363,14 @@ class SharedRows:
         shares.add_up(values, bins, self.size, np.arange(len(self.size)), xor, sums)
         return sums
 
-    def pairs(self, node: NDArray[np.int64], slot: NDArray[np.int64]) -> Words:
-        """Records of pairs of a node and a column."""
+    def pairs(self, node: NDArray[np.int64], slot: NDArray[np.int64], shift: NDArray[np.int64]) -> Words:
+        """Records of pairs of a node and a column, without the low bits of its codes."""
         layout = self.layout
         out = np.empty((int(self.size[node].sum()), layout.pair_words), np.uint64)
         shares.gather_pairs(
-            self.records, self.start, self.end, node, slot, layout.bits, layout.pair_words, layout.first_column, out
-        )
+            self.records, self.start, self.end, node, slot, shift, layout.bits, layout.pair_words,
+            layout.first_column, out,
+        )  # fmt: skip
         return out
 
     def of_nodes(self, nodes: NDArray[np.bool_]) -> Words:
@@ -307,11 +378,17 @@ class SharedRows:
         return self.records if nodes.all() else self.records[np.repeat(nodes, self.size)]
 
 
-def split_codes(layout: RecordLayout, records: Words, size: NDArray[np.int64], slot: NDArray[np.int64]) -> NDArray[Any]:
-    """A server's share of the codes that decide the sides of some nodes' rows."""
+def split_codes(
+    layout: RecordLayout,
+    records: Words,
+    size: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    shift: NDArray[np.int64],
+) -> NDArray[Any]:
+    """A server's share of the codes that decide the sides of some nodes' rows, without their low bits."""
     out = np.empty(len(records), code_type(layout.bits))
     end = np.cumsum(size)
-    shares.gather_codes(records, end - size, end, slot, layout.bits, layout.first_column, out)
+    shares.gather_codes(records, end - size, end, slot, shift, layout.bits, layout.first_column, out)
     return out
 
 
@@ -329,17 +406,17 @@ def regrouped(
 
 
 def add_pairs(
-    layout: RecordLayout, records: Words, bins: NDArray[Any], size: NDArray[np.int64], n_cells: NDArray[np.int64]
+    layout: RecordLayout, records: Words, cells: NDArray[Any], size: NDArray[np.int64], n_cells: NDArray[np.int64]
 ) -> Words:
     """A server's share of the sums of every cell of some pairs."""
     sums = np.zeros((int(n_cells.sum()), layout.pair_words), np.uint64)
-    shares.add_up(records, bins, size, np.cumsum(n_cells) - n_cells, layout.pair_xor, sums)
+    shares.add_up(records, cells, size, np.cumsum(n_cells) - n_cells, layout.pair_xor, sums)
     return sums
 
 
-def fits(bins: NDArray[Any], size: NDArray[np.int64], n_cells: NDArray[np.int64]) -> bool:
-    """Whether all opened bins are bins of their columns: kernels do not look."""
-    return len(bins) == int(size.sum()) and bool((bins < np.repeat(n_cells, size)).all())
+def fits(cells: NDArray[Any], size: NDArray[np.int64], n_cells: NDArray[np.int64]) -> bool:
+    """Whether all opened cells are cells of their columns: kernels do not look."""
+    return len(cells) == int(size.sum()) and bool((cells < np.repeat(n_cells, size)).all())
 
 
 def pair_codes(layout: RecordLayout, records: Words) -> NDArray[Any]:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from woodlot.crypto.paillier import DEFAULT_BITS
 from woodlot.data.columns import CategoryColumn, NumericColumn
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_parts import ClassName
+from woodlot.protocols.core.forest_plan import Protection
 from woodlot.trees.encoding import CategoryCoding, UnseenWarning, match_codes
 
 Task = Literal["classes", "targets"]
@@ -42,10 +42,8 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Steps at most.
     tol : float
         The descent has converged when no slope of the mean loss is larger.
-    residuals : {"clear", "encrypted"}
+    protection : {"open", "hidden"}
         Whether everybody sees the residuals, or none but the label holder.
-    key_bits : int
-        Length of the key that they are encrypted under.
 
     """
 
@@ -57,8 +55,7 @@ class LinearPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     class_weight: tuple[tuple[str, float], ...]
     max_iter: int
     tol: float
-    residuals: Literal["clear", "encrypted"] = "clear"
-    key_bits: int = DEFAULT_BITS
+    protection: Protection = "open"
 
     def may_score(self, n_scores: int) -> bool:
         """Party: whether a row can have so many scores. How many classes there are only the label holder knows."""
@@ -135,7 +132,7 @@ class LinearColumns:
         return np.asarray((raw - self.centre) / self.scale)
 
     def _raw(self, table: Table) -> Matrix:
-        absent = [name for name in self.names if name not in table.names]
+        absent = table.absent(self.names)
         if absent:
             raise DataError(
                 f"columns of the training are missing: {absent}; give the table the columns it was fitted with"

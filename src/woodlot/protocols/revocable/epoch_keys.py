@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from woodlot.crypto.dtpkc import Group, Setting
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import EpochError, RemoteProtocolError
 from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.revocable import key_messages as msg
 
@@ -26,6 +26,9 @@ TAG_BYTES = 32
 
 _NONCE_BYTES = 12
 
+SEAL_BYTES = _NONCE_BYTES + 16
+"""By how many bytes `seal` makes a message longer: nonce and tag."""
+
 
 class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All that one member has of one epoch. It is secret, and its erasure ends the epoch for the member.
@@ -34,8 +37,8 @@ class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ----------
     epoch : int
         Which one.
-    group : PublicGroup
-        Modulus and generator.
+    group : PublicGroup or None
+        Modulus and generator; None under the scheme of shares, which has none.
     setting : str
         The shortest modulus that the member takes.
     helper, key_service : str
@@ -52,11 +55,14 @@ class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         At the helper: the hash of the splits that may be compared; empty before they are told. See `split_list`.
     forests : tuple of str
         At a party: the forests whose splits it has encrypted under these keys. At the helper: that of the splits.
+    transcript : bytes
+        What all members were told alike when they met; of the scheme of shares only, where no modulus tells epochs
+        apart.
 
     """
 
     epoch: int
-    group: msg.PublicGroup
+    group: msg.PublicGroup | None
     setting: Setting
     helper: str
     key_service: str
@@ -66,12 +72,15 @@ class EpochKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     revoked: tuple[str, ...] = ()
     registered: bytes = b""
     forests: tuple[str, ...] = ()
+    transcript: bytes = b""
 
     def __repr__(self) -> str:
         return f"EpochKeys(epoch={self.epoch}, secret)"
 
     def read_group(self) -> Group:
         """The group that ciphertexts of this epoch live in."""
+        if self.group is None:
+            raise EpochError(f"epoch {self.epoch} is one of shares, without a modulus; nothing is encrypted under it")
         return read_group(self.group, self.setting)
 
     def key_with(self, peer: str, *purpose: object) -> bytes:

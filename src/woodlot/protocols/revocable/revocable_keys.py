@@ -180,17 +180,24 @@ class EpochMember(MessageHandler):
         return opening.met
 
     def _new_keys(self, public: msg.PublicGroup, secret: bytes) -> EpochKeys:
-        opening, peers, _ = self._agreed(public.epoch)
+        return self._agreed_keys(public.epoch, public, secret)
+
+    def _agreed_keys(
+        self, epoch: int, public: msg.PublicGroup | None, secret: bytes, transcript: bytes = b""
+    ) -> EpochKeys:
+        """The keys of an epoch that the members have agreed on."""
+        opening, peers, _ = self._agreed(epoch)
         # What the members agreed on also opens the helper's share, on its way there. What is kept does not.
         kept = {name: derive(TAG, peer, "kept") for name, peer in peers.items()}
         return EpochKeys(
-            epoch=public.epoch,
+            epoch=epoch,
             group=public,
             setting=self._setting,
             helper=opening.helper,
             key_service=opening.key_service,
             peers=kept,
             secret=secret,
+            transcript=transcript,
         )
 
     def _checked_group(self, public: msg.PublicGroup, tag: bytes) -> Group:
@@ -348,17 +355,7 @@ def prepare_epoch(
 
     """
     check_bits(bits, setting)
-    members = tuple(sorted({*parties, helper, key_service}))
-    if len(members) != len(parties) + 2:
-        raise PolicyError("helper, key service and parties must be different members: together they could open splits")
-    opening = msg.OpenEpoch(epoch=epoch, members=members, helper=helper, key_service=key_service)
-    replies = yield Round(PHASE, dict.fromkeys(members, opening), Progress(0, 5, "introductions"))
-    introductions = {name: reply_of(replies[name], msg.MemberIntroduced, name).introduction for name in members}
-    check_configured({name: introduction.configured for name, introduction in introductions.items()})
-    meeting = msg.MeetMembers(introductions=introductions)
-    replies = yield Round(PHASE, dict.fromkeys(members, meeting), Progress(1, 5, "agreement on keys"))
-    if len({reply_of(replies[name], msg.MembersMet, name).transcript for name in members}) != 1:
-        raise RemoteProtocolError("the members were not told the same: is it the same job for all of them?")
+    members = yield from meet_members(parties, helper=helper, key_service=key_service, epoch=epoch, steps=5)
 
     ask = msg.MakeGroup(epoch=epoch, bits=bits, setting=setting)
     replies = yield Round(PHASE, {key_service: ask}, Progress(2, 5, f"a modulus of {bits} bits"))
@@ -386,6 +383,33 @@ def prepare_epoch(
     return CoordinatorKeys(
         group, StrongShare(group, bytes_number(made.share)), tuple(parties), public, helper, key_service, made.proof
     )
+
+
+def meet_members(
+    parties: Sequence[str], *, helper: str, key_service: str, epoch: int, steps: int
+) -> Generator[Round, dict[str, Message], tuple[str, ...]]:
+    """At the coordinator: have all members agree on secrets, each with each; returns who they are.
+
+    Raises
+    ------
+    PolicyError
+        If helper, key service and parties are not different members.
+    RemoteProtocolError
+        If members were told different things.
+
+    """
+    members = tuple(sorted({*parties, helper, key_service}))
+    if len(members) != len(parties) + 2:
+        raise PolicyError("helper, key service and parties must be different members: together they could open splits")
+    opening = msg.OpenEpoch(epoch=epoch, members=members, helper=helper, key_service=key_service)
+    replies = yield Round(PHASE, dict.fromkeys(members, opening), Progress(0, steps, "introductions"))
+    introductions = {name: reply_of(replies[name], msg.MemberIntroduced, name).introduction for name in members}
+    check_configured({name: introduction.configured for name, introduction in introductions.items()})
+    meeting = msg.MeetMembers(introductions=introductions)
+    replies = yield Round(PHASE, dict.fromkeys(members, meeting), Progress(1, steps, "agreement on keys"))
+    if len({reply_of(replies[name], msg.MembersMet, name).transcript for name in members}) != 1:
+        raise RemoteProtocolError("the members were not told the same: is it the same job for all of them?")
+    return members
 
 
 def revoke_key(keys: CoordinatorKeys, party: str) -> Generator[Round, dict[str, Message], CoordinatorKeys]:

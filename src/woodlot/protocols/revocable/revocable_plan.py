@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.revocable.split_list import MAX_SPLITS
@@ -12,6 +13,13 @@ DEFAULT_RHO = 20
 DEFAULT_ZETA = 31
 DEFAULT_DEPTH = 10
 """The paper's depth."""
+
+
+Scheme: TypeAlias = Literal["auto", "shares", "paper"]
+"""How splits and requests are hidden: split between helper and key service, or encrypted as in the paper; "auto" is
+shares."""
+
+DEFAULT_SCHEME: Scheme = "auto"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolErro
 from woodlot.protocols.core.bits import pack
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.vertical import explain_messages as explained
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.trees import wire
 from woodlot.trees.encoding import CategoryCoding, Coding, UnseenWarning, match_codes
+from woodlot.trees.shapley import SideTeller
 from woodlot.trees.stepwise import Paths, answer_questions
 
 
@@ -28,7 +31,7 @@ def match_columns(names: Sequence[str], codings: Sequence[Coding], table: Table)
 
     Unseen categories count as missing, with a warning; a column that is absent or of another kind is an error.
     """
-    absent = [name for name in names if name not in table.names]
+    absent = table.absent(names)
     if absent:
         raise DataError(f"columns of the training are missing: {absent}; give the table the columns it was fitted with")
     return [_match(name, coding, table) for name, coding in zip(names, codings, strict=True)]
@@ -89,6 +92,26 @@ class PartyAnswers:
             known=known,
         )
 
+    def most_bytes(self, reply: Message) -> int:
+        """Bytes of arrays that an answer of the same form to as many rows has at most, whatever the rows are."""
+        known = -(-self._n_rows // 8)
+        if isinstance(reply, msg.Decisions):
+            return self._predictor.most_bytes(self._n_rows) + known
+        if isinstance(reply, msg.ReachableLeaves):
+            return reply.words.nbytes + known
+        if isinstance(reply, msg.Ranks):
+            own: tuple[NDArray[Any], ...] = (
+                reply.node,
+                reply.slot,
+                reply.cut,
+                reply.missing_left,
+                reply.set_start,
+                reply.sets,
+            )
+            arrays: tuple[NDArray[Any], ...] = (*own, reply.n_thresholds, reply.n_codes, *reply.codes)
+            return sum(array.nbytes + 8 for array in arrays) + known
+        return 0
+
     def _shuffled(self, feature: int | None, seed: int) -> list[NDArray[Any]]:
         """The columns, one of them with its values shuffled among the rows."""
         columns = list(self._columns)
@@ -132,3 +155,41 @@ class PartyAnswers:
         paths.follow(message.rows, message.nodes, bits)
         self._paths = paths
         return msg.Sides(bits=bits)
+
+    # --- explanations ---
+
+    def all_sides(self, message: explained.AskAllSides) -> explained.AllSides:
+        """The sides of some rows at all own nodes."""
+        rows = self._rows_of(message.first_row, message.n_rows)
+        if -(-message.n_rows // 64) * len(self._forest.splits.node) > explained.MAX_WORDS and message.n_rows > 64:
+            raise RemoteProtocolError(
+                f"AskAllSides asks for more than {explained.MAX_WORDS:,} words; ask for fewer rows"
+            )
+        words = self._all_nodes.answer(self._columns, self._known, self._n_rows, rows)
+        known = None if self._known is None else pack(self._known[rows])
+        return explained.AllSides(words=words.ravel(), known=known)
+
+    @cached_property
+    def _all_nodes(self) -> SideTeller:
+        return SideTeller(self._forest.splits)
+
+    def row_values(self, message: explained.AskRowValues) -> explained.RowValues:
+        """The values of some rows, in words."""
+        rows = self._rows_of(message.first_row, message.n_rows)
+        texts: list[str] = []
+        for column, coding in zip(self._columns, self._forest.codings, strict=True):
+            texts += values_in_words(column[rows], coding)
+        return explained.RowValues(texts=tuple(texts))
+
+    def _rows_of(self, first: int, n_rows: int) -> slice:
+        if first + n_rows > self._n_rows:
+            raise RemoteProtocolError("an explanation is asked for rows that do not exist")
+        return slice(first, first + n_rows)
+
+
+def values_in_words(values: NDArray[Any], coding: Coding) -> list[str]:
+    """Values of a column as people read them, "missing" where there is none."""
+    if isinstance(coding, CategoryCoding):
+        names = (*coding.categories, "missing")
+        return [names[min(code, len(coding.categories))] for code in values.view(np.uint32).tolist()]
+    return ["missing" if np.isnan(value) else f"{value:.6g}" for value in values.tolist()]

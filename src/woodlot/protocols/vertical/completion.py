@@ -17,6 +17,7 @@ from woodlot.protocols.vertical.reveal import reveal_splits
 from woodlot.protocols.vertical.sealed import predict_sealed
 from woodlot.protocols.vertical.train import train
 from woodlot.trees.predict import Vote
+from woodlot.trees.sampling import DrawsByRow
 
 How = Literal["one-round", "classical", "sealed"]
 """How parties are asked for what their parts of a forest answer."""
@@ -45,10 +46,16 @@ class CompletedForest(NamedTuple):
 
 
 def grow_forest(
-    plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int, *, reveal: bool = True
+    plan: ForestPlan,
+    parties: tuple[str, ...],
+    holder: str,
+    n_jobs: int,
+    *,
+    reveal: bool = True,
+    by_row: DrawsByRow | None = None,
 ) -> Generator[Round, dict[str, Message], CompletedForest]:
     """Grow a forest and complete it; parameters as for `train` and `complete_forest`."""
-    forest = yield from train(plan, parties, holder, n_jobs)
+    forest = yield from train(plan, parties, holder, n_jobs, by_row)
     return (yield from complete_forest(plan, forest, holder, n_jobs, reveal=reveal))
 
 
@@ -62,9 +69,10 @@ def regrow_forest(
     patched: bool,
     *,
     reveal: bool = True,
+    by_row: DrawsByRow | None = None,
 ) -> Generator[Round, dict[str, Message], tuple[Regrown, CompletedForest]]:
     """Regrow a forest without one of its parties and complete it; parameters as for `regrow`."""
-    regrown = yield from regrow(plan, former, leaver, level, holder, n_jobs, patched)
+    regrown = yield from regrow(plan, former, leaver, level, holder, n_jobs, patched, by_row)
     return regrown, (yield from complete_forest(plan, regrown.forest, holder, n_jobs, reveal=reveal))
 
 

@@ -98,7 +98,7 @@ class EncodedLabels(Message):
     unit: float
 
 
-class GrowthStart(Message, abstract=True):
+class GrowthStart(Message, abstract=True, omit_defaults=True):
     """What every start of a training tells: rules, seeds, and weights of the rows."""
 
     weights: UInt | None
@@ -115,6 +115,8 @@ class GrowthStart(Message, abstract=True):
     bootstrap_seed: int | None
     n_draws: int
     balance: bool
+    min_cell: int = 0
+    """See ``trees.coarsening``."""
 
 
 class StartForest(GrowthStart):

@@ -12,7 +12,7 @@ States and messages::
     growing                ApplySplits    -> applied   only where this party has won nodes of the level
     growing, applied       GrowLevel      -> growing   all splits of the level, this party's and the others'
     growing, applied       FinishTrees    -> trained   the last level of the batch
-    trained                predictions, sealed sums, RevealSplits, OutOfBagAnswers    -> trained
+    trained                predictions, explanations, sealed sums, RevealSplits, OutOfBagAnswers  -> trained
 
 A party that is made with a forest begins as *trained*: it predicts. One level is one cycle *growing* (offers are made),
 *applied* (own splits are carried out), *growing*. In *applied* the party's rows are split where it has won, and nowhere
@@ -27,7 +27,7 @@ killed is made again and hears the same messages from the journal; it then sends
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.privacy.derivation import SECRET_BYTES, derive_key
-from woodlot.protocols.core.bits import pack, smallest_unsigned, unpack
+from woodlot.protocols.core.bits import check_packed, pack, smallest_unsigned, unpack
 from woodlot.protocols.core.forest_parts import PartyForest, join_forests
 from woodlot.protocols.core.forest_plan import n_draws
 from woodlot.protocols.core.handling import MessageHandler, takes
@@ -45,20 +45,21 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.core.target_codes import ClassCode, TargetCode, target_key
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
+from woodlot.protocols.vertical import explain_messages as explained
 from woodlot.protocols.vertical import forest_messages as msg
 from woodlot.protocols.vertical.answers import PartyAnswers
-from woodlot.protocols.vertical.blind_messages import EncryptLabels, GrowBlind
+from woodlot.protocols.vertical.growing_place import GrowingPlace
 from woodlot.protocols.vertical.out_of_bag import curve_sizes, first_sizes
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.protocols.vertical.spread import SpreadColumns
-from woodlot.protocols.vertical.start import EPSILON, check_start, gain_unit, rules_of, sampling_of
-from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding, EncodedTable, encode
+from woodlot.protocols.vertical.start import EPSILON, check_start, gain_unit, sampling_of
+from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
 from woodlot.trees.room import WorkingMemory
 from woodlot.trees.rules import SplitSides
-from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, feature_key
+from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, DrawsByRow, feature_key
 
 
 class TrainingState(StrEnum):
@@ -106,6 +107,8 @@ class VerticalParty(MessageHandler):
         Its secrets for sealed predictions; without them it gives none.
     sealed_only : bool
         Policy: predictions are answered under seal only.
+    explains : {"none", "party", "columns", "values"}
+        Policy: what explanations may show.
     min_leaf : int
         Policy: the fewest rows of a leaf, and so of a tree.
     n_jobs : int
@@ -114,6 +117,10 @@ class VerticalParty(MessageHandler):
         Where codes are kept, and what may be in memory; by default all of it.
     spread : SpreadColumns, optional
         The same columns in blocks on other machines, which then do all that training asks of them.
+    device : {"cpu", "cuda", "auto"}
+        Where trees grow; the forest does not depend on it.
+    by_row : DrawsByRow, optional
+        How each row is drawn, where that does not depend on the other rows.
     """
 
     state: TrainingState
@@ -135,10 +142,13 @@ class VerticalParty(MessageHandler):
         shares_model: bool = False,
         sealer: Sealer | None = None,
         sealed_only: bool = False,
+        explains: explained.Explains = "none",
         min_leaf: int = 1,
         n_jobs: int = 1,
         room: WorkingMemory | None = None,
         spread: SpreadColumns | None = None,
+        device: str = "cpu",
+        by_row: DrawsByRow | None = None,
     ) -> None:
         self.name = name
         self.table = table
@@ -150,18 +160,20 @@ class VerticalParty(MessageHandler):
         self._secret = secret
         self._sealer = sealer
         self._sealed_only = sealed_only
+        self._explains: explained.Explains = explains
         self._min_leaf = min_leaf
         self._job_secret = secrets.token_bytes(SECRET_BYTES) if job_secret is None else job_secret
         self.n_jobs = n_jobs
-        self._room = room
         self._spread = spread
+        self._place = GrowingPlace(table, "cpu" if by_row is not None else device, n_jobs, room)
+        self._by_row = by_row
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)
         self.state = TrainingState.idle if forest is None else TrainingState.trained
-        self._codes: EncodedTable | None = None
         self._label_code: ClassCode | TargetCode | None = None
         self._shared_weights: NDArray[np.int64] | None = None  # at the label holder, with the labels
         self._shared_draws = 0
+        self._binned = False
         self._gains: NDArray[np.float64] | None = None
         self._start: msg.GrowthStart | None = None
         self._labels: NDArray[Any] = np.empty(0, np.uint8)
@@ -177,6 +189,11 @@ class VerticalParty(MessageHandler):
         except DataError as error:
             raise DataError(f"{self.name}: {error}") from None
 
+    def handle(self, message: Message) -> Message:
+        """Answer a message; see `MessageHandler`."""
+        with self._place.turn():
+            return super().handle(message)
+
     # --- before the first tree ---
 
     @takes(
@@ -189,6 +206,7 @@ class VerticalParty(MessageHandler):
             raise RemoteProtocolError(f"OpenTraining asks for {message.max_bins} bins")
         n_jobs, together = self._encode(message.max_bins)
         self.n_jobs = n_jobs
+        self._binned = message.max_bins is not None
         self.forest, self._parts, self._answers = None, [], None
         return msg.TableSummary(
             n_rows=self.table.n_rows,
@@ -199,16 +217,10 @@ class VerticalParty(MessageHandler):
 
     def _encode(self, max_bins: int | None) -> tuple[int, int]:
         """Make the codes; returns how many threads and how many trees there is then room for."""
-        room, n_rows = self._room, self.table.n_rows
         if self._spread is not None:
             self._spread.encode(max_bins)
             return self.n_jobs, 0
-        if room is None:
-            self._codes = encode(self.table, max_bins=max_bins, n_jobs=self.n_jobs)
-            return self.n_jobs, 0
-        encoding, growing = (find(n_rows, self.n_jobs) for find in (room.threads_to_encode, room.threads_to_grow))
-        self._codes = encode(self.table, max_bins=max_bins, n_jobs=encoding, spool=room.spool)
-        return growing, room.trees_together(n_rows, growing)
+        return self._place.encode(max_bins)
 
     @takes(msg.ShareLabels, when=TrainingState.opened)
     def _on_ShareLabels(self, message: msg.ShareLabels) -> msg.EncodedLabels:
@@ -228,7 +240,7 @@ class VerticalParty(MessageHandler):
             unit=unit if message.reveal_unit else 1.0,
         )
 
-    def _draws(self, message: msg.ShareLabels | EncryptLabels, weights: NDArray[np.int64] | None, factor: float) -> int:
+    def _draws(self, message: msg.ShareLabels, weights: NDArray[np.int64] | None, factor: float) -> int:
         """How many rows each tree draws."""
         try:
             draws = n_draws(message.max_samples if message.bootstrap else None, self.table.n_rows, weights, factor)
@@ -251,7 +263,8 @@ class VerticalParty(MessageHandler):
             self._label_code = code
             return code.encode(target.numbers), 1.0
         total = float(self.table.n_rows if weights is None else weights.sum())
-        key = target_key(target.values, seed, self._secret)
+        # where rows can be forgotten, one row less must not change the code of all others
+        key = target_key(target.values if self._by_row is None else _NO_VALUES, seed, self._secret)
         affine = TargetCode.draw(target.values, max(total, float(self.table.n_rows)), key)
         self._label_code = affine
         return affine.encode(target.values), affine.unit
@@ -264,6 +277,8 @@ class VerticalParty(MessageHandler):
     @takes(msg.StartForest, when=TrainingState.opened, then=TrainingState.started)
     def _on_StartForest(self, message: msg.StartForest) -> msg.Ready:
         labels = check_start(message, self.table.n_rows)
+        if message.min_cell and not self._binned:
+            raise RemoteProtocolError("StartForest asks for coarser bins of columns that are not in bins")
         self._check_own_labels(message.n_classes, labels)
         self._check_own_weights(message)
         self._start = message
@@ -301,25 +316,23 @@ class VerticalParty(MessageHandler):
         if message.first_tree < 0 or message.n_trees < 1 or len(message.candidates) != message.n_trees:
             raise RemoteProtocolError("PlantTrees must carry one number of candidates per tree")
         grower = self._plant(range(message.first_tree, message.first_tree + message.n_trees))
-        return self._offers(grower, message.candidates, grower.root_sizes)
+        return self._offers(message.candidates, grower.root_sizes)
 
     def _plant(self, trees: Sequence[int]) -> Grower:
         if self._spread is not None and isinstance(self._start, msg.StartForest):
             return self._take_root(self._spread.plant(self.feature_keys, self._labels, self._start, trees, self.n_jobs))
-        if self._codes is None or self._start is None:
+        if not self._place.is_encoded or self._start is None:
             raise RemoteProtocolError("no tree is planted before a training has started")
-        grower = Grower(
-            self._codes,
-            self.feature_keys,
-            self._labels,
-            self._start.n_classes,
-            rules_of(self._start),
-            sampling_of(self._start),
-            self._start.order_seed,
-            trees,
-            self.n_jobs,
+        return self._take_root(
+            self._place.plant(
+                self.feature_keys, self._labels, self._start, sampling_of(self._start, self._by_row), trees, self.n_jobs
+            )
         )
-        return self._take_root(grower)
+
+    def _carry_out(self, step: Callable[[Grower], T]) -> T:
+        """Do a step of growing, on the CPU from then on if a card fails."""
+        self._grower, given = self._place.carry_out(self._growing(), step)
+        return given
 
     def _take_root(self, grower: G) -> G:
         """Grow these trees from now on, unless they draw so few rows that even their roots are too small as leaves."""
@@ -335,9 +348,11 @@ class VerticalParty(MessageHandler):
         """How many of this party's features are candidates at each open node; it may have more than fit the message."""
         return np.minimum(candidates[is_open].astype(np.int64), len(self.feature_keys))
 
-    def _offers(self, grower: Grower, candidates: NDArray[Any], sizes: NDArray[np.int64]) -> Message:
+    def _offers(self, candidates: NDArray[Any], sizes: NDArray[np.int64]) -> Message:
         """The best splits of this party at the nodes that are open now."""
-        offers = grower.find(self._own_candidates(candidates, grower.is_open), self._searched)
+        is_open = self._growing().is_open
+        own, searched = self._own_candidates(candidates, is_open), self._searched
+        offers = self._carry_out(lambda grower: grower.find(own, searched))
         score, feature = offers.score, smallest_unsigned(offers.feature + 1)
         # of targets only the label holder knows the unit of gains
         rule = self._start is not None and self._start.n_classes > 0 and self._start.min_impurity_decrease > 0
@@ -349,7 +364,7 @@ class VerticalParty(MessageHandler):
         return msg.HolderOffers(
             score=score,
             feature=feature,
-            is_open=pack(grower.is_open),
+            is_open=pack(is_open),
             whole=offers.whole,
             sizes=sizes.astype(np.uint32),
         )
@@ -361,10 +376,9 @@ class VerticalParty(MessageHandler):
         if not grower.can_apply(won):
             raise RemoteProtocolError("ApplySplits names a node where this party made no offer")
         self._check_gains(won)
-        flags = grower.apply(won)
-        if self._room is not None and self._codes is not None:  # each threshold has brought a page of values with it
-            self._room.spool.let_go(self._codes.lowest, self._codes.highest)
-        return msg.Partition(flags=pack(flags))
+        flags = self._carry_out(lambda grower: grower.apply_packed(won))
+        self._place.let_values_go()  # each threshold has brought a page of them with it
+        return msg.Partition(flags=flags)
 
     def _check_gains(self, won: NDArray[np.bool_]) -> None:
         """Refuse to split where this party's best split gains too little: the node is a leaf."""
@@ -385,46 +399,49 @@ class VerticalParty(MessageHandler):
 
     @takes(msg.GrowLevel, when=LEVEL, then=TrainingState.growing)
     def _on_GrowLevel(self, message: msg.GrowLevel) -> Message:
-        grower = self._growing()
-        is_split, flags, _ = self._level(grower, message)
+        is_split, n_flags, _ = self._level(message)
         if len(message.candidates) != 2 * int(is_split.sum()):
             raise RemoteProtocolError("GrowLevel must carry one number of candidates per new node")
-        grower.split(is_split, flags)
-        return self._offers(grower, message.candidates, _NO_SIZES)
+        self._carry_out(lambda grower: grower.split_packed(is_split, message.flags, n_flags))
+        return self._offers(message.candidates, _NO_SIZES)
 
-    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], SplitSides]:
-        """Which open nodes are split, the flags of the others' splits, and the sides of all.
+    def _level(self, message: Level) -> tuple[NDArray[np.bool_], int, SplitSides]:
+        """Which open nodes are split, how many flags of the others' splits there are, and the sides of all.
 
         Another party's split is known by its flags alone, and these come through the coordinator, who could have made
         them up. Whatever they are, no leaf gets smaller than the rules say.
         """
+        grower = self._growing()
         is_split = unpack(message.is_split, len(grower.start), "split nodes").astype(bool)
         if not grower.has_won_only(is_split):
             raise RemoteProtocolError("a split that this party has carried out is missing from the level")
-        flags = unpack(message.flags, grower.rows_of_others(is_split), "sides of the others' splits")
-        sides = grower.sides(is_split, message.flags)
+        n_flags = grower.rows_of_others(is_split)
+        check_packed(message.flags, n_flags, "sides of the others' splits")
+        sides = self._carry_out(lambda grower: grower.sides(is_split, message.flags))
         if not grower.rules.allow(sides):
             raise RemoteProtocolError(
                 f"{type(message).__name__} carries a split of another party that leaves {int(sides.rows.min())} rows "
                 f"on one side; the plan asks for min_samples_leaf={grower.rules.min_samples_leaf} and a weight of at "
                 f"least {grower.rules.min_weight}. The coordinator, or that party, does not follow the plan"
             )
-        return is_split, flags, sides
+        return is_split, n_flags, sides
 
     @takes(msg.FinishTrees, when=LEVEL, then=TrainingState.trained)
     def _on_FinishTrees(self, message: msg.FinishTrees) -> Message:
+        level = self._level(message) if len(message.is_split) else None
         grower = self._growing()
-        level = self._level(grower, message) if len(message.is_split) else None
         if level is None and (self.state == TrainingState.applied or len(message.flags)):
             raise RemoteProtocolError("FinishTrees must carry the level that is being split")
         is_split = np.zeros(len(grower.start), bool) if level is None else level[0]
         pruned = self._pruned(grower, is_split, message.pruned.astype(np.int64))
         if level is not None:  # everything is checked: a refusal must leave the trees as they were
-            grower.split(*level[:2])
+            n_flags = level[1]
+            self._carry_out(lambda grower: grower.split_packed(is_split, message.flags, n_flags))
+            grower = self._growing()
         structure, splits, position = grower.finish(pruned)
         codings = self._codings()
         self._finished(grower, PartyForest(structure, splits, self.table.names, codings), position)
-        reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(grower, structure, position)
+        reply: Message = msg.TreesDone() if self.target is None else self._leaf_totals(structure, position)
         self._grower, self._answers, self.forest = None, None, None
         return reply
 
@@ -444,14 +461,15 @@ class VerticalParty(MessageHandler):
     def _codings(self) -> tuple[Coding, ...]:
         if self._spread is not None:
             return self._spread.codings
-        return () if self._codes is None else self._codes.codings
+        return self._place.codings
 
     def _finished(self, grower: Grower, part: PartyForest, position: NDArray[np.int64]) -> None:
         """Some trees are grown."""
         self._parts.append(part)
 
-    def _leaf_totals(self, grower: Grower, structure: Structure, position: NDArray[np.int64]) -> msg.LeafTotals:
+    def _leaf_totals(self, structure: Structure, position: NDArray[np.int64]) -> msg.LeafTotals:
         """Label holder: what the leaves answer, in the true classes and targets, ordered by leaf and class."""
+        grower, target = self._growing(), self._holder_target()
         number, start, end = grower.leaves()
         if structure.n_nodes < len(position):  # leaves that were pruned away count for the node that stands there now
             number = grower.skeleton.surviving_ancestor(position)[number]
@@ -466,11 +484,11 @@ class VerticalParty(MessageHandler):
         entries: NDArray[Any] = np.ones(len(first), np.uint8)
         label: NDArray[Any] = np.zeros(len(first), np.uint8)
         if self._start is not None and self._start.n_classes == 0:
-            weight, total = grower.target_sums(self._holder_target().values, start, end)
+            weight, total = self._carry_out(lambda grower: grower.target_sums(target.values, start, end))
             weight, total = np.add.reduceat(weight, first), np.add.reduceat(total, first)
             value = total / weight
         else:
-            entries, label, weight = grower.class_entries(self._holder_target().numbers, start, end)
+            entries, label, weight = self._carry_out(lambda grower: grower.class_entries(target.numbers, start, end))
             value = np.empty(0)
             if len(first) < len(leaf):
                 n_labels = int(label.max(initial=0)) + 1
@@ -518,7 +536,7 @@ class VerticalParty(MessageHandler):
         if n_sizes == 0 or said is None or other is not None or len(said) != shape[0] * shape[1]:
             raise RemoteProtocolError("OutOfBagAnswers must carry one answer of the right kind per size and row")
         n_trees = self.grown_forest().structure.n_trees
-        sampling = self._sampling if self._start is None else sampling_of(self._start)
+        sampling = self._sampling if self._start is None else sampling_of(self._start, self._by_row)
         if sampling is None or sampling.seed is None or message.sizes.tolist() != list(curve_sizes(n_trees)):
             raise RemoteProtocolError("OutOfBagAnswers is about other trees, or other draws, than those of the forest")
         since = first_sizes(sampling, n_trees, self.table.n_rows)
@@ -546,6 +564,35 @@ class VerticalParty(MessageHandler):
         if self._sealed_only:
             raise PolicyError("this party's policy is to answer under seal only: predict with sealed=True")
 
+    # --- explanations ---
+
+    @takes(explained.AskExplained, when=TrainingState.trained)
+    def _on_AskExplained(self, message: explained.AskExplained) -> explained.ExplainedColumns:
+        self._check_explains("party")
+        names = self.grown_forest().names if self._explains in ("columns", "values") else None
+        return explained.ExplainedColumns(names=names, tells_values=self._explains == "values")
+
+    @takes(explained.AskAllSides, when=TrainingState.trained)
+    def _on_AskAllSides(self, message: explained.AskAllSides) -> explained.AllSides:
+        self._check_explains("party")
+        return self._predictor().all_sides(message)
+
+    @takes(explained.AskRowValues, when=TrainingState.trained)
+    def _on_AskRowValues(self, message: explained.AskRowValues) -> explained.RowValues:
+        self._check_explains("values")
+        return self._predictor().row_values(message)
+
+    def _check_explains(self, least: explained.Explains) -> None:
+        if self._sealed_only:
+            raise PolicyError(
+                "this party's policy is to answer under seal only, and an explanation needs its sides in clear"
+            )
+        if explained.EXPLAINS.index(self._explains) < explained.EXPLAINS.index(least):
+            raise PolicyError(
+                f"this party's policy lets explanations show {self._explains!r}, and {least!r} is asked for; "
+                "its owner can raise it"
+            )
+
     @takes(OpenSums, StartSums, when=TrainingState.trained)
     def _set_up_sums(self, message: Message) -> Message:
         return self._sealing().sums.handle(message)
@@ -559,14 +606,20 @@ class VerticalParty(MessageHandler):
             raise RemoteProtocolError("this prediction is not a sealed one")
         return self._sealer
 
+    def most_bytes(self, reply: Message) -> int:
+        """Bytes of arrays that such an answer has at most for as many rows; 0 where that is not known."""
+        return 0 if self._answers is None else self._answers.most_bytes(reply)
+
     def _predictor(self) -> PartyAnswers:
         if self._answers is None:
             self._answers = self._match(self.grown_forest())
         return self._answers
 
 
-Level: TypeAlias = msg.GrowLevel | msg.RegrowLevel | msg.FinishTrees | GrowBlind
+Level: TypeAlias = msg.GrowLevel | msg.RegrowLevel | msg.FinishTrees
 """What carries the splits of a level."""
 G = TypeVar("G", bound=Grower)
+T = TypeVar("T")
 
 _NO_SIZES = np.empty(0, np.int64)
+_NO_VALUES = np.empty(0)

@@ -39,7 +39,7 @@ from woodlot.trees.graft import Graft, Sketch, graft, join_sketches
 from woodlot.trees.kernels.hashing import candidate_limits, places
 from woodlot.trees.node_keys import node_keys
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.sampling import derive_seed, tree_keys
+from woodlot.trees.sampling import DrawsByRow, derive_seed, tree_keys
 
 SEARCHED, KEPT, SETTLED = 0, 1, 2
 """What becomes of a node: it is searched; its split stays and is carried out again; it stays with all below it."""
@@ -73,6 +73,7 @@ def regrow(
     holder: str,
     n_jobs: int = 1,
     patched: bool = False,
+    by_row: DrawsByRow | None = None,
 ) -> Generator[Round, dict[str, Message], Regrown]:
     """Take a party out of a forest; returns the coordinator's part of the new one.
 
@@ -92,12 +93,10 @@ def regrow(
         Threads of the coordinator.
     patched : bool
         Whether the last revocation from the former forest was not exact.
+    by_row : DrawsByRow, optional
+        As for `train`.
     """
     check_leaver(former.parties, holder, leaver)
-    if plan.labels == "encrypted":
-        raise DataError(
-            "a forest with labels='encrypted' is not regrown in parts; grow it again without the party that leaves"
-        )
     parties = tuple(p for p in former.parties if p != leaver)
     ready = yield from prepare(plan, parties, holder)
     stays = former.feature_party != former.parties.index(leaver)
@@ -118,7 +117,7 @@ def regrow(
             searched += growing.n_searched
     sketch = join_sketches(sketches)
     grafted = graft(former.structure, sketch)
-    forest = _assemble(former, change, ready, parties, sketch, grown, grafted)
+    forest = _assemble(former, change, ready, parties, sketch, grown, grafted, by_row)
     survived = np.zeros(former.structure.n_nodes, np.int64)
     survived[grafted.of_former >= 0] = 1
     survivors = np.add.reduceat(survived, former.structure.offset[:-1])
@@ -313,6 +312,7 @@ def _assemble(
     sketch: Sketch,
     grown: Sequence[FinishedTrees],
     grafted: Graft,
+    by_row: DrawsByRow | None,
 ) -> CoordinatorForest:
     """The coordinator's part of the grafted forest, from what stays and what is new."""
     structure = grafted.structure
@@ -335,7 +335,7 @@ def _assemble(
         feature_keys=ready.features.keys,
         feature_party=ready.features.party,
         classes=ready.answer.classes,
-        sampling=sampling_of(ready.start),
+        sampling=sampling_of(ready.start, by_row),
         n_rows=ready.n_rows,
         sharing=ready.sharing,
     )

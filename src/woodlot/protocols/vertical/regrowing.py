@@ -68,7 +68,7 @@ class RegrowingParty(VerticalParty, refuses=(msg.PlantTrees, msg.GrowLevel)):
         self._trees = trees
         self._known = [_known(np.arange(n), origin, message.marks)]
         self._take_marks(grower, origin, message.marks, roots)
-        return self._offers(grower, message.candidates, grower.root_sizes)
+        return self._offers(message.candidates, grower.root_sizes)
 
     def _origins(
         self, marks: NDArray[np.uint8], former: NDArray[np.uint32], places: NDArray[np.int64]
@@ -100,17 +100,18 @@ class RegrowingParty(VerticalParty, refuses=(msg.PlantTrees, msg.GrowLevel)):
     @takes(msg.RegrowLevel, when=LEVEL, then=TrainingState.growing)
     def _on_RegrowLevel(self, message: msg.RegrowLevel) -> Message:
         grower = self._growing()
-        is_split, flags, _ = self._level(grower, message)
+        is_split, n_flags, _ = self._level(message)
         n = 2 * int(is_split.sum())
         if len(message.candidates) != n:
             raise RemoteProtocolError("RegrowLevel must carry one number of candidates per new node")
         places = self._children(self._places[is_split])
         origin = self._origins(message.marks, message.former, places)
         numbers = grower.skeleton.n_nodes + np.arange(n)
+        flags = unpack(message.flags, n_flags, "sides of the others' splits")
         grower.split(is_split, flags, message.marks == SETTLED)
         self._known.append(_known(numbers, origin, message.marks))
         self._take_marks(grower, origin, message.marks, places)
-        return self._offers(grower, message.candidates, np.empty(0, np.int64))
+        return self._offers(message.candidates, np.empty(0, np.int64))
 
     def _children(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The children that nodes of the former forest had, -1 for those of none and of leaves."""
@@ -118,14 +119,15 @@ class RegrowingParty(VerticalParty, refuses=(msg.PlantTrees, msg.GrowLevel)):
         inner = (places >= 0) & (right >= 0)
         return np.column_stack([np.where(inner, places + 1, -1), np.where(inner, right, -1)]).ravel()
 
-    def _level(self, grower: Grower, message: Level) -> tuple[NDArray[np.bool_], NDArray[np.uint8], SplitSides]:
+    def _level(self, message: Level) -> tuple[NDArray[np.bool_], int, SplitSides]:
         """As for any party; and splits that stay are there, this party's own carried out by itself."""
-        is_split, flags, sides = super()._level(grower, message)
+        is_split, n_flags, sides = super()._level(message)
+        grower = self._growing()
         stays = ~self._is_searched(grower)
         own = stays & (self._question[self._origin] >= 0)
         if (stays & ~is_split).any() or not grower.has_carried_out(own):
             raise RemoteProtocolError("a split of the former forest that stays is missing from the level")
-        return is_split, flags, sides
+        return is_split, n_flags, sides
 
     def _on_ApplySplits(self, message: msg.ApplySplits) -> msg.Partition:
         grower = self._growing()

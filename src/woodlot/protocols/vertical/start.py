@@ -10,17 +10,16 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.protocols.core.forest_plan import ForestPlan
-from woodlot.protocols.vertical.blind_messages import EncryptedLabels, EncryptLabels, StartBlind
 from woodlot.protocols.vertical.forest_messages import EncodedLabels, GrowthStart, ShareLabels, StartForest
 from woodlot.trees.rules import GrowthRules, entropy_scale
-from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, derive_seed
+from woodlot.trees.sampling import WEIGHT_BITS, Bootstrap, DrawsByRow, derive_seed
 
 EPSILON = float(np.finfo(np.float64).eps)
 """By how much a gain may fall short of ``min_impurity_decrease``: as in scikit-learn."""
 
 
 def share_message(plan: ForestPlan) -> ShareLabels:
-    """What the label holder is asked where everybody gets the labels under a code."""
+    """What the label holder is asked: everybody gets the labels under a code."""
     return ShareLabels(
         task=plan.task,
         seed=derive_seed(plan.seed, "labels"),
@@ -32,42 +31,22 @@ def share_message(plan: ForestPlan) -> ShareLabels:
     )
 
 
-def encrypt_message(plan: ForestPlan, *, others: bool) -> EncryptLabels:
-    """What the label holder is asked where labels stay with it; whether others have columns."""
-    return EncryptLabels(
-        task=plan.task,
-        seed=derive_seed(plan.seed, "labels"),
-        reveal_unit=plan.min_impurity_decrease > 0,
-        key_bits=plan.key_bits,
-        bootstrap=plan.bootstrap,
-        max_samples=plan.max_samples,
-        others=others,
-    )
-
-
 def start_message(plan: ForestPlan, n_rows: int, answer: EncodedLabels) -> StartForest:
     """What every party is told: the encoded labels, the rules and the seeds."""
     labels = answer.labels if plan.task == "classes" else answer.targets
     if labels is None or len(labels) != n_rows:
         raise RemoteProtocolError("the label holder did not send one label per row")
-    return StartForest(labels=answer.labels, targets=answer.targets, **_start_fields(plan, n_rows, answer))
-
-
-def blind_start(plan: ForestPlan, n_rows: int, answer: EncryptedLabels) -> StartBlind:
-    """What every party is told where labels stay with their holder: the rules and the seeds."""
-    return StartBlind(**_start_fields(plan, n_rows, answer))
-
-
-def _start_fields(plan: ForestPlan, n_rows: int, answer: EncodedLabels | EncryptedLabels) -> dict[str, Any]:
     if answer.weights is not None and len(answer.weights) != n_rows:
         raise RemoteProtocolError("the label holder did not send one weight per row")
     weights = None if answer.weights is None else answer.weights.astype(np.int64)
     sampling = plan.sampling(n_rows, weights, answer.weight_factor)
-    return {
-        "weights": answer.weights,
-        "n_classes": len(answer.classes) if plan.task == "classes" else 0,
+    return StartForest(
+        labels=answer.labels,
+        targets=answer.targets,
+        weights=answer.weights,
+        n_classes=len(answer.classes) if plan.task == "classes" else 0,
         **plan.growth(n_rows, sampling),
-    }
+    )
 
 
 def is_start_of(plan: ForestPlan, start: GrowthStart, n_rows: int) -> bool:
@@ -102,6 +81,8 @@ def check_growth(start: GrowthStart, n_rows: int) -> None:
         raise RemoteProtocolError(f"{what} carries a number of draws or a depth out of range")
     if start.min_samples_split < 2 or start.min_samples_leaf < 1 or start.min_weight < 1:
         raise RemoteProtocolError(f"{what} carries rules under which a node could lose its rows")
+    if start.min_cell < 0 or start.min_samples_split < 2 * start.min_cell:
+        raise RemoteProtocolError(f"{what} carries nodes that have fewer rows than two cells")
     if start.max_leaf_nodes is not None and start.max_leaf_nodes < 2:
         raise RemoteProtocolError(f"{what} carries trees of fewer than two leaves")
     if not 0 <= start.min_impurity_decrease < float("inf"):
@@ -126,14 +107,16 @@ def rules_of(start: GrowthStart) -> GrowthRules:
         min_samples_leaf=start.min_samples_leaf,
         min_weight=start.min_weight,
         whole_tree=start.whole_tree,
+        min_cell=start.min_cell,
     )
 
 
-def sampling_of(start: GrowthStart) -> Bootstrap:
-    """How the rows of the trees are drawn in a training."""
+def sampling_of(start: GrowthStart, by_row: DrawsByRow | None = None) -> Bootstrap:
+    """How the rows of the trees are drawn in a training; ``by_row``: as who runs it knows from the rows' keys."""
     return Bootstrap(
         seed=start.bootstrap_seed,
         n_draws=start.n_draws,
         weights=None if start.weights is None else start.weights.astype(np.int64),
         balance=start.balance,
+        by_row=by_row,
     )

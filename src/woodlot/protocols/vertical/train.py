@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,6 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.forest_plan import ForestPlan, check_summaries
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.vertical.blind_messages import EncryptedLabels, StartBlind
-from woodlot.protocols.vertical.blind_rounds import ask_blindly, encrypt_labels
 from woodlot.protocols.vertical.forest_messages import (
     ApplySplits,
     EncodedLabels,
@@ -45,17 +42,19 @@ from woodlot.protocols.vertical.forest_messages import (
 from woodlot.protocols.vertical.start import EPSILON, gain_unit, rules_of, sampling_of, share_message, start_message
 from woodlot.trees.best_first import best_first
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
-from woodlot.trees.kernels.hashing import candidate_limits, choose_offers, places
+from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
 from woodlot.trees.kernels.rows import route_bits
 from woodlot.trees.parallel import run_chunks
-from woodlot.trees.sampling import tree_keys
+from woodlot.trees.sampling import DrawsByRow, tree_keys
 from woodlot.trees.skeleton import Skeleton
 
 Rounds = Generator[Round, dict[str, Message], Any]
 CHUNK_NODES = 4096
 
 
-def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int = 1) -> Rounds:
+def train(
+    plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int = 1, by_row: DrawsByRow | None = None
+) -> Rounds:
     """Grow a forest over the parties' columns; returns the coordinator's part of it.
 
     Parameters
@@ -68,6 +67,8 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
         The party that has the labels.
     n_jobs : int
         Threads of the coordinator.
+    by_row : DrawsByRow, optional
+        How each row is drawn, where the parties draw rows one by one; they have it too.
 
     """
     ready = yield from prepare(plan, parties, holder)
@@ -86,7 +87,7 @@ def train(plan: ForestPlan, parties: tuple[str, ...], holder: str, n_jobs: int =
         feature_keys=ready.features.keys,
         feature_party=ready.features.party,
         classes=ready.answer.classes,
-        sampling=sampling_of(ready.start),
+        sampling=sampling_of(ready.start, by_row),
         n_rows=ready.n_rows,
         sharing=ready.sharing,
     )
@@ -103,21 +104,12 @@ def prepare(
     n_rows = check_summaries({p: s.n_rows for p, s in summaries.items()})
     features = Features.of(parties, summaries)
     active = tuple(p for p in parties if p == holder or len(summaries[p].feature_keys))
-    begin = encrypt_labels if plan.labels == "encrypted" else _share_labels
-    answer, start = yield from begin(plan, n_rows, active, holder)
-    sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
-    together = min((s.trees_together for s in summaries.values() if s.trees_together > 0), default=None)
-    return PreparedTraining(n_rows, features, answer, start, active, sharing, together)
-
-
-def _share_labels(
-    plan: ForestPlan, n_rows: int, active: tuple[str, ...], holder: str
-) -> Generator[Round, dict[str, Message], tuple[EncodedLabels, StartForest]]:
-    """Everybody gets the labels under a code."""
     answer = reply_of((yield Round("prepare", {holder: share_message(plan)}))[holder], EncodedLabels, holder)
     start = start_message(plan, n_rows, answer)
     yield Round("prepare", dict.fromkeys(active, start))
-    return answer, start
+    sharing = frozenset(p for p, summary in summaries.items() if summary.shares_model)
+    together = min((s.trees_together for s in summaries.values() if s.trees_together > 0), default=None)
+    return PreparedTraining(n_rows, features, answer, start, active, sharing, together)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +118,8 @@ class PreparedTraining:
 
     n_rows: int
     features: Features
-    answer: EncodedLabels | EncryptedLabels
-    start: StartForest | StartBlind
+    answer: EncodedLabels
+    start: StartForest
     active: tuple[str, ...]
     sharing: frozenset[str]
     together: int | None
@@ -196,7 +188,7 @@ class Batch:
         self.split_features: list[NDArray[np.int32]] = []
         limits, counts = self._candidates(self._searched())
         requests = {p: self._plant(trees, counts[p]) for p in self.parties}
-        replies = yield from self._ask(requests, limits, self._progress(trees, 0, 1))
+        replies = yield Round("grow", requests, self._progress(trees, 0, 1))
         sizes = reply_of(replies[self.holder], HolderOffers, self.holder).sizes.astype(np.int64)
         if len(sizes) != len(trees):
             raise RemoteProtocolError(f"{self.holder} sent {len(sizes)} sizes for {len(trees)} trees")
@@ -226,29 +218,8 @@ class Batch:
             bits = pack(is_split)
             requests = {p: self._next_level(bits, others[p], counts[p]) for p in self.parties}
             progress = self._progress(trees, total_rows - int(sizes.sum()), total_rows)
-            replies = yield from self._ask(requests, limits, progress)
+            replies = yield Round("grow", requests, progress)
         return (yield from self._finish(trees, *last))
-
-    def _ask(
-        self, requests: dict[str, Message], limits: NDArray[np.uint64], progress: Progress
-    ) -> Generator[Round, dict[str, Message], dict[str, Message]]:
-        """Everybody's offers at the new nodes: in one round, or where only the label holder can judge, in several."""
-        if isinstance(self.start, StartBlind) and len(requests) > 1:
-            return (yield from ask_blindly(requests, self.holder, partial(self._own_best, limits), progress))
-        return (yield Round("grow", requests, progress))
-
-    def _own_best(self, limits: NDArray[np.uint64], offers: HolderOffers) -> NDArray[np.float64]:
-        """The label holder's score at each open node, as far as it is of a candidate."""
-        is_open = self._open_nodes({self.holder: offers}, len(limits))
-        best = np.full(len(offers.whole), -np.inf)
-        if len(offers.feature):
-            keys = (self.skeleton.root_key if self.plan.feature_sampling == "tree" else self.skeleton.key)[is_open]
-            feature = self.features.keys[self.features.first[self.holder] + offers.feature.astype(np.int64) - 1]
-            at = np.empty(len(keys), np.uint64)
-            places(keys, feature, at)
-            counts = (at <= limits[is_open]) & (offers.feature > 0)
-            best[counts] = offers.score[counts]
-        return best
 
     # --- what growing from nothing and growing anew after a revocation do each in their way ---
 

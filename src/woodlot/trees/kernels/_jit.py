@@ -25,8 +25,10 @@ class _SayOnce(event.Listener):  # type: ignore[misc]
     """Tell the user once per process why the first call takes seconds; silent when the disk cache has everything."""
 
     said = False
+    compiled = 0
 
     def on_start(self, event: Any) -> None:
+        self.compiled += 1
         if not self.said:
             self.said = True
             sys.stderr.write(
@@ -37,7 +39,13 @@ class _SayOnce(event.Listener):  # type: ignore[misc]
         return
 
 
-event.register("numba:compile", _SayOnce())
+_listener = _SayOnce()
+event.register("numba:compile", _listener)
+
+
+def compilations() -> int:
+    """How many kernels this process has compiled, each for some types of its arguments."""
+    return _listener.compiled
 
 
 class _Index(IndexDataCacheFile):  # type: ignore[misc]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.cut import cut_by_rank
 from woodlot.trees.kernels.search import order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
@@ -96,6 +97,46 @@ def rank_categories(
             categories.total[c] += d
     order_categories(m, categories)
     return m
+
+
+@kernel
+def cut_categories(
+    columns: Any,
+    nodes: Any,
+    feature: Any,
+    cut: Any,
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    flags: Any,
+    flag_start: Any,
+    sets: Any,
+    set_start: Any,
+    categories: Any,
+    spare_rows: Any,
+    spare_weights: Any,
+    middle: Any,
+) -> None:
+    """Carry out the splits by categories at ``nodes``, as `cut.cut_nodes` does those by numbers.
+
+    ``nodes`` (int64) are open nodes that this party has won by a column of categories, whose order is found again from
+    ``payload``, ``first`` and ``totals``: what `prepare` has gathered of these nodes, counted by place in ``nodes`` as
+    ``flag_start`` and ``set_start`` are.
+    """
+    for k in range(len(nodes)):
+        node = nodes[k]
+        f = I64(feature[node])
+        s = start[node]
+        e = end[node]
+        m = rank_categories(columns.fine, f, rows, s, payload, first[k], e - s, totals, k, categories)
+        middle[node] = cut_by_rank(
+            columns.fine, f, I64(columns.n_codes[f]), categories, m, I64(cut[node]), rows, weights, s, e,
+            flags, flag_start[k], sets, set_start[k], spare_rows, spare_weights,
+        )  # fmt: skip
 
 
 @kernel

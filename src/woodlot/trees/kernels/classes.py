@@ -50,7 +50,6 @@ def search_classes(
     hist_class: Any,
     hist_count: Any,
     categories: Any,
-    has_missing: Any,
     best: Any,
     best_feature: Any,
     best_place: Any,
@@ -63,10 +62,10 @@ def search_classes(
     `class_keys.prepare` gathered of them (``payload`` to ``square``); the pairs (``pair_node`` to ``n_pairs``); the
     rules; the thread's work space (``sorting`` to ``categories``); and the results (``best`` to ``best_missing``).
 
-    What the table does not need is None. Numba prunes a branch on None, so its code is not even compiled: ``groups``
-    serves two classes, ``hist_class`` more than two (of both one is None), ``categories`` categorical columns,
-    ``has_missing`` columns with missing values. The work space comes in pieces for the same reason. ``rank`` (int32)
-    serves the sort of few keys, ``left_of`` and ``hist_count`` the scans.
+    ``groups`` serves two classes, ``hist_class`` more than two; one of both is None. Numba prunes a branch on None, so
+    its code is not even compiled. Categories and missing values are not told apart in this way: every table of one kind
+    of labels and codes has the same compiled code, and a second table seldom waits for a compilation. ``rank`` (int32)
+    serves the sort of few keys, ``left_of`` and ``hist_count`` the scans, ``categories`` categorical columns.
     """
     K = totals.shape[1]
     # taken out of their tuples once: inside the loop each would be counted as one more reference, and let go again
@@ -161,9 +160,8 @@ def search_classes(
                     where = 1
             elif plain:
                 where = sort_codes(fine, f, rows, s, payload, o, n, keys, spare, count)
-            if categories is not None:
-                if not plain:
-                    where = sort_categories(fine, f, rows, s, payload, o, n, totals, node, sorting, categories)
+            else:
+                where = sort_categories(fine, f, rows, s, payload, o, n, totals, node, sorting, categories)
             if where > 0:
                 ordered = keys if where == 1 else spare
                 if groups is not None:
@@ -181,26 +179,25 @@ def search_classes(
                     )
         # so far missing values were on the right, as the largest code; now on the left, where that is better
         to_left = np.uint8(0)
-        if has_missing is not None:
-            if plain and has_missing[f]:
-                m, in_spare = sort_present(fine, f, I64(n_codes[f]), rows, s, payload, o, n, sorting, left_of)
-                if m > 0:
-                    ordered = spare if in_spare else keys
-                    reached = max(b, score)
-                    strict = cut >= 0
-                    cut2 = I64(-1)
-                    score2 = reached
-                    if groups is not None:
-                        a = left_of[1]
-                        w = left_of[0] + left_of[1]
-                        A = I64(totals[node, 1])
-                        score2, cut2 = scan_two(ordered, m, a, w, n - m, A, W, n, reached, strict, rules)
-                    if hist_class is not None:
-                        score2, cut2 = scan_many_after_missing(
-                            ordered, m, totals, node, W, sq, n, reached, strict, rules, left_of
-                        )
-                    if cut2 >= 0:
-                        score = score2
-                        cut = cut2
-                        to_left = np.uint8(1)
+        if plain and columns.has_missing[f]:
+            m, in_spare = sort_present(fine, f, I64(n_codes[f]), rows, s, payload, o, n, sorting, left_of)
+            if m > 0:
+                ordered = spare if in_spare else keys
+                reached = max(b, score)
+                strict = cut >= 0
+                cut2 = I64(-1)
+                score2 = reached
+                if groups is not None:
+                    a = left_of[1]
+                    w = left_of[0] + left_of[1]
+                    A = I64(totals[node, 1])
+                    score2, cut2 = scan_two(ordered, m, a, w, n - m, A, W, n, reached, strict, rules)
+                if hist_class is not None:
+                    score2, cut2 = scan_many_after_missing(
+                        ordered, m, totals, node, W, sq, n, reached, strict, rules, left_of
+                    )
+                if cut2 >= 0:
+                    score = score2
+                    cut = cut2
+                    to_left = np.uint8(1)
         offer(node, f, pair_place[q], score, cut, to_left, best, best_feature, best_place, best_cut, best_missing)

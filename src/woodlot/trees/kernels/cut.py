@@ -17,10 +17,66 @@ U64: Any = np.uint64
 
 
 @kernel
-def flags_by_rank(fine: Any, f: Any, rank: Any, cut: Any, rows: Any, s: Any, n: Any, goes_left: Any, o: Any) -> None:
-    """Flags of one node of a categorical column by the ranks of its categories (int64, from ``search.Categories``)."""
-    for i in range(n):
-        goes_left[o + i] = 1 if rank[fine[f, rows[s + i]]] <= cut else 0
+def cut_by_rank(
+    fine: Any,
+    f: Any,
+    n_codes: Any,
+    categories: Any,
+    n_present: Any,
+    at_most: Any,
+    rows: Any,
+    weights: Any,
+    s: Any,
+    e: Any,
+    flags: Any,
+    o: Any,
+    sets: Any,
+    set_start: Any,
+    spare_rows: Any,
+    spare_weights: Any,
+) -> Any:
+    """Carry out one split by categories, whose ranks in the node are known; returns where the right child begins.
+
+    ``categories`` is `search.Categories` as ``rank_categories`` leaves it: the codes of the node and their ranks. Ranks
+    up to ``at_most`` go left. Flags and rows are written as in `cut_nodes`. ``sets`` gets one bit for each of the
+    ``n_codes`` categories and one for missing values, first bit lowest. Those that do not occur in the node go where
+    most of its rows went.
+    """
+    rank = categories.rank
+    left = U64(s)
+    right = U64(0)
+    at = U64(o)
+    for i in range(U64(s), U64(e)):
+        row = rows[i]
+        weight = weights[i]
+        go = U64(rank[fine[f, row]] <= at_most)
+        flags[at] = go
+        at += U64(1)
+        rows[left] = row
+        weights[left] = weight
+        spare_rows[right] = row
+        spare_weights[right] = weight
+        left += go
+        right += U64(1) - go
+    for i in range(right):
+        rows[left + i] = spare_rows[i]
+        weights[left + i] = spare_weights[i]
+
+    most = left - U64(s) > right
+    n_bytes = (n_codes + 8) >> 3
+    for b in range(n_bytes):
+        sets[set_start + b] = 255 if most else 0
+    if most:  # no bit stands behind that of missing values
+        sets[set_start + n_bytes - 1] = (1 << (n_codes % 8 + 1)) - 1
+    for k in range(n_present):
+        c = I64(categories.present[k])
+        place = set_start + (c >> 3)
+        bit = 1 << (c & 7)
+        if rank[c] <= at_most:
+            sets[place] |= bit
+        else:
+            sets[place] &= 255 - bit
+    return left
 
 
 @kernel
@@ -46,7 +102,7 @@ def cut_nodes(
 
     ``nodes`` (int64) are the open nodes that this party has won. ``feature``, ``cut``, ``missing_left``, ``start``,
     ``end`` and ``middle`` count by open node; ``flag_start``, ``low`` and ``high`` by place in ``nodes``. Splits by
-    categories are left to `flags_by_rank`; their ``middle`` stays -1.
+    categories are left to `cut_by_rank`; their ``middle`` stays -1.
 
     ``low`` and ``high`` get the largest code on the left and the smallest on the right (of values that are not missing;
     -1 when there is none): the threshold lies between their values. ``missing_left`` is changed where the node has no

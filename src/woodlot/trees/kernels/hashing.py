@@ -200,6 +200,32 @@ def draw_counts(key: Any, n_draws: Any, counts: Any) -> None:
 
 
 @kernel
+def draw_by_row(key: Any, row_keys: Any, level: Any, first: Any, thresholds: Any, counts: Any) -> int:
+    """How often each row is drawn: as many times as there are thresholds of its level up to its random number.
+
+    The number is a hash of tree and row, as in `cells.draw_poisson`. Level l has the ascending thresholds
+    ``thresholds[first[l] : first[l + 1]]`` (uint64). Returns how many rows are drawn at all.
+    """
+    drawn = 0
+    for i in range(len(row_keys)):
+        u = mix(mix(key ^ row_keys[i]) + U64(0x9E3779B97F4A7C15))
+        low = first[level[i]]
+        high = first[level[i] + 1]
+        begin = low
+        while high - low > 8:  # long lists are of heavy rows
+            middle = (low + high) >> 1
+            if thresholds[middle] <= u:
+                low = middle + 1
+            else:
+                high = middle
+        while low < high and thresholds[low] <= u:
+            low += 1
+        counts[i] = low - begin
+        drawn += low > begin
+    return drawn
+
+
+@kernel
 def draw_weighted_counts(key: Any, n_draws: Any, cumulated: Any, counts: Any) -> None:
     """Bootstrap of weighted rows: row i is drawn with probability proportional to its integer weight.
 

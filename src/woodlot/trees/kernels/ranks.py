@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,3 +33,23 @@ def rank_values(values: NDArray[np.float32], thresholds: NDArray[np.float32], co
     for i in range(n):
         rank = position[i] + np.int32(thresholds[position[i]] < values[i])
         codes[i] = np.uint16(MISSING if np.isnan(values[i]) else rank)
+
+
+@kernel
+def rank_slots(
+    values: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    first: int,
+    codes: NDArray[Any],
+) -> None:
+    """Rank the columns ``values[k]`` and spread their codes over ``codes[block, first + k, row in block]``.
+
+    The thresholds of column k are ``thresholds[starts[k] : starts[k + 1]]``, as `rank_values` takes them.
+    """
+    n_rows = values.shape[1]
+    ranks = np.empty(n_rows, np.uint16)
+    for k in range(values.shape[0]):
+        rank_values(values[k], thresholds[starts[k] : starts[k + 1]], ranks)
+        for i in range(n_rows):
+            codes[i >> 6, first + k, i & 63] = ranks[i]

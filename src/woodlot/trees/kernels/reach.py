@@ -49,6 +49,26 @@ class Tests(NamedTuple):
 
 
 @kernel
+def most_decided(offset: NDArray[np.int64], right: NDArray[np.int32], owned: NDArray[np.bool_]) -> int:
+    """How many owned nodes of all trees one row can reach at most, whatever its values are.
+
+    At an owned node a row goes one way, at any other both.
+    """
+    most = np.zeros(len(right), np.int64)
+    total = 0
+    for tree in range(len(offset) - 1):
+        for i in range(offset[tree + 1] - 1, offset[tree] - 1, -1):
+            if right[i] < 0:
+                continue
+            if owned[i]:
+                most[i] = 1 + max(most[i + 1], most[right[i]])
+            else:
+                most[i] = most[i + 1] + most[right[i]]
+        total += most[offset[tree]]
+    return total
+
+
+@kernel
 def find_regions(
     offset: NDArray[np.int64],
     right: NDArray[np.int32],

@@ -150,6 +150,24 @@ def target_totals(rows: Any, weights: Any, values: Any, start: Any, end: Any, to
 
 
 @kernel
+def ones_by_node(words: Any, sizes: Any, ones: Any) -> None:
+    """How many flags of each node are set; ``words`` (uint64) holds them bit by bit, node after node."""
+    at = I64(0)
+    for node in range(len(sizes)):
+        total = I64(0)
+        end = at + sizes[node]
+        while at < end:
+            offset = at & 63
+            n = min(end - at, 64 - offset)
+            word = words[at >> 6] >> U64(offset)
+            if n < 64:
+                word &= (U64(1) << U64(n)) - U64(1)
+            total += count_ones(word)
+            at += n
+        ones[node] = total
+
+
+@kernel
 def route_bits(sent: Any, sent_start: Any, winner: Any, sizes: Any, routed: Any, routed_bits: Any, left: Any) -> None:
     """Coordinator: pass each node's bits on from its winner to all others, 64 rows at a time.
 

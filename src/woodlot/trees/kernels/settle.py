@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from woodlot.trees.kernels._bits import lowest_one
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.walk import GROUP, LeafAnswers, add_tree
+from woodlot.trees.kernels.walk import LeafAnswers, add_tree
+
+GROUP = 16
+"""Rows that go down a tree together: enough to hide the loads, few enough not to wait for the deepest."""
 
 
 class TreesShape(NamedTuple):

@@ -131,38 +131,65 @@ def gather_pairs(
     end: Any,
     pair_node: Any,
     slot: Any,
+    dropped: Any,
     bits: Any,
     n_values: Any,
     first_word: Any,
     out: Any,
 ) -> None:
-    """Records of pairs: the code in a slot of every row of a node, with its values; pair after pair."""
+    """Records of pairs: the code in a slot of every row of a node, with its values; pair after pair.
+
+    Of the code of pair q the ``dropped[q]`` lowest bits stay here: they are in no record that is opened.
+    """
     per_word = 64 // bits
     mask = (U64(1) << U64(bits)) - U64(1)
     o = 0
     for q in range(len(pair_node)):
         w = first_word + slot[q] // per_word
-        shift = U64((slot[q] % per_word) * bits)
+        shift = U64((slot[q] % per_word) * bits + dropped[q])
+        upper = mask >> U64(dropped[q])
         node = pair_node[q]
         for i in range(start[node], end[node]):
-            out[o, 0] = (records[i, 0] & ~mask) | ((records[i, w] >> shift) & mask)
+            out[o, 0] = (records[i, 0] & ~mask) | ((records[i, w] >> shift) & upper)
             for v in range(1, n_values):
                 out[o, v] = records[i, v]
             o += 1
 
 
 @kernel
-def gather_codes(records: Any, start: Any, end: Any, slot: Any, bits: Any, first_word: Any, out: Any) -> None:
-    """One code of every row of some nodes, node after node: the share of the column that splits the node."""
+def gather_codes(
+    records: Any, start: Any, end: Any, slot: Any, dropped: Any, bits: Any, first_word: Any, out: Any
+) -> None:
+    """Upper bits of one code of every row of some nodes: the share of the column that splits the node."""
     per_word = 64 // bits
-    mask = (U64(1) << U64(bits)) - U64(1)
     o = 0
     for node in range(len(start)):
         w = first_word + slot[node] // per_word
-        shift = U64((slot[node] % per_word) * bits)
+        shift = U64((slot[node] % per_word) * bits + dropped[node])
+        mask = (U64(1) << U64(bits - dropped[node])) - U64(1)
         for i in range(start[node], end[node]):
             out[o] = (records[i, w] >> shift) & mask
             o += 1
+
+
+@kernel
+def find_cells(codes: Any, size: Any, n_values: Any, missing: Any, out: Any) -> bool:
+    """The cells of opened codes of pairs: one per code of a value, then that of missing values.
+
+    ``missing`` (int64) has the code of missing values of each pair, -1 where none is missing. Returns False at a code
+    that is neither.
+    """
+    o = 0
+    for q in range(len(size)):
+        for _ in range(size[q]):
+            code = I64(codes[o])
+            if code == missing[q]:
+                code = n_values[q]
+            elif code >= n_values[q]:
+                return False
+            out[o] = code
+            o += 1
+    return True
 
 
 @kernel
@@ -271,9 +298,9 @@ class BestCut(NamedTuple):
     pair: Any
     """int64: which pair splits the node; -1 for none."""
     low: Any
-    """int64: largest code on the left, ..."""
+    """int64: largest cell on the left, ..."""
     high: Any
-    """int64: ... smallest code on the right; -1 where only missing values are there."""
+    """int64: ... smallest cell on the right; -1 where only missing values are there."""
     missing_left: Any
     """uint8"""
     left_rows: Any
@@ -283,7 +310,7 @@ class BestCut(NamedTuple):
     left_sum: Any
     """int64: sum of targets on the left."""
     goes_left: Any
-    """uint8 (nodes, codes): which codes go left; for missing values the last code of the column."""
+    """uint8 (nodes, cells): which cells go left; of missing values the cell after those of values."""
 
 
 @kernel
@@ -293,8 +320,8 @@ def search_bins(
     sums: Any,
     first_cell: Any,
     pair_start: Any,
-    column: Any,
-    n_codes: Any,
+    n_values: Any,
+    missing: Any,
     categorical: Any,
     total_rows: Any,
     total: Any,
@@ -310,10 +337,11 @@ def search_bins(
 ) -> bool:
     """The leader: the best split of each node among its pairs, which stand in the node's order of candidates.
 
-    Cells of pair q begin at ``first_cell[q]``: one per code of its ``column``, and one for missing values. Equal scores
-    go to the earlier pair, then to missing values on the right, then to the lower cut: as in ``search``. With
-    ``first_wins`` the first pair that can split the node has it. Returns False where a pair does not add up to the
-    totals of its node: a server has sent sums of other rows. ``room`` is the most cells of a pair.
+    Cells of pair q begin at ``first_cell[q]``: ``n_values[q]`` (int64) of values, and one more for missing values where
+    ``missing[q]`` (uint8) says so; ``categorical`` (uint8) counts by pair as well. Equal scores go to the earlier pair,
+    then to missing values on the right, then to the lower cut: as in ``search``. With ``first_wins`` the first pair
+    that can split the node has it. Returns False where a pair does not add up to the totals of its node: a server has
+    sent sums of other rows. ``room`` is the most cells of a pair.
     """
     n = hist.shape[1]
     order = np.zeros(room, np.int64)
@@ -330,13 +358,13 @@ def search_bins(
         best.score[node] = -np.inf
         best.pair[node] = -1
         for q in range(pair_start[node], pair_start[node + 1]):
-            f = column[q]
             a = first_cell[q]
-            codes = n_codes[f]
+            values = n_values[q]
+            cells = values + missing[q]
             r = I64(0)
             s = I64(0)
             check[:] = 0
-            for cell in range(a, a + codes + 1):
+            for cell in range(a, a + cells):
                 r += rows[cell]
                 s += sums[cell]
                 for k in range(n):
@@ -348,25 +376,24 @@ def search_bins(
                     return False
             if first_wins and best.pair[node] >= 0:
                 continue
-            by_set = categorical[f] == 1
+            by_set = categorical[q] == 1
             m = 0
             if by_set:
-                cells = hist[a : a + codes + 1]
-                m = order_cells(codes + 1, n, cells, sums[a : a + codes + 1], total[node], kind, order, mean)
+                m = order_cells(cells, n, hist[a : a + cells], sums[a : a + cells], total[node], kind, order, mean)
             else:
-                for code in range(codes):
-                    if rows[a + code] > 0:
-                        order[m] = code
+                for cell in range(values):
+                    if rows[a + cell] > 0:
+                        order[m] = cell
                         m += 1
-            has_missing = not by_set and rows[a + codes] > 0
+            has_missing = not by_set and missing[q] == 1 and rows[a + cells - 1] > 0
             for side in range(2 if has_missing else 1):
                 w, r, s = I64(0), I64(0), I64(0)
                 for k in range(n):
-                    left[k] = hist[a + codes, k] if side == 1 else I64(0)
+                    left[k] = hist[a + cells - 1, k] if side == 1 else I64(0)
                     w += left[k]
                 if side == 1:
-                    r = rows[a + codes]
-                    s = sums[a + codes]
+                    r = rows[a + cells - 1]
+                    s = sums[a + cells - 1]
                 last = m if has_missing and side == 0 else m - 1
                 for i in range(last):
                     cell = a + order[i]
@@ -391,8 +418,8 @@ def search_bins(
                     for k in range(n):
                         best.left[node, k] = left[k]
                     if by_set:
-                        for code in range(best.goes_left.shape[1]):
-                            best.goes_left[node, code] = 2 * r > R
+                        for cell in range(best.goes_left.shape[1]):
+                            best.goes_left[node, cell] = 2 * r > R
                         for k in range(m):
                             best.goes_left[node, order[k]] = k <= i
     return True

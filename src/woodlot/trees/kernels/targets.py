@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.cut import cut_by_rank
 from woodlot.trees.kernels.search import COARSE_FROM, RANKED, SLACK, SMALL, offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
@@ -90,6 +91,41 @@ def rank_categories_by_target(
 
 
 @kernel
+def cut_categories_by_target(
+    columns: Any,
+    nodes: Any,
+    feature: Any,
+    cut: Any,
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    flags: Any,
+    flag_start: Any,
+    sets: Any,
+    set_start: Any,
+    categories: Any,
+    spare_rows: Any,
+    spare_weights: Any,
+    middle: Any,
+) -> None:
+    """As ``class_keys.cut_categories``; ``totals`` is not read, and there for the same arguments."""
+    for k in range(len(nodes)):
+        node = nodes[k]
+        f = I64(feature[node])
+        s = start[node]
+        e = end[node]
+        m = rank_categories_by_target(columns.fine, f, rows, s, weights, payload, first[k], e - s, categories)
+        middle[node] = cut_by_rank(
+            columns.fine, f, I64(columns.n_codes[f]), categories, m, I64(cut[node]), rows, weights, s, e,
+            flags, flag_start[k], sets, set_start[k], spare_rows, spare_weights,
+        )  # fmt: skip
+
+
+@kernel
 def _scan(
     keys: Any,
     m: Any,
@@ -132,7 +168,7 @@ def _scan(
 
 
 @kernel
-def _sort_codes(fine: Any, f: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, spare: Any, count: Any) -> int:
+def sort_column(fine: Any, f: Any, rows: Any, s: Any, n: Any, shift: Any, keys: Any, spare: Any, count: Any) -> int:
     """Sort a node by a column: 0 when it is constant there, 1 when the result is in ``keys``, 2 in ``spare``."""
     low = I64(1) << 40
     high = I64(-1)
@@ -384,8 +420,6 @@ def search_targets(
     n_pairs: Any,
     rules: Any,
     ws: Any,
-    categories: Any,
-    has_missing: Any,
     best: Any,
     best_feature: Any,
     best_place: Any,
@@ -394,8 +428,7 @@ def search_targets(
 ) -> None:
     """Search every pair; the best of each node is kept. The arguments are grouped as in ``classes.search_classes``.
 
-    ``ws`` is the thread's `search.Scratch`. ``categories`` and ``has_missing`` are None for tables without, and their
-    code is then not even compiled.
+    ``ws`` is the thread's `search.Scratch`.
     """
     sorting = ws.sorting
     keys = sorting.keys
@@ -416,12 +449,11 @@ def search_targets(
         plain = columns.categorical[f] == 0
         score = b
         cut = I64(-1)
-        if categories is not None:
-            if not plain:
-                score, cut = _by_category(
-                    fine, f, rows, weights, s, payload, o, n, total, W, b, rules, sorting, categories
-                )
-        if plain and n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
+        if not plain:
+            score, cut = _by_category(
+                fine, f, rows, weights, s, payload, o, n, total, W, b, rules, sorting, ws.categories
+            )
+        elif n > SMALL and (n > COARSE_FROM or (columns.refine[f] == 0 and n > 2 * columns.n_coarse[f])):
             score, cut = _by_groups(
                 columns.coarse,
                 fine,
@@ -442,7 +474,7 @@ def search_targets(
                 sorting,
                 ws.groups,
             )
-        elif plain and (n <= SMALL or (n <= RANKED and columns.n_codes[f] > RANKED)):
+        elif n <= SMALL or (n <= RANKED and columns.n_codes[f] > RANKED):
             # sorted by counting the smaller keys of each, as in `classes`
             for i in range(n):
                 spare[i] = (U64(fine[f, rows[s + i]]) << shift) | U64(i)
@@ -458,33 +490,32 @@ def search_targets(
                 keys[rank[i]] = spare[i]
             if (U64(keys[0]) ^ U64(keys[n - 1])) > position:
                 score, cut = _scan(keys, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, b, False, rules)
-        elif plain:
-            where = _sort_codes(fine, f, rows, s, n, shift, keys, spare, sorting.count)
+        else:
+            where = sort_column(fine, f, rows, s, n, shift, keys, spare, sorting.count)
             if where > 0:
                 ordered = keys if where == 1 else spare
                 score, cut = _scan(ordered, n, shift, weights, s, payload, o, 0.0, 0.0, n, total, W, b, False, rules)
         to_left = np.uint8(0)
-        if has_missing is not None:
-            if plain and has_missing[f]:
-                score2, cut2 = _missing_left(
-                    fine,
-                    f,
-                    I64(columns.n_codes[f]),
-                    rows,
-                    weights,
-                    s,
-                    payload,
-                    o,
-                    n,
-                    total,
-                    W,
-                    max(b, score),
-                    cut >= 0,
-                    rules,
-                    sorting,
-                )
-                if cut2 >= 0:
-                    score = score2
-                    cut = cut2
-                    to_left = np.uint8(1)
+        if plain and columns.has_missing[f]:
+            score2, cut2 = _missing_left(
+                fine,
+                f,
+                I64(columns.n_codes[f]),
+                rows,
+                weights,
+                s,
+                payload,
+                o,
+                n,
+                total,
+                W,
+                max(b, score),
+                cut >= 0,
+                rules,
+                sorting,
+            )
+            if cut2 >= 0:
+                score = score2
+                cut = cut2
+                to_left = np.uint8(1)
         offer(node, f, pair_place[q], score, cut, to_left, best, best_feature, best_place, best_cut, best_missing)

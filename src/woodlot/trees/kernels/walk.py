@@ -11,8 +11,17 @@ A question is one word of 64 bits, and so is a leaf (cut 0 and jump 0: all go "r
            child
 
 The shift is 1 where missing values go left: it turns their code, the largest, into 0. The left child is the next node,
-so only the distance to the right child is stored. A row at a leaf stays there (jump 0), so that a group of rows can
-go on until the last one has arrived, without a test per row.
+so only the distance to the right child is stored. A row at a leaf stays there (jump 0) and is then dropped from the
+list of rows that move, without a branch.
+
+Where a forest has questions on categories, a second word per node says where its set is, and is 0 elsewhere::
+
+    bits   63                    62 .. 35           34 .. 0
+           1: on categories      bytes of the set   first byte        right  <=>  the bit of the code is 0
+
+Behind each set stands one byte more, all ones where missing values go left, for codes that the set does not cover. So
+both answers are computed at every node without a branch, and one is taken: which kind of question comes next looks
+random, and a branch would be mispredicted half of the time.
 """
 
 from __future__ import annotations
@@ -24,14 +33,16 @@ from numpy.typing import NDArray
 
 from woodlot.trees.kernels._jit import kernel
 
+U64: Any = np.uint64
+
 SHIFT_BIT = 16
 SLOT_BIT = 17
 JUMP_BIT = 37
 MAX_SLOTS = 1 << (JUMP_BIT - SLOT_BIT)
 MAX_JUMP = 1 << (63 - JUMP_BIT)
-
-GROUP = 16
-"""Rows that go down a tree together: enough to hide the loads, few enough not to wait for the deepest."""
+SET_BIT = 35
+MAX_SET_BYTES = 1 << SET_BIT
+MAX_SET_LENGTH = 1 << (63 - SET_BIT)
 
 
 class LeafAnswers(NamedTuple):
@@ -62,28 +73,33 @@ def walk_numbers(
     """Write the leaf of every row in every tree to ``out[tree, row]``; no question is on categories.
 
     ``words`` has a word per node of the forest, ``roots`` the first node of each tree, ``leaf`` the number of each
-    leaf. Rows are padded to blocks of 64: ``out`` is as wide, and what it gets for the padding is to be ignored. Groups
-    of rows go down level by level, so that their loads overlap, until all have arrived.
+    leaf. Rows are padded to blocks of 64: ``out`` is as wide, and what it gets for the padding is to be ignored. The
+    rows of a block go down level by level, so that their loads overlap. ``active`` lists those that have not arrived:
+    every row is written to it again, and only those that move on are counted.
     """
-    at = np.empty(GROUP, np.int64)
+    at = np.empty(64, np.uint64)
+    active = np.empty(64, np.uint32)
     for tree in range(len(roots)):
-        for first in range(0, out.shape[1], GROUP):
-            base = (first >> 6) * n_slots * 64 + (first & 63)
-            for row in range(GROUP):
+        for first in range(0, out.shape[1], 64):
+            base = U64((first >> 6) * n_slots * 64)
+            for row in range(64):
                 at[row] = roots[tree]
-            moving = True
-            while moving:
-                cuts = 0
-                for row in range(GROUP):
+                active[row] = row
+            n = U64(64)
+            while n > 0:
+                moving = U64(0)
+                for i in range(n):
+                    row = U64(active[i])
                     word = words[at[row]]
                     cut = word & 0xFFFF
-                    cuts |= cut
-                    slot = (word >> SLOT_BIT) & (MAX_SLOTS - 1)
+                    slot = U64((word >> (SLOT_BIT - 6)) & ((MAX_SLOTS - 1) << 6))
                     shift = (word >> SHIFT_BIT) & 1
-                    code = (np.int64(codes[base + slot * 64 + row]) + shift) & 0xFFFF
-                    at[row] += (word >> JUMP_BIT) if code >= cut else 1
-                moving = cuts != 0
-            for row in range(GROUP):
+                    code = (np.int64(codes[base + slot + row]) + shift) & 0xFFFF
+                    at[row] += U64((word >> JUMP_BIT) if code >= cut else 1)
+                    active[moving] = row
+                    moving += U64(cut != 0)
+                n = moving
+            for row in range(64):
                 out[tree, first + row] = leaf[at[row]]
 
 
@@ -91,39 +107,46 @@ def walk_numbers(
 def walk(
     words: NDArray[np.int64],
     roots: NDArray[np.int64],
-    n_numeric: int,
-    set_start: NDArray[np.int64],
+    where: NDArray[np.int64],
     sets: NDArray[np.uint8],
     codes: NDArray[Any],
     n_slots: int,
     leaf: NDArray[np.int32],
     out: NDArray[np.int32],
 ) -> None:
-    """As ``walk_numbers``, for questions of both kinds; ``set_start`` here counts by nodes."""
-    at = np.empty(GROUP, np.int64)
+    """As ``walk_numbers``, for questions of both kinds; ``where`` has the second word of each node.
+
+    The step is computed, not chosen: the compiler makes a branch of a choice whose condition is this long.
+    """
+    at = np.empty(64, np.uint64)
+    active = np.empty(64, np.uint32)
     for tree in range(len(roots)):
-        for first in range(0, out.shape[1], GROUP):
-            base = (first >> 6) * n_slots * 64 + (first & 63)
-            for row in range(GROUP):
+        for first in range(0, out.shape[1], 64):
+            base = U64((first >> 6) * n_slots * 64)
+            for row in range(64):
                 at[row] = roots[tree]
-            moving = True
-            while moving:
-                cuts = 0
-                for row in range(GROUP):
-                    node = at[row]
-                    word = words[node]
+                active[row] = row
+            n = U64(64)
+            while n > 0:
+                moving = U64(0)
+                for i in range(n):
+                    row = U64(active[i])
+                    word = words[at[row]]
+                    place = where[at[row]]
                     cut = word & 0xFFFF
-                    cuts |= cut
-                    slot = (word >> SLOT_BIT) & (MAX_SLOTS - 1)
+                    slot = U64((word >> (SLOT_BIT - 6)) & ((MAX_SLOTS - 1) << 6))
                     shift = (word >> SHIFT_BIT) & 1
-                    code = np.int64(codes[base + slot * 64 + row])
-                    if slot < n_numeric or cut == 0:
-                        right = ((code + shift) & 0xFFFF) >= cut
-                    else:
-                        right = not in_set(code, shift, set_start[node], set_start[node + 1], sets)
-                    at[row] += (word >> JUMP_BIT) if right else 1
-                moving = cuts != 0
-            for row in range(GROUP):
+                    code = np.int64(codes[base + slot + row])
+                    byte = min(code >> 3, (place >> SET_BIT) & (MAX_SET_LENGTH - 1))
+                    bit = (np.int64(sets[U64((place & (MAX_SET_BYTES - 1)) + byte)]) >> (code & 7)) & 1
+                    by_number = np.int64(((code + shift) & 0xFFFF) >= cut)
+                    by_set = place >> 63  # all ones on categories
+                    right = (by_set & (bit ^ 1)) | (~by_set & by_number)
+                    at[row] += U64(1 + (-right & ((word >> JUMP_BIT) - 1)))
+                    active[moving] = row
+                    moving += U64(cut != 0)
+                n = moving
+            for row in range(64):
                 out[tree, first + row] = leaf[at[row]]
 
 
@@ -138,9 +161,13 @@ def in_set(code: Any, missing_left: Any, start: Any, stop: Any, sets: NDArray[np
 
 @kernel
 def add_answers(answers: LeafAnswers, leaf: NDArray[np.int32], out: NDArray[np.float64]) -> None:
-    """Add to ``out[row]`` what the row's leaves ``leaf[tree, row]`` answer, tree after tree."""
-    for tree in range(leaf.shape[0]):
-        add_tree(answers, leaf, tree, np.int64(0), out.shape[0], out)
+    """Add to ``out[row]`` what the row's leaves ``leaf[tree, row]`` answer, tree after tree.
+
+    64 rows at a time, so that their sums stay in the nearest cache for all trees.
+    """
+    for first in range(0, out.shape[0], 64):
+        for tree in range(leaf.shape[0]):
+            add_tree(answers, leaf, tree, first, min(first + 64, out.shape[0]), out)
 
 
 @kernel

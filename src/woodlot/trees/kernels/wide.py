@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
+from woodlot.trees.kernels.cut import cut_by_rank
 from woodlot.trees.kernels.search import offer, order_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
@@ -41,6 +42,15 @@ def fill_xlogx(table: Any, scale: Any) -> None:
     """Table of ``fixed_xlogx`` for the compact kernels: the same numbers, looked up."""
     for x in range(len(table)):
         table[x] = fixed_xlogx(x, scale)
+
+
+@kernel
+def xlogx_numbers(numbers: Any, scale: Any) -> Any:
+    """``fixed_xlogx`` of some whole numbers."""
+    out = np.empty(len(numbers), np.int64)
+    for i in range(len(numbers)):
+        out[i] = fixed_xlogx(numbers[i], scale)
+    return out
 
 
 @kernel
@@ -104,6 +114,41 @@ def rank_categories_wide(
             categories.total[c] += p & WEIGHT
     order_categories(m, categories)
     return m
+
+
+@kernel
+def cut_categories_wide(
+    columns: Any,
+    nodes: Any,
+    feature: Any,
+    cut: Any,
+    rows: Any,
+    weights: Any,
+    start: Any,
+    end: Any,
+    payload: Any,
+    first: Any,
+    totals: Any,
+    flags: Any,
+    flag_start: Any,
+    sets: Any,
+    set_start: Any,
+    categories: Any,
+    spare_rows: Any,
+    spare_weights: Any,
+    middle: Any,
+) -> None:
+    """As ``class_keys.cut_categories``."""
+    for k in range(len(nodes)):
+        node = nodes[k]
+        f = I64(feature[node])
+        s = start[node]
+        e = end[node]
+        m = rank_categories_wide(columns.fine, f, rows, s, payload, first[k], e - s, totals, k, categories)
+        middle[node] = cut_by_rank(
+            columns.fine, f, I64(columns.n_codes[f]), categories, m, I64(cut[node]), rows, weights, s, e,
+            flags, flag_start[k], sets, set_start[k], spare_rows, spare_weights,
+        )  # fmt: skip
 
 
 @kernel

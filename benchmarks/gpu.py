@@ -1,0 +1,231 @@
+"""Forests on a graphics card: the same to the bit as on the CPU, how fast, where the time goes, and how much memory.
+
+Needs a card and the extra ``gpu``. ``python benchmarks/gpu.py --write`` writes docs/results/gpu.md. Two parties in one
+process share the card; times are from NumPy arrays to a fitted model, medians of repeated fits after one that compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import woodlot as wl
+from woodlot.trees.arrays import array_grow, array_search
+from woodlot.trees.arrays.array_module import card
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results" / "gpu.md"
+CASES = {
+    "50k x 40, 100 trees, depth 10": (50_000, 40, 100, 10),
+    "50k x 40, 100 trees, unlimited": (50_000, 40, 100, None),
+    "500k x 50, 20 trees, depth 12": (500_000, 50, 20, 12),
+    "5M x 50, 20 trees, depth 12": (5_000_000, 50, 20, 12),
+    "20M x 50, 20 trees, depth 12": (20_000_000, 50, 20, 12),
+}
+PHASES = {
+    "pairs": [(array_search, "list_pairs"), (array_search, "turn_pairs")],
+    "keys": [(array_search, "make_keys")],
+    "sort": [],
+    "sums": [(array_search, "run_sums")],
+    "scores and best": [(array_search, "best_cuts"), (array_search, "choose_pairs")],
+    "sides": [(array_grow, "sides")],
+    "partition": [(array_grow, "move")],
+    "gather": [(array_search, "gather")],
+    "draw": [(array_grow, "draw")],
+}
+
+
+def table(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes that depend on four of p columns, with noise."""
+    rng = np.random.default_rng(0)
+    X = np.empty((n, p), np.float32, order="F")
+    for f in range(p):
+        X[:, f] = rng.standard_normal(n, np.float32)
+    signal = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] ** 2 - 0.5
+    return X, (signal + rng.standard_normal(n, np.float32) > 0).astype(np.int64)
+
+
+def model(trees: int, depth: int | None, device: str) -> wl.FederatedForestClassifier:
+    """Two parties in this process."""
+    return wl.FederatedForestClassifier(trees, max_depth=depth, random_state=0, n_jobs=-1, device=device)
+
+
+def timed(fit: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    """Median seconds of some calls, and what the last gave."""
+    seconds, made = [], None
+    for _ in range(repeats):
+        began = time.perf_counter()
+        made = fit()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds), made
+
+
+@contextmanager
+def watched() -> Iterator[dict[str, float]]:
+    """Seconds of each phase on the card; the card is waited for at the end of each, which costs some time."""
+    xp, spent = card().xp, dict.fromkeys(PHASES, 0.0)
+    kept = []
+
+    def wrapped(phase: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            xp.cuda.Device().synchronize()
+            began = time.perf_counter()
+            given = step(*args, **options)
+            xp.cuda.Device().synchronize()
+            spent[phase] += time.perf_counter() - began
+            return given
+
+        return run
+
+    for phase, steps in PHASES.items():
+        for module, name in steps:
+            kept.append((module, name, getattr(module, name)))
+            setattr(module, name, wrapped(phase, getattr(module, name)))
+    keys = array_search.ArraySearch._sorted_keys
+    array_search.ArraySearch._sorted_keys = wrapped("sort", keys)  # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        spent["sort"] -= spent["keys"]
+        array_search.ArraySearch._sorted_keys = keys  # type: ignore[method-assign]
+        for module, name, step in kept:
+            setattr(module, name, step)
+
+
+def digest(made: wl.FederatedForestClassifier) -> bytes:
+    """All splits and leaves of a forest, as bytes."""
+    forest = made.forest_
+    parts = [forest.parts[name].splits for name in sorted(forest.parts)]
+    arrays = [forest.coordinator.structure.right, forest.coordinator.structure.offset]
+    arrays += [getattr(s, name) for s in parts for name in ("node", "feature", "threshold", "missing_left", "sets")]
+    return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
+
+
+def others(X: np.ndarray, y: np.ndarray, trees: int, depth: int | None) -> dict[str, float]:
+    """Seconds of other libraries that are installed, with all cores or on the card."""
+    seconds: dict[str, float] = {}
+
+    def note(name: str, fit: Callable[[], Any]) -> None:
+        try:
+            seconds[name], _ = timed(fit, 1)
+        except ImportError:
+            return
+
+    def sklearn() -> Any:
+        from sklearn.ensemble import RandomForestClassifier
+
+        return RandomForestClassifier(trees, max_depth=depth, n_jobs=-1, random_state=0).fit(X, y)
+
+    def intelex() -> Any:
+        from sklearnex.ensemble import RandomForestClassifier
+
+        return RandomForestClassifier(trees, max_depth=depth, n_jobs=-1, random_state=0).fit(X, y)
+
+    def xgboost() -> Any:
+        from xgboost import XGBRFClassifier
+
+        return XGBRFClassifier(n_estimators=trees, max_depth=depth or 0, device="cuda", colsample_bynode=0.15).fit(X, y)
+
+    if len(X) <= 500_000:
+        note("scikit-learn", sklearn)
+    note("scikit-learn-intelex", intelex)
+    note("XGBoost RF", xgboost)
+    return seconds
+
+
+def measure(name: str, repeats: int, compare: bool) -> dict[str, Any]:
+    """One case: seconds, phases, memory, and whether the forest is that of the CPU."""
+    n, p, trees, depth = CASES[name]
+    X, y = table(n, p)
+    pool = card().xp.get_default_memory_pool()
+    model(2, 2, "cuda").fit(X[: 1 << 16], y[: 1 << 16])
+    pool.free_all_blocks()
+    seconds, made = timed(lambda: model(trees, depth, "cuda").fit(X, y), repeats)
+    peak = pool.total_bytes()
+    found: dict[str, Any] = {"name": name, "seconds": seconds, "peak": peak, "rows": n, "trees": trees}
+    if n <= 10**7:
+        with watched() as spent:
+            found["watched"], _ = timed(lambda: model(trees, depth, "cuda").fit(X, y), 1)
+        found["phases"] = dict(spent)
+    found["cost"] = made.cost_
+    if compare:
+        model(2, depth, "cpu").fit(X, y)  # kernels are compiled for the size of the table
+        found["cpu"], on_cpu = timed(lambda: model(trees, depth, "cpu").fit(X, y), 1)
+        found["same"] = digest(on_cpu) == digest(made)
+        found["others"] = others(X, y, trees, depth)
+    return found
+
+
+def report(found: list[dict[str, Any]]) -> str:
+    """The page of results."""
+    here = card()
+    lines = [
+        "# Forests on a graphics card",
+        "",
+        f"Measured by `benchmarks/gpu.py` on one {here.name} ({here.memory / 2**30:.0f} GiB), {os.cpu_count()} cores,",
+        f"Python {platform.python_version()}, NumPy {np.__version__}, CuPy {here.xp.__version__}. Two parties in one",
+        "process share the card. Times are from NumPy arrays to a fitted model: reading and encoding the table,",
+        "drawing, growing, messages through the codec, and leaves. Medians, after a first fit that compiles.",
+        "",
+        "| table | on the card | on the CPU, all cores | the same forest | other libraries | peak card memory |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        rest = ", ".join(f"{name} {s:.2f} s" for name, s in one.get("others", {}).items()) or "-"
+        cpu = f"{one['cpu']:.2f} s" if "cpu" in one else "-"
+        same = {True: "yes", False: "NO", None: "not compared"}[one.get("same")]
+        lines.append(
+            f"| {one['name']} | {one['seconds']:.3f} s | {cpu} | {same} | {rest} | {one['peak'] / 1e9:.1f} GB |"
+        )
+    lines += ["", "## Where the time goes", "", "| table | " + " | ".join(PHASES) + " | the rest |", "|---" * 11 + "|"]
+    for one in found:
+        if "phases" not in one:
+            continue
+        rest = one["watched"] - sum(one["phases"].values())
+        cells = " | ".join(f"{1000 * s:.0f}" for s in (*one["phases"].values(), rest))
+        lines.append(f"| {one['name']} | {cells} |")
+    lines += [
+        "",
+        "Milliseconds, of both parties together. The card is waited for after each phase here, so that the sum is more",
+        "than the time above. The rest is encoding, and the CPU's: reading the table, messages, the shape of trees.",
+        "",
+        "## Memory",
+        "",
+        "| table | bytes of card memory per row and tree |",
+        "|---|---|",
+    ]
+    lines += [f"| {one['name']} | {one['peak'] / one['rows'] / one['trees']:.0f} |" for one in found]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write docs/results/gpu.md")
+    parser.add_argument("--cases", default="0,1,2,3,4", help="numbers of the cases to measure")
+    parser.add_argument("--compare", default="0,1,2", help="numbers of the cases to compare with the CPU and others")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the page is written")
+    asked = parser.parse_args()
+    names = list(CASES)
+    compared = {names[int(k)] for k in asked.compare.split(",") if k}
+    found = []
+    for name in (names[int(k)] for k in asked.cases.split(",")):
+        repeats = 1 if CASES[name][0] > 10**7 else 3
+        one = measure(name, repeats, name in compared)
+        print(name, {k: v for k, v in one.items() if k != "name"}, flush=True)
+        found.append(one)
+    page = report(found)
+    print(page)
+    if asked.write:
+        asked.out.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""``woodlot evaluate``: have the label holder say how good a model is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from woodlot.cli._client import (
+    INTERRUPTED,
+    SHORT,
+    Access,
+    AsJson,
+    CoordinatorOption,
+    IdentityOption,
+    JobFile,
+    JobFileOption,
+    LeadOption,
+    PartiesOption,
+    TablesOption,
+    lead_of,
+    parse_tables,
+    print_json,
+    reach,
+    reporting,
+)
+from woodlot.cli._forest import is_linear
+from woodlot.cli._rows import SplitOption, SplitSeedOption
+from woodlot.cli.predict import tables_of
+from woodlot.cli.train import AlignMethod, AlignOption
+from woodlot.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from woodlot.connected import ConnectedFederation
+    from woodlot.jobs.orders import Order
+
+
+def evaluate(
+    model: Annotated[str, typer.Option("--model", metavar="NAME|ID", help="Which model.")],
+    y: Annotated[str, typer.Option("--y", metavar="PARTY.COLUMN", help="The labels; their party computes the report.")],
+    tables: TablesOption = None,
+    split: SplitOption = None,
+    split_seed: SplitSeedOption = None,
+    party: PartiesOption = None,
+    bootstrap: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Samples of the rows for confidence intervals; 0 for none.")
+    ] = 500,
+    confidence: Annotated[float, typer.Option(metavar="SHARE", help="Of the intervals.")] = 0.95,
+    sealed: Annotated[bool, typer.Option("--sealed", help="Have parties answer under seal.")] = False,
+    align: AlignOption = None,
+    lead: LeadOption = None,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have the label holder say how good a model is, with all usual metrics.
+
+    With --split SHARE it is the rows that `woodlot train --split SHARE` has held out. The report says so where rows
+    were in the training. It is sealed to you: the coordinator does not read it. Parties must allow it, with "evaluate"
+    among the protocols of their policy.
+
+    Example: woodlot evaluate --model risk --tables customers --y bank.default --split 0.25
+    """
+    with reporting(as_json):
+        if tables is None:
+            raise ConfigError("name the tables of the parties, such as --tables customers")
+        if split_seed is not None and split is None:
+            raise ConfigError("--split-seed says which rows --split holds out: give --split, too")
+        if split is not None and not 0 < split < 1:
+            raise ConfigError(f"--split {split}: give a share between 0 and 1, such as 0.25")
+        file = JobFile.read(job)
+        access = Access.find(coordinator, identity, file)
+        from woodlot.connected import ConnectedFederation
+        from woodlot.connected.row_parts import read_report
+        from woodlot.connected.scores import vote_of
+        from woodlot.evaluation.told_reports import told_report
+        from woodlot.metrics.resampling import Resampling
+
+        try:
+            resampling = Resampling(bootstrap, confidence)
+        except ValueError as error:
+            raise ConfigError(str(error).replace("n_bootstrap", "--bootstrap")) from None
+        with reach(access) as client:
+            found = client.find_model(model)
+            if found.layout == "rows":
+                raise ConfigError(
+                    "this model is over rows: woodlot predict --score COLUMN has each party score its own"
+                )
+            linear = is_linear(found)
+            if linear and sealed:
+                raise ConfigError("--sealed is for forests; a linear model is asked in one round")
+            named = tables_of(found, parse_tables(tables), party)
+            rows_by = (align or AlignMethod.keyed_hash).value
+            federation = ConnectedFederation(client, named, rows_by, "inner", lead=lead_of(lead, file))
+            if split is not None:
+                _, federation = federation.split(split, seed=split_seed or 0)
+            options: dict[str, Any] = {}
+            if not linear:
+                options = {"vote": vote_of(found), "how": "sealed" if sealed else "one-round"}
+            order, key = federation.evaluate_order(found.model, y, resampling, linear=linear, **options)
+            summary = read_report(_watched(federation, order), key)
+        unknown = "an unknown number of rows" if split is None else ""
+        seen = unknown if summary.seen is None else _in_words(summary.seen, summary.n_rows)
+        report = told_report(summary, resampling, seen)
+        if as_json:
+            print_json({"job": order.job, "model": found.model, "report": report.to_dict()})
+            return
+        from woodlot.cli import _show as show
+
+        show.stdout().print(repr(report), markup=False, highlight=False)
+
+
+def _watched(federation: ConnectedFederation, order: Order) -> Any:
+    """Run a job whose outcome only this command can read."""
+    from woodlot.cli._show import watch_job
+
+    try:
+        with watch_job() as show:
+            return federation.run(order, show)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"woodlot: interrupted; job {order.job[:SHORT]} goes on, and its report is lost. Evaluate again.", err=True
+        )
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _in_words(seen: int, rows: int) -> str:
+    if not seen:
+        return ""
+    return "all rows" if seen == rows else f"{seen:,} of {rows:,} rows"

@@ -1,0 +1,1 @@
+"""Catalogues: what there is to learn from, as far as each owner tells it."""

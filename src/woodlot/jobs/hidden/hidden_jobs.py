@@ -1,0 +1,53 @@
+"""A hidden training at the label holder, which leads, and at the coordinator, which deals."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from woodlot.exceptions import DataError
+from woodlot.jobs.columns.columns_work import ColumnsWork
+from woodlot.jobs.hidden.ordered_hidden import OrderedDealing
+from woodlot.jobs.kind import CoordinatorHost
+from woodlot.jobs.led.dealing import DEALER, DealerSeat
+from woodlot.jobs.orders import TrainOrder
+from woodlot.protocols.core.message import Message, Round
+from woodlot.protocols.hidden.hidden_dealer import ShuffleDealer, secret_draws
+from woodlot.protocols.hidden.hidden_train import HiddenForest, train_hidden
+from woodlot.protocols.vertical.completion import CompletedForest, complete_forest
+from woodlot.runtime.drivers import Handler
+
+
+def grow_hidden(order: TrainOrder, host: CoordinatorHost) -> Generator[Round, dict[str, Message], CompletedForest]:
+    """Grow a forest on secret shares, and complete it. Runs at the label holder."""
+    own = host.own
+    if not isinstance(own, ColumnsWork):
+        raise DataError("a hidden training is led by the label holder's service; order with lead='holder'")
+    grown: HiddenForest = yield from train_hidden(
+        order.plan, order.parties, own.hidden_leader(), order.second_server, DEALER
+    )
+    own.keep_hidden(grown.own)
+    return (yield from complete_forest(order.plan, grown.forest, order.holder, host.n_jobs))
+
+
+def deal_hidden(order: TrainOrder, seat: DealerSeat) -> Handler | None:
+    """The dealer of a hidden training; other trainings have none. Runs at the coordinator."""
+    return HiddenDealing(order, seat) if order.is_hidden else None
+
+
+class HiddenDealing:
+    """Deals for one order: which rows trees draw is known to nobody else."""
+
+    def __init__(self, order: TrainOrder, seat: DealerSeat) -> None:
+        self._watch = OrderedDealing(order, seat.n_rows)
+        self._dealer = ShuffleDealer(
+            DEALER,
+            entropy=seat.entropy,
+            draws=secret_draws(seat.entropy("draws")),
+            job=order.job,
+            signer=seat.signer,
+        )
+
+    def handle(self, message: Message) -> Message:
+        """Answer what was ordered."""
+        self._watch.check(message)
+        return self._dealer.handle(message)

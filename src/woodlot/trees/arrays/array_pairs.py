@@ -1,0 +1,168 @@
+"""The (node, candidate feature) pairs of a level.
+
+A pair is listed twice where the column has missing values: once with them on the right, as the largest code, and once
+*turned*, with them on the left, before all codes. A turned pair is searched like any other; a cut right behind the
+missing values is not one of its cuts, because the other pair has it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from woodlot.trees.arrays.array_module import ArrayModule
+from woodlot.trees.arrays.array_rows import bounds_of
+
+MANY_PLACES = 1 << 14
+"""Nodes that select so many candidates out of so many features are sorted; for fewer the kernel looks for each."""
+
+SOURCE = r"""
+__device__ inline unsigned long long mix(unsigned long long z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+// A thread is a node: it finds the next smallest place again and again, and writes those from `low` on.
+extern "C" __global__ void list_pairs(
+    const unsigned long long* select_key, const unsigned long long* order_key, const long long* low,
+    const long long* high, const long long* first, const unsigned long long* feature_keys, int p, long long n,
+    int* pair_node, int* pair_feature, unsigned long long* pair_place) {
+  long long node = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (node >= n) return;
+  long long from = low[node], to = high[node], at = first[node];
+  unsigned long long select = select_key[node], order = order_key[node], last = 0;
+  if (from == 0 && to == p) {
+    for (int f = 0; f < p; f++, at++) {
+      pair_node[at] = (int)node; pair_feature[at] = f; pair_place[at] = mix(order ^ feature_keys[f]);
+    }
+    return;
+  }
+  for (long long rank = 0; rank < to; rank++) {
+    unsigned long long least = ~0ull;
+    int chosen = -1;
+    for (int f = 0; f < p; f++) {
+      unsigned long long place = mix(select ^ feature_keys[f]);
+      if ((rank == 0 || place > last) && (chosen < 0 || place < least)) { least = place; chosen = f; }
+    }
+    last = least;
+    if (rank >= from) {
+      pair_node[at] = (int)node; pair_feature[at] = chosen; pair_place[at] = mix(order ^ feature_keys[chosen]);
+      at++;
+    }
+  }
+}
+"""
+
+
+class Pairs(NamedTuple):
+    """Pairs in the order of their nodes; a turned pair follows the one that it belongs to."""
+
+    node: Any
+    """int32: place of the node in the batch."""
+    feature: Any
+    """int32"""
+    place: Any
+    """uint64: place of the feature in the node's order."""
+    turned: Any
+    """uint8"""
+    of_node: Any
+    """int64 (nodes + 1,): where the pairs of each node begin."""
+    first: Any
+    """int64 (pairs + 1,): where the keys of each pair begin."""
+    n_keys: int
+    """Keys of all pairs."""
+
+
+def mix(z: Any, xp: Any) -> Any:
+    """As ``kernels.hashing.mix``."""
+    u = xp.uint64
+    z = (z ^ (z >> u(30))) * u(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> u(27))) * u(0x94D049BB133111EB)
+    return z ^ (z >> u(31))
+
+
+def _ranked(arrays: ArrayModule, select_key: Any, order_key: Any, low: Any, high: Any, keys: Any) -> list[Any]:
+    """Twin of the kernel ``list_pairs``: places of all features, ranked."""
+    xp = arrays.xp
+    places = mix(select_key[:, None] ^ keys[None, :], xp)
+    order = xp.argsort(places, axis=1)
+    rank = xp.empty(order.shape, xp.int64)
+    row = xp.arange(len(select_key), dtype=xp.int64)[:, None]
+    rank[row, order] = xp.arange(len(keys), dtype=xp.int64)[None, :]
+    node, feature = xp.nonzero((rank >= low[:, None]) & (rank < high[:, None]))
+    return [node.astype(xp.int32), feature.astype(xp.int32), mix(order_key[node] ^ keys[feature], xp)]
+
+
+def list_pairs(
+    arrays: ArrayModule,
+    select_key: Any,
+    order_key: Any,
+    window: Sequence[Any],
+    total: int,
+    most: int,
+    feature_keys: Any,
+) -> tuple[Any, Any, Any]:
+    """Node, feature and place of some of the features of each node.
+
+    Parameters
+    ----------
+    select_key, order_key : uint64 arrays
+        The first draws the features, the second says their places; both are one where candidates are drawn at every
+        node.
+    window : three int64 arrays
+        From where up to where in the order of its node a feature is listed, and where those of the node begin.
+    total, most : int
+        How many pairs there are, and how far any window reaches.
+    feature_keys : uint64 array
+        The party's.
+    """
+    xp, p, n = arrays.xp, len(feature_keys), len(select_key)
+    if arrays.on_card and (most * p <= MANY_PLACES or total == n * p):
+        node, feature, place = xp.empty(total, xp.int32), xp.empty(total, xp.int32), xp.empty(total, xp.uint64)
+        arrays.launch(
+            SOURCE, "list_pairs", n, select_key, order_key, *window, feature_keys, np.int32(p), np.int64(n), node,
+            feature, place,
+        )  # fmt: skip
+        return node, feature, place
+    step = max(1, (1 << 22) // max(p, 1))
+    parts = []
+    for k in range(0, n, step):
+        low, high = (bound[k : k + step] for bound in window[:2])
+        parts.append(_ranked(arrays, select_key[k : k + step], order_key[k : k + step], low, high, feature_keys))
+    for k, part in enumerate(parts):
+        part[0] += xp.int32(k * step)
+    if not parts:
+        return xp.empty(0, xp.int32), xp.empty(0, xp.int32), xp.empty(0, xp.uint64)
+    node, feature, place = (xp.concatenate(column) for column in zip(*parts, strict=True))
+    return node, feature, place
+
+
+def turn_pairs(arrays: ArrayModule, listed: tuple[Any, Any, Any], may_turn: Any, sizes: Any, n_keys: int) -> Pairs:
+    """Add the turned pairs; ``may_turn`` (uint8, by feature; None for no feature) says where values are missing.
+
+    ``n_keys`` is how many keys the pairs that are listed have.
+    """
+    xp = arrays.xp
+    node, feature, place = listed
+    turned = xp.zeros(len(node), xp.uint8)
+    if may_turn is not None and len(node):
+        twice = may_turn[feature]
+        last = xp.cumsum(twice.astype(xp.int64) + 1) - 1
+        first = last - twice
+        total = int(last[-1]) + 1
+
+        def spread(values: Any) -> Any:
+            out = xp.empty(total, values.dtype)
+            out[first] = values
+            out[last] = values
+            return out
+
+        node, feature, place = spread(node), spread(feature), spread(place)
+        turned = xp.zeros(total, xp.uint8)
+        turned[last] = twice
+    of_node = xp.searchsorted(node, xp.arange(len(sizes) + 1, dtype=xp.int32))
+    first_key = bounds_of(arrays, sizes[node])
+    return Pairs(node, feature, place, turned, of_node, first_key, n_keys if may_turn is None else int(first_key[-1]))

@@ -1,0 +1,208 @@
+"""A party's codes where they are searched: in the memory of the card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.data.columns import CategoryColumn
+from woodlot.data.tables import Table
+from woodlot.trees.arrays.array_module import ArrayModule
+from woodlot.trees.arrays.array_rows import typed
+from woodlot.trees.encoding import CategoryCoding, Coding, EncodedTable, NumericCoding
+
+SOURCE = r"""
+// Column, ordered bits of the value, row. Missing values are above all others, and -0 is 0.
+extern "C" __global__ void value_keys(
+    const unsigned int* bits, unsigned long long column, int row_bits, long long n, unsigned long long* keys) {
+  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  unsigned int b = bits[i];
+  if ((b & 0x7FFFFFFFu) > 0x7F800000u) b = 0xFFFFFFFFu;
+  else if (b > 0x80000000u) b ^= 0xFFFFFFFFu;
+  else b |= 0x80000000u;
+  keys[i] = (((column << 32) | b) << row_bits) | (unsigned long long)i;
+}
+
+extern "C" __global__ void mark_values(
+    const unsigned long long* keys, int row_bits, long long n, unsigned char* marks) {
+  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i < n) marks[i] = i == 0 || keys[i] >> row_bits != keys[i - 1] >> row_bits;
+}
+
+// Every column has as many keys as the table rows: the rank of a value is what the running count gains in its column.
+extern "C" __global__ void put_ranks(
+    const unsigned long long* keys, const unsigned int* run, int row_bits, long long n_rows, long long n, CODE* fine) {
+  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  long long column = i / n_rows;
+  fine[column * n_rows + (long long)(keys[i] & ((1ull << row_bits) - 1))] = (CODE)(run[i] - run[column * n_rows]);
+}
+"""
+KEYS = 1 << 28
+"""At most this many values are sorted at a time."""
+MISSING = 0xFFFFFFFF
+SOURCE_OF_CODES = SOURCE.replace("CODE", "unsigned int")
+"""For the kernels that write no codes."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrayTable:
+    """The codes of p columns and n rows, as `EncodedTable` has them, without the groups that only CPU kernels use.
+
+    Attributes
+    ----------
+    arrays : ArrayModule
+        Where `fine`, `lowest` and `highest` are.
+    fine : array of uint8, uint16 or uint32, shape (p, n)
+        Rank of each value or code of each category.
+    lowest, highest : array of float32
+        Smallest and largest value of each code, column after column.
+    first_value, n_codes, has_missing, categorical, codings
+        As `EncodedTable` has them.
+    """
+
+    arrays: ArrayModule
+    fine: Any
+    lowest: Any
+    highest: Any
+    first_value: NDArray[np.int64]
+    n_codes: NDArray[np.int64]
+    has_missing: NDArray[np.uint8]
+    categorical: NDArray[np.uint8]
+    codings: tuple[Coding, ...]
+
+    @classmethod
+    def of(cls, arrays: ArrayModule, table: EncodedTable) -> ArrayTable:
+        """Copy the codes to where they are searched."""
+        return cls(
+            arrays,
+            arrays.put(np.ascontiguousarray(table.fine)),
+            arrays.put(table.lowest),
+            arrays.put(table.highest),
+            table.first_value,
+            table.n_codes,
+            table.has_missing,
+            table.categorical,
+            table.codings,
+        )
+
+    def thresholds(self, feature: NDArray[np.int64], first: Any, low: Any, high: Any) -> NDArray[np.float64]:
+        """As ``EncodedTable.thresholds``; ``first`` (of `first_value`), ``low`` and ``high`` are of the module."""
+        xp = self.arrays.xp
+        below = self.highest[first + xp.maximum(low, 0)].astype(xp.float64)
+        above = self.lowest[first + xp.maximum(high, 0)].astype(xp.float64)
+        threshold = self.arrays.get(xp.where(high >= 0, below / 2 + above / 2, xp.inf))
+        return np.where(self.categorical[feature] == 1, np.nan, threshold)
+
+
+def encode_exactly(arrays: ArrayModule, table: Table) -> ArrayTable:
+    """Encode every column of a table by ranks, as ``encoding.encode`` does without bins."""
+    xp, n, p = arrays.xp, table.n_rows, len(table.columns)
+    n_codes, has_missing = np.zeros(p, np.int64), np.zeros(p, np.uint8)
+    categorical = np.array([isinstance(column, CategoryColumn) for column in table.columns], np.uint8)
+    codings = tuple(
+        CategoryCoding(c.categories) if isinstance(c, CategoryColumn) else NumericCoding(_NO_VALUES, _NO_VALUES)
+        for c in table.columns
+    )
+    for f, column in enumerate(table.columns):
+        if isinstance(column, CategoryColumn):
+            n_codes[f], has_missing[f] = len(column.categories), bool((column.codes < 0).any())
+    ranked: list[tuple[NDArray[np.int64], _Ranked]] = []
+    numbers = np.flatnonzero(categorical == 0)
+    step = max(1, min(KEYS // max(n, 1), 1 << (32 - _row_bits(n)))) if n else max(p, 1)
+    for k in range(0, len(numbers), step):
+        some = numbers[k : k + step]
+        ranks = _rank(arrays, [table.columns[f].values for f in some.tolist()], n)
+        n_codes[some], has_missing[some] = ranks.n_codes, ranks.has_missing
+        ranked.append((some, ranks))
+    fine = xp.empty((p, n), _type_of(int((n_codes + has_missing).max(initial=0))))
+    for some, ranks in ranked:
+        codes = _codes(arrays, ranks, n, fine.dtype)
+        for k, f in enumerate(some.tolist()):
+            fine[f] = codes[k]
+    for f, column in enumerate(table.columns):
+        if isinstance(column, CategoryColumn):
+            fine[f] = arrays.put(np.where(column.codes < 0, n_codes[f], column.codes).astype(fine.dtype))
+    lowest = xp.concatenate([xp.zeros(1, xp.float32), *(ranks.values for _, ranks in ranked)])
+    sizes = np.where(categorical == 1, 0, n_codes)
+    first_value = np.minimum(1 + np.cumsum(sizes) - sizes, len(lowest) - 1)
+    return ArrayTable(arrays, fine, lowest, lowest, first_value, n_codes, has_missing, categorical, codings)
+
+
+class _Ranked(NamedTuple):
+    """Some columns, sorted."""
+
+    keys: Any
+    run: Any
+    """uint32: values so far that differ from the one before, over all columns."""
+    values: Any
+    """float32: distinct values, column after column."""
+    n_codes: NDArray[np.int64]
+    has_missing: NDArray[np.uint8]
+
+
+def _row_bits(n: int) -> int:
+    return max(1, (n - 1).bit_length())
+
+
+def _rank(arrays: ArrayModule, columns: list[NDArray[np.float32]], n: int) -> _Ranked:
+    """Sort some columns of at least one row, all in one go."""
+    xp, p, shift = arrays.xp, len(columns), _row_bits(n)
+    if n == 0:
+        empty = xp.empty(0, xp.uint64), xp.empty(0, xp.uint32), xp.empty(0, xp.float32)
+        return _Ranked(*empty, np.zeros(p, np.int64), np.zeros(p, np.uint8))
+    keys = xp.empty((p, n), xp.uint64)
+    for k, values in enumerate(columns):
+        bits = arrays.put(np.ascontiguousarray(values)).view(xp.uint32)
+        if arrays.on_card:
+            arrays.launch(SOURCE_OF_CODES, "value_keys", n, bits, np.uint64(k), np.int32(shift), np.int64(n), keys[k])
+            continue
+        b = bits.astype(np.uint64)
+        upper = np.where(b > 0x80000000, b ^ np.uint64(0xFFFFFFFF), b | np.uint64(0x80000000))
+        upper[(b & np.uint64(0x7FFFFFFF)) > 0x7F800000] = MISSING
+        keys[k] = ((np.uint64(k << 32) | upper) << np.uint64(shift)) | np.arange(n, dtype=np.uint64)
+    keys = keys.ravel()
+    keys.sort()
+    if arrays.on_card:
+        marks = xp.empty(p * n, xp.uint8)
+        arrays.launch(SOURCE_OF_CODES, "mark_values", p * n, keys, np.int32(shift), np.int64(p * n), marks)
+    else:
+        upper = keys >> np.uint64(shift)
+        marks = np.concatenate([[1], upper[1:] != upper[:-1]]).astype(np.uint8)
+    run = xp.cumsum(marks, dtype=xp.uint32)
+    distinct = (keys[xp.flatnonzero(marks)] >> xp.uint64(shift)).astype(xp.uint32)
+    ends = arrays.get(run[n - 1 :: n]).astype(np.int64)
+    last = arrays.get(keys[n - 1 :: n] >> xp.uint64(shift)) & np.uint64(0xFFFFFFFF)
+    missing = (last == MISSING).astype(np.uint8)
+    distinct = distinct[xp.flatnonzero(distinct != MISSING)] if missing.any() else distinct
+    sign = xp.uint32(0x80000000)
+    values = xp.where(distinct & sign > 0, distinct ^ sign, ~distinct).view(xp.float32)
+    return _Ranked(keys, run, values, np.diff(ends, prepend=0) - missing, missing)
+
+
+def _codes(arrays: ArrayModule, ranked: _Ranked, n: int, kind: Any) -> Any:
+    """The ranks of some columns where their rows are."""
+    xp, shift = arrays.xp, _row_bits(n)
+    p = len(ranked.n_codes)
+    fine = xp.empty((p, n), kind)
+    if arrays.on_card:
+        source = typed(SOURCE, CODE=fine)
+        arrays.launch(
+            source, "put_ranks", p * n, ranked.keys, ranked.run, np.int32(shift), np.int64(n), np.int64(p * n), fine
+        )
+        return fine
+    column = np.repeat(np.arange(p), n)
+    row = (ranked.keys & np.uint64((1 << shift) - 1)).astype(np.int64)
+    fine[column, row] = ranked.run - ranked.run[column * n]
+    return fine
+
+
+def _type_of(n_codes: int) -> np.dtype[np.unsignedinteger[Any]]:
+    return np.min_scalar_type(max(n_codes - 1, 0))
+
+
+_NO_VALUES = np.empty(0, np.float32)

@@ -1,0 +1,772 @@
+"""Taking rows out of a grown forest: afterwards it is, bit for bit, the one that grows without them.
+
+`ForestMemory` keeps where the rows of every tree ended, and for large nodes how far their split was ahead of every
+other partition (``kernels.forgetting``). To forget rows::
+
+    touch      follow each row down the trees that drew it; these nodes lose it, all others are as before
+    judge      a large node whose split is still ahead by the bound of ``kernels.bounds`` stands
+    search     all other touched nodes are searched again, as in training
+    compare    where the same rows go left as before, all below stands; the question may be another
+    regrow     where another partition wins, the branch is grown again from its rows
+
+All columns are in one hand here: the forest does not depend on who holds which.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.trees.encoding import EncodedTable
+from woodlot.trees.forest import Leaves, Splits, Structure, gather_sets
+from woodlot.trees.grow import Grower, Won
+from woodlot.trees.kernels import forgetting as kernels
+from woodlot.trees.kernels import rows as row_kernels
+from woodlot.trees.kernels.samples import sort_rows
+from woodlot.trees.kernels.search import Columns
+from woodlot.trees.kernels.sorting import COUNT_SIZE
+from woodlot.trees.rules import GrowthRules, entropy_scale
+from woodlot.trees.sampling import Bootstrap, derive_seed, draw_rows, tree_keys
+from woodlot.trees.search import SplitSearch
+from woodlot.trees.skeleton import Skeleton
+
+LARGE = 1024
+"""Nodes of at least this many rows keep a record of their split."""
+RIVAL_SUMS = 1024
+"""Of a large node the next best partitions are kept with their class weights: so many numbers, ..."""
+LOWEST = -1e300
+"""A score that every split exceeds."""
+FEWEST_RIVALS = 4
+"""... and at least this many partitions."""
+SEARCHED_SHARE = 0.7
+"""Where more than this share of the work of growing would be searched again, growing again is cheaper."""
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+class TooMuchError(Exception):
+    """The forest must be grown again: something changes that every node depends on, or most nodes do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What a forest grows on.
+
+    Attributes
+    ----------
+    table : EncodedTable
+        All columns of all parties, in the order of the forest's features.
+    feature_keys : uint64 array
+        Their stable codes.
+    labels : array
+        Class numbers, or targets in fixed point.
+    values : float64 array
+        Targets in clear; empty for classes.
+    n_classes : int
+        0 for targets.
+    rules : GrowthRules
+        When a node may be split.
+    n_candidates : int
+        Features that are tried at a node.
+    order_seed : int
+        Of the order of candidates.
+    """
+
+    table: EncodedTable
+    feature_keys: NDArray[np.uint64]
+    labels: NDArray[Any]
+    values: NDArray[np.float64]
+    n_classes: int
+    rules: GrowthRules
+    n_candidates: int
+    order_seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class RememberedTrees:
+    """A forest with all its questions in one hand; gains are impurity decreases."""
+
+    structure: Structure
+    splits: Splits
+    feature: NDArray[np.int32]
+    gain: NDArray[np.float64]
+    leaves: Leaves
+
+
+@dataclass
+class Forgotten:
+    """What forgetting rows has done: nodes that were searched, and by tree those removed and grown in their place."""
+
+    searched: int
+    stood: int
+    removed: NDArray[np.int64]
+    regrown: NDArray[np.int64]
+
+    @classmethod
+    def nothing(cls, n_trees: int) -> Forgotten:
+        """No row was in the forest."""
+        return cls(0, 0, np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
+
+
+_Held = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+"""What leaves hold: entries of each, their outputs and weights, and for targets their means."""
+
+
+class _Branches(NamedTuple):
+    """Branches that have grown again, one after the other."""
+
+    structure: Structure
+    splits: Splits
+    gain: NDArray[np.float64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    rows: NDArray[np.uint32]
+    weights: NDArray[Any]
+
+
+class BranchGrower(Grower):
+    """Grows branches from nodes whose rows and keys are known."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        bootstrap: Bootstrap,
+        rows: NDArray[np.uint32],
+        weights: NDArray[Any],
+        bounds: NDArray[np.int64],
+        keys: NDArray[np.uint64],
+        root_keys: NDArray[np.uint64],
+        depth: int,
+    ) -> None:
+        self.table, self.labels, self.n_classes = ground.table, ground.labels, ground.n_classes
+        self.rules, self.n_jobs, self.feature_keys = ground.rules, 1, ground.feature_keys
+        self.skeleton = Skeleton(keys)
+        self.skeleton.root_key, self.skeleton.depth = root_keys, depth
+        self.rows, self.weights = rows, weights
+        self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
+        self.root_sizes = self.end - self.start
+        self._won: list[Won] = []
+        self._columns = Columns(*(getattr(ground.table, name) for name in Columns._fields))
+        self._largest = int(self.root_sizes.max(initial=0))
+        self._search = SplitSearch(
+            ground.table, ground.feature_keys, ground.labels, ground.n_classes, ground.rules, bootstrap, rows, weights,
+            self._largest,
+        )  # fmt: skip
+        self._local = threading.local()
+        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        self._close(np.arange(len(keys), dtype=np.int64))
+
+    @property
+    def middle(self) -> NDArray[np.int64]:
+        """Where the right side of each open node begins, once it is split."""
+        return self._middle
+
+
+class ForestMemory:
+    """A forest of which rows can be forgotten.
+
+    Parameters
+    ----------
+    ground : Ground
+        What it has grown on; rows in the order of the training.
+    forest : RememberedTrees
+        The forest.
+    bootstrap : Bootstrap
+        How its rows were drawn.
+    weight_unit : float
+        What a row of weight 1 weighs in a tree.
+    """
+
+    def __init__(self, ground: Ground, forest: RememberedTrees, bootstrap: Bootstrap, weight_unit: float) -> None:
+        self.ground = ground
+        self._weight_unit = weight_unit
+        self.present = np.ones(len(ground.labels), np.bool_)
+        self._criterion = kernels.ERROR if ground.n_classes == 0 else int(ground.rules.entropy)
+        self._n_sums = ground.n_classes or 2
+        self._scale = float(entropy_scale(bootstrap, len(ground.labels))) if ground.rules.entropy else 1.0
+        n_trees, n_nodes = forest.structure.n_trees, forest.structure.n_nodes
+        self._root_keys = tree_keys(ground.order_seed, range(n_trees))
+        self._row_weights = bootstrap.weights
+        self._draws: Any = None if bootstrap.seed is None else bootstrap.by_row
+        if bootstrap.seed is not None:
+            seeds = [derive_seed(bootstrap.seed, "bootstrap", tree) for tree in range(n_trees)]
+            self._draw_keys = np.array(seeds, np.uint64)
+        self._offset = forest.structure.offset.copy()
+        t = ground.table
+        self._table = kernels.CodeTable(t.fine, t.n_codes, t.categorical, t.lowest, t.highest, t.first_value)
+        self._sorted = bool(t.categorical.any())
+        self.rows, self.weights, bounds = draw_rows(bootstrap, range(n_trees), ground.labels, ground.n_classes, 1)
+        # a tree that draws no row has all of them
+        self._all_rows = np.array([self._drew_none(tree, bounds) for tree in range(n_trees)], bool)
+        node = np.arange(n_nodes, dtype=np.int32)
+        right, splits = forest.structure.right, forest.splits
+        self._trees = kernels.Trees(
+            jump=np.where(right >= 0, right - node, 0).astype(np.int32),
+            start=np.zeros(n_nodes, np.int64),
+            end=np.zeros(n_nodes, np.int64),
+            count=np.zeros(n_nodes, np.int32),
+            feature=np.full(n_nodes, -1, np.int32),
+            threshold=np.full(n_nodes, np.nan),
+            missing_left=np.zeros(n_nodes, np.uint8),
+            gain=np.zeros(n_nodes),
+            slot=np.full(n_nodes, -1, np.int32),
+            set_at=np.full(n_nodes, -1, np.int64),
+        )
+        self._ask(splits.node, splits)
+        roots = self._offset[:-1]
+        self._trees.start[roots], self._trees.end[roots] = bounds[:-1], bounds[1:]
+        self.leaves = forest.leaves
+        largest = int(np.diff(bounds).max(initial=0)) + 1
+        self._work = int(
+            kernels.replay(
+                self._offset, self._trees, self._sets, self._table, self.rows, self.weights, ground.labels,
+                self._n_sums, self._criterion, self._scale, np.empty(largest, np.uint32),
+                np.empty(largest, self.weights.dtype),
+            )
+        )  # fmt: skip
+        self._new_sets: list[NDArray[np.uint8]] = []
+        self._slots = self._make_slots(64)
+        self._n_slots = 0
+        self._mark = np.zeros(len(ground.labels), np.uint8)
+        self._room = (
+            np.empty(largest, np.uint64),
+            np.empty(largest, np.uint64),
+            np.zeros(COUNT_SIZE, np.int32),
+            np.empty(largest),
+        )
+        unit = gain_unit_of(bootstrap, len(ground.labels), ground.rules)
+        if not np.array_equal(self._trees.gain * unit, forest.gain):
+            raise TooMuchError("the forest is not of these rows")
+
+    _sets: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def _drew_none(self, tree: int, bounds: NDArray[np.int64]) -> bool:
+        """Whether a tree draws no row by itself: it then has all rows, each once."""
+        if self._draws is None or (self.weights[bounds[tree] : bounds[tree + 1]] != 1).any():
+            return False
+        drawn = np.empty((1, len(self.present)), np.uint32)
+        kernels.draw_matrix(self._draw_keys[tree : tree + 1], *_of(self._draws), drawn)
+        return not drawn.any()
+
+    def _make_slots(self, n: int) -> kernels.Slots:
+        sums, rivals = self._n_sums, max(FEWEST_RIVALS, RIVAL_SUMS // self._n_sums)
+        return kernels.Slots(
+            totals=np.zeros((n, sums), np.int64), left=np.zeros((n, sums), np.int64), upper=np.zeros(n),
+            n_rivals=np.zeros(n, np.int32), rival=np.zeros((n, rivals, 3), np.int32),
+            rival_left=np.zeros((n, rivals, sums), np.int64), low=np.zeros(n, np.int64), high=np.zeros(n, np.int64),
+            at_low=np.zeros(n, np.int32), at_high=np.zeros(n, np.int32), missing=np.zeros(n, np.int32),
+            least=np.zeros(n, np.int64), most=np.zeros(n, np.int64),
+        )  # fmt: skip
+
+    def _ask(self, nodes: NDArray[Any], splits: Splits) -> None:
+        """Put questions at nodes."""
+        t = self._trees
+        t.feature[nodes], t.threshold[nodes] = splits.feature, splits.threshold
+        t.missing_left[nodes] = splits.missing_left
+        t.set_at[nodes] = np.where(splits.categorical, splits.set_start[:-1] + len(self._sets), -1)
+        self._sets = np.concatenate([self._sets, splits.sets])
+
+    # --- forgetting ---
+
+    def forget(self, gone: NDArray[np.int64], bootstrap: Bootstrap) -> Forgotten:
+        """Take rows out of the forest; where `TooMuchError` is raised the memory is of no use any more.
+
+        Parameters
+        ----------
+        gone : int64 array
+            Row numbers of the ground, each once, not forgotten before.
+        bootstrap : Bootstrap
+            How rows are drawn without them.
+        """
+        drawn = self._drawn(gone)
+        self.present[gone] = False
+        t, n_nodes = self._trees, len(self._trees.jump)
+        lost = np.zeros(n_nodes, np.int32)
+        touched, leaf = np.empty(n_nodes, np.int64), np.empty(n_nodes, np.int64)
+        depth, tree = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
+        key = np.empty(n_nodes, np.uint64)
+        n = kernels.touch(
+            gone, drawn, self._offset, self._root_keys, t, self._sets, self._table, self.rows, self.weights,
+            self.ground.labels, self._criterion, self._scale, self._slots, lost, touched, key, depth, leaf, tree,
+        )  # fmt: skip
+        if n < 0:
+            raise TooMuchError("a row is not where it must be")
+        if (t.count[self._offset[:-1]] == 0).any():
+            raise TooMuchError("a tree has lost all its rows")
+        touched, key, depth, leaf, tree = touched[:n], key[:n], depth[:n], leaf[:n], tree[:n]
+        status = np.empty(n, np.uint8)
+        rules = self.ground.rules
+        fewest = max(rules.min_samples_split, 2 * rules.min_samples_leaf)
+        kernels.judge(
+            touched, t, self._sets, self._table, self.rows, self.weights, self._slots, self._criterion, self._scale,
+            fewest, rules.min_samples_leaf, rules.min_weight, status,
+        )  # fmt: skip
+        is_leaf = status == kernels.LEAF
+        # a leaf that no feature could split, or whose best split lost by rounding, may be split without the row
+        entries = self.leaves.start[leaf + 1] - self.leaves.start[leaf]
+        again = is_leaf & (t.count[touched] >= fewest) & (depth < rules.max_depth)
+        if self.ground.n_classes:
+            again &= entries > 1
+        looked = np.flatnonzero((status == kernels.SEARCH) | again)
+        looked = looked[np.argsort(touched[looked])]
+        self._check_work(touched[looked])
+        is_changed = self._search(touched[looked], key[looked], tree[looked], bootstrap)
+        changed = looked[is_changed]
+        changed = changed[_outermost(touched[changed], t.jump)]
+        leaves = np.flatnonzero(is_leaf)
+        removed, regrown = self._renew(touched, key, depth, leaf, tree, leaves, changed, bootstrap)
+        stood = int((status == kernels.STANDS).sum())
+        return Forgotten(len(looked), stood, removed, regrown)
+
+    def _check_work(self, nodes: NDArray[np.int64]) -> None:
+        if int(self._trees.count[nodes].sum()) > SEARCHED_SHARE * self._work:
+            raise TooMuchError("most nodes must be searched again")
+
+    def _drawn(self, gone: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """How often each tree has drawn each of some rows."""
+        drawn = np.ones((len(self._root_keys), len(gone)), np.uint32)
+        if self._draws is None:
+            if self._row_weights is not None:
+                drawn *= self._row_weights[gone].astype(np.uint32)
+            return drawn
+        kernels.draw_matrix(self._draw_keys, *_of(self._draws, gone), drawn)
+        if self._all_rows.any():
+            drawn[self._all_rows] = np.diff(self._draws.first)[self._draws.level[gone]] > 0
+        return drawn
+
+    def _gather(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[Any], NDArray[np.int64]]:
+        total = int(self._trees.count[nodes].sum())
+        rows, weights = np.empty(total, np.uint32), np.empty(total, self.weights.dtype)
+        bounds = np.empty(len(nodes) + 1, np.int64)
+        kernels.gather(nodes, self._trees, self.rows, self.weights, bounds, rows, weights)
+        return rows, weights, bounds
+
+    def _search(
+        self, nodes: NDArray[np.int64], keys: NDArray[np.uint64], trees: NDArray[np.int32], bootstrap: Bootstrap
+    ) -> NDArray[np.bool_]:
+        """Search nodes again; where the partition is another, says so, and elsewhere notes the new question."""
+        changed = np.ones(len(nodes), np.bool_)
+        if len(nodes) == 0:
+            return changed
+        t, ground = self._trees, self.ground
+        rows, weights, bounds = self._gather(nodes)
+        if self._sorted:  # ties between classes are decided by the order of rows
+            sort_rows(rows, weights, bounds[:-1], bounds[1:], len(ground.labels))
+        grower = BranchGrower(ground, bootstrap, rows, weights, bounds, keys, self._root_keys[trees], 0)
+        opened = np.flatnonzero(grower.is_open)
+        was_leaf = t.jump[nodes] == 0
+        changed[np.setdiff1d(np.flatnonzero(was_leaf), opened)] = False
+        if len(opened) == 0:
+            return changed
+        won, gain = self._best(grower, bootstrap)
+        changed[opened[~won & was_leaf[opened]]] = False
+        compared = opened[won]
+        if len(compared) == 0:
+            return changed
+        ordered = rows.copy()
+        middle = grower.middle
+        flags = grower.apply(won)
+        sizes = (grower.end - grower.start)[won]
+        first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        within = _ranges(grower.start[won], sizes)
+        same = np.zeros(len(compared), np.uint8)
+        inner = np.flatnonzero(~was_leaf[compared])
+        if len(inner) == len(compared):
+            kernels.same_partitions(
+                nodes[compared], t, self.rows, self.weights, ordered[within], flags, first, self._mark, same
+            )
+        else:
+            for k in inner.tolist():
+                part = slice(int(first[k]), int(first[k + 1]))
+                kernels.same_partitions(
+                    nodes[compared[k : k + 1]], t, self.rows, self.weights, ordered[within[part]], flags[part],
+                    np.array([0, part.stop - part.start], np.int64), self._mark, same[k : k + 1],
+                )  # fmt: skip
+        stays = np.flatnonzero(same)
+        changed[compared[stays]] = False
+        asked = grower.last_won()
+        set_start = np.concatenate([[0], np.cumsum(asked.set_length)]).astype(np.int64)
+        starts, sets = gather_sets(set_start, asked.sets, stays)
+        kept = nodes[compared[stays]]
+        question = Splits(
+            kept.astype(np.int32), asked.feature[stays], asked.threshold[stays], asked.missing_left[stays], starts, sets
+        )
+        self._ask(kept, question)
+        t.gain[kept] = gain[won][stays]
+        self._record(grower, np.flatnonzero(won)[stays], kept, middle)
+        return changed
+
+    def _best(self, grower: Grower, bootstrap: Bootstrap) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Which open nodes are split by their best split, and what that gains."""
+        counts = np.full(len(grower.start), self.ground.n_candidates, np.int64)
+        offers = grower.find(counts)
+        gain = np.where(offers.feature >= 0, offers.score, np.nan) - offers.whole
+        unit = gain_unit_of(bootstrap, int(self.present.sum()), self.ground.rules)
+        won = (offers.feature >= 0) & ~(gain * unit + EPSILON < 0)
+        return won, gain
+
+    def _record(
+        self, grower: BranchGrower, opened: NDArray[np.int64], nodes: NDArray[np.int64], middle: NDArray[np.int64]
+    ) -> None:
+        """Measure how far the splits of large nodes are ahead."""
+        t, ground = self._trees, self.ground
+        is_large = t.count[nodes] >= LARGE
+        t.slot[nodes[~is_large]] = -1
+        large = np.flatnonzero(is_large)
+        if len(large) == 0:
+            return
+        opened, nodes = opened[large], nodes[large]
+        self._give_slots(nodes)
+        select = grower.skeleton.root_key if ground.rules.whole_tree else grower.skeleton.key
+        bounds = grower.start[opened], middle[opened], grower.end[opened]
+        self._measure(nodes, select[opened], grower.rows, grower.weights, bounds)
+
+    def _give_slots(self, nodes: NDArray[np.int64]) -> None:
+        """Have a record for each of some nodes."""
+        slot = self._trees.slot
+        new = nodes[slot[nodes] < 0]
+        while self._n_slots + len(new) > len(self._slots.upper):
+            twice = self._make_slots(2 * len(self._slots.upper))
+            for old, longer in zip(self._slots, twice, strict=True):
+                longer[: len(old)] = old
+            self._slots = twice
+        slot[new] = self._n_slots + np.arange(len(new))
+        self._n_slots += len(new)
+
+    def _measure(
+        self,
+        nodes: NDArray[np.int64],
+        select_key: NDArray[np.uint64],
+        rows: NDArray[np.uint32],
+        weights: NDArray[Any],
+        bounds: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    ) -> None:
+        """Make records of nodes that have slots; rows from the first to the last bound, the right side's from the
+        middle one.
+        """
+        t, ground, rules = self._trees, self.ground, self.ground.rules
+        kernels.measure(
+            self._table, ground.table.has_missing, ground.feature_keys, ground.n_candidates, rows, weights,
+            ground.labels, rules.min_samples_leaf, rules.min_weight, self._criterion, self._scale, *bounds, select_key,
+            t.feature[nodes], t.slot[nodes], self._slots, *self._room,
+        )  # fmt: skip
+        # where all partitions are kept nothing else scores anything: a number, for infinite ones have no rounding error
+        np.maximum(self._slots.upper, LOWEST, out=self._slots.upper)
+        kernels.find_all_edges(nodes, t, self._table, self.rows, self.weights, self._slots)
+
+    # --- what is new in the trees ---
+
+    def _renew(
+        self,
+        touched: NDArray[np.int64],
+        key: NDArray[np.uint64],
+        depth: NDArray[np.int32],
+        leaf: NDArray[np.int64],
+        tree: NDArray[np.int32],
+        leaves: NDArray[np.int64],
+        changed: NDArray[np.int64],
+        bootstrap: Bootstrap,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Grow changed branches again, and put new leaves and branches into the forest."""
+        n_trees = len(self._root_keys)
+        removed, regrown = np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64)
+        low = touched[changed]
+        high = _branch_ends(low, self._trees.jump)
+        # leaves that are in no changed branch lose their row, and that is all
+        inside = np.searchsorted(low, touched[leaves], side="right") - 1
+        if len(low):
+            leaves = leaves[(inside < 0) | (touched[leaves] >= high[np.maximum(inside, 0)])]
+        leaves = leaves[np.argsort(leaf[leaves])]
+        rows, weights, bounds = self._gather(touched[leaves])
+        held = self._totals(rows, weights, bounds[:-1], bounds[1:])
+        order_of = np.empty(len(changed), np.int64)
+        where = np.empty(len(changed), np.int64)
+        grown: list[_Branches] = []
+        for level in np.unique(depth[changed]).tolist() if self._limited else [0] if len(changed) else []:
+            some = np.flatnonzero(depth[changed] == level) if self._limited else np.arange(len(changed))
+            part = self._grow(touched[changed[some]], key[changed[some]], tree[changed[some]], level, bootstrap)
+            order_of[some], where[some] = len(grown), np.arange(len(some))
+            grown.append(part)
+        self._splice(
+            low, high, grown, order_of, where, tree[changed], leaf[changed], leaf[leaves], held, removed, regrown
+        )
+        return removed, regrown
+
+    @property
+    def _limited(self) -> bool:
+        return self.ground.rules.max_depth < 2**31 - 1
+
+    def _totals(
+        self, rows: NDArray[np.uint32], weights: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> _Held:
+        """What leaves hold: entries of each, their outputs and weights, and for targets their means."""
+        if self.ground.n_classes == 0:
+            totals = np.zeros((len(start), 2))
+            row_kernels.target_totals(rows, weights, self.ground.values, start, end, totals)
+            ones = np.ones(len(start), np.int64)
+            return ones, ones - 1, totals[:, 0].astype(np.int64), totals[:, 1] / totals[:, 0]
+        room = int(np.minimum(end - start, self.ground.n_classes).sum())
+        entries, label, weight = np.empty(len(start), np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+        seen = np.zeros(self.ground.n_classes, np.int64)
+        n = row_kernels.class_entries(rows, weights, self.ground.labels, start, end, seen, entries, label, weight)
+        return entries, label[:n], weight[:n], np.empty(0)
+
+    def _grow(
+        self,
+        nodes: NDArray[np.int64],
+        keys: NDArray[np.uint64],
+        trees: NDArray[np.int32],
+        depth: int,
+        bootstrap: Bootstrap,
+    ) -> _Branches:
+        """Grow branches from some nodes, as training would."""
+        rows, weights, bounds = self._gather(nodes)
+        sort_rows(rows, weights, bounds[:-1], bounds[1:], len(self.ground.labels))
+        grower = BranchGrower(self.ground, bootstrap, rows, weights, bounds, keys, self._root_keys[trees], depth)
+        number, gains = [], []
+        ranges = [(np.arange(len(nodes)), bounds[:-1], bounds[1:])]
+        while len(grower.start):
+            won, gain = self._best(grower, bootstrap)
+            if not won.any():
+                break
+            grower.apply(won)
+            number.append(grower.skeleton.frontier[won])
+            gains.append(gain[won])
+            start, end, middle = grower.start[won], grower.end[won], grower.middle[won]
+            base = grower.skeleton.n_nodes
+            grower.split(won, _NO_FLAGS)
+            ranges.append(
+                (
+                    base + np.arange(2 * len(start)),
+                    np.column_stack([start, middle]).ravel(),
+                    np.column_stack([middle, end]).ravel(),
+                )
+            )
+        structure, splits, position = grower.finish(_NONE)
+        gain = np.zeros(structure.n_nodes)
+        start_of, end_of = np.empty(structure.n_nodes, np.int64), np.empty(structure.n_nodes, np.int64)
+        for numbers, starts, ends in ranges:
+            start_of[position[numbers]], end_of[position[numbers]] = starts, ends
+        if number:
+            gain[position[np.concatenate(number)]] = np.concatenate(gains)
+        return _Branches(structure, splits, gain, start_of, end_of, rows, weights)
+
+    def _splice(
+        self,
+        low: NDArray[np.int64],
+        high: NDArray[np.int64],
+        grown: Sequence[_Branches],
+        order_of: NDArray[np.int64],
+        where: NDArray[np.int64],
+        tree: NDArray[np.int32],
+        first_leaf: NDArray[np.int64],
+        leaf: NDArray[np.int64],
+        totals: _Held,
+        removed: NDArray[np.int64],
+        regrown: NDArray[np.int64],
+    ) -> None:
+        """Put grown branches in the place of former ones, and what leaves hold into the leaves."""
+        t = self._trees
+        edits = _LeafEdits(self.leaves)
+        edits.add(leaf, leaf + 1, np.ones(len(leaf), np.int64), totals)
+        nodes: list[tuple[int, int, kernels.Trees]] = []
+        delta = np.zeros(len(low), np.int64)
+        for k in range(len(low)):
+            part, j = grown[order_of[k]], int(where[k])
+            a, b = int(part.structure.offset[j]), int(part.structure.offset[j + 1])
+            base = int(t.start[low[k]])
+            begin = int(part.start[a])
+            size = int(part.end[a]) - begin
+            # the rows stand where the branch had them; what is left over at the end is gone
+            self.rows[base : base + size] = part.rows[begin : begin + size]
+            self.weights[base : base + size] = part.weights[begin : begin + size]
+            self.weights[base + size : int(t.end[low[k]])] = 0
+            delta[k] = (b - a) - (high[k] - low[k])
+            nodes.append((int(low[k]), int(high[k]), self._branch(part, a, b, base - begin)))
+            of_leaf = np.flatnonzero(part.structure.right[a:b] < 0) + a
+            number = int(first_leaf[k])
+            edits.add(
+                np.array([number]),
+                np.array([number + (int(high[k] - low[k]) + 1) // 2]),
+                np.array([len(of_leaf)]),
+                self._totals(part.rows, part.weights, part.start[of_leaf], part.end[of_leaf]),
+            )
+            removed[tree[k]] += high[k] - low[k]
+            regrown[tree[k]] += b - a
+        self.leaves = edits.done(self._weight_unit)
+        if not nodes:
+            return
+        jump = t.jump.copy()
+        for k in range(len(low)):  # ancestors whose right child stands behind the branch
+            if delta[k]:
+                _shift_jumps(int(self._offset[tree[k]]), int(low[k]), int(delta[k]), t.jump, jump)
+        self._trees = kernels.Trees(*(_replaced(array, nodes, i) for i, array in enumerate((jump, *t[1:]))))
+        self._sets = np.concatenate([self._sets, *self._new_sets])
+        self._new_sets.clear()
+        grow = np.zeros(len(self._offset), np.int64)
+        np.add.at(grow, tree + 1, delta)
+        self._offset = self._offset + np.cumsum(grow)
+
+    def _branch(self, part: _Branches, a: int, b: int, shift: int) -> kernels.Trees:
+        """The nodes of a branch."""
+        n = b - a
+        right = part.structure.right[a:b]
+        own = slice(*np.searchsorted(part.splits.node, [a, b]).tolist())
+        s = part.splits
+        branch = kernels.Trees(
+            jump=np.where(right >= 0, right - np.arange(a, b), 0).astype(np.int32),
+            start=part.start[a:b] + shift,
+            end=part.end[a:b] + shift,
+            count=(part.end[a:b] - part.start[a:b]).astype(np.int32),
+            feature=np.full(n, -1, np.int32),
+            threshold=np.full(n, np.nan),
+            missing_left=np.zeros(n, np.uint8),
+            gain=part.gain[a:b],
+            slot=np.full(n, -1, np.int32),
+            set_at=np.full(n, -1, np.int64),
+        )
+        at = s.node[own] - a
+        branch.feature[at], branch.threshold[at] = s.feature[own], s.threshold[own]
+        branch.missing_left[at] = s.missing_left[own]
+        first = s.set_start[own.start : own.stop + 1]
+        waiting = len(self._sets) + sum(map(len, self._new_sets))
+        branch.set_at[at] = np.where(np.diff(first) > 0, first[:-1] - first[0] + waiting, -1)
+        if first[-1] > first[0]:
+            self._new_sets.append(s.sets[first[0] : first[-1]])
+        return branch
+
+    # --- the forest ---
+
+    def grown(self, bootstrap: Bootstrap) -> RememberedTrees:
+        """The forest as it is now, with rows drawn in this way."""
+        t = self._trees
+        gain = t.gain * gain_unit_of(bootstrap, int(self.present.sum()), self.ground.rules)
+        if (gain + EPSILON < 0).any():  # of nodes that lost no row: their gain counts for more than before
+            raise TooMuchError("a split gains less than nothing")
+        node = np.arange(len(t.jump), dtype=np.int32)
+        inner = np.flatnonzero(t.jump)
+        right = np.where(t.jump > 0, node + t.jump, np.int32(-1))
+        set_start, sets = np.zeros(len(inner) + 1, np.int64), np.empty(0, np.uint8)
+        if self._sorted:
+            n_codes, is_set = self.ground.table.n_codes[t.feature[inner]], t.set_at[inner] >= 0
+            lengths = np.where(is_set, (n_codes + 8) >> 3, 0)
+            set_start[1:] = np.cumsum(lengths)
+            sets = self._sets[_ranges(np.maximum(t.set_at[inner], 0), lengths)]
+            t.set_at[inner] = np.where(is_set, set_start[:-1], -1)
+            self._sets = sets.copy()
+        return RememberedTrees(
+            Structure(self._offset.copy(), right),
+            Splits(
+                node=node[inner],
+                feature=t.feature[inner],
+                threshold=t.threshold[inner],
+                missing_left=t.missing_left[inner].astype(np.bool_),
+                set_start=set_start,
+                sets=sets,
+            ),
+            t.feature.copy(),
+            gain,
+            self.leaves,
+        )
+
+
+def gain_unit_of(bootstrap: Bootstrap, n_rows: int, rules: GrowthRules) -> float:
+    """What turns gains in the labels' code into impurity decreases, as in training."""
+    return 1.0 / (bootstrap.tree_weight(n_rows) * (entropy_scale(bootstrap, n_rows) if rules.entropy else 1.0))
+
+
+class _LeafEdits:
+    """Leaves that become others, in stretches; put into the forest at once."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        self._leaves = leaves
+        self._first: list[NDArray[np.int64]] = []
+        self._stop: list[NDArray[np.int64]] = []
+        self._n_new: list[NDArray[np.int64]] = []
+        self._held: list[_Held] = []
+
+    def add(self, first: NDArray[np.int64], stop: NDArray[np.int64], n_new: NDArray[np.int64], held: _Held) -> None:
+        """Stretches of leaves, by how many others each is replaced, and what these hold."""
+        self._first.append(first)
+        self._stop.append(stop)
+        self._n_new.append(n_new)
+        self._held.append(held)
+
+    def done(self, unit: float) -> Leaves:
+        """The leaves with all edits."""
+        old = self._leaves
+        first, stop, n_new = (np.concatenate(parts) for parts in (self._first, self._stop, self._n_new))
+        if len(first) == 0:
+            return old
+        entries, output, weight, value = (np.concatenate(parts) for parts in zip(*self._held, strict=True))
+        heavy = weight.astype(np.float64)
+        ends = np.cumsum(entries)
+        leaf_weight = np.add.reduceat(heavy, ends - entries)
+        if len(value) == 0:
+            value = heavy / np.repeat(leaf_weight, entries)
+        at_leaf = np.cumsum(n_new) - n_new
+        order = np.argsort(first)
+        n_leaves = len(old.weight) + int(n_new.sum() - (stop - first).sum())
+        n_entries = len(old.output) + int(ends[-1] - (old.start[stop] - old.start[first]).sum())
+        start, weights = np.empty(n_leaves + 1, np.int64), np.empty(n_leaves)
+        outputs, values = np.empty(n_entries, np.int32), np.empty(n_entries)
+        kernels.edit_leaves(
+            first[order], stop[order], n_new[order], at_leaf[order], (ends - entries)[at_leaf[order]], entries,
+            leaf_weight / unit, output, value, old.start, old.weight, old.output, old.value, start, weights, outputs,
+            values,
+        )  # fmt: skip
+        return Leaves(weights, start, outputs, values, old.n_outputs)
+
+
+def _of(draws: Any, rows: NDArray[np.int64] | None = None) -> tuple[Any, ...]:
+    if rows is None:
+        return draws.keys, draws.level, draws.first, draws.thresholds
+    return draws.keys[rows], draws.level[rows], draws.first, draws.thresholds
+
+
+def _ranges(start: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """The numbers of all stretches, one after the other."""
+    shifts: NDArray[np.int64] = np.repeat(start - (np.cumsum(sizes) - sizes), sizes)
+    return np.arange(len(shifts), dtype=np.int64) + shifts
+
+
+def _branch_ends(nodes: NDArray[np.int64], jump: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The node after the last one of each branch."""
+    ends = nodes.copy()
+    while (inner := jump[ends] > 0).any():
+        ends = np.where(inner, ends + jump[ends], ends)
+    return ends + 1
+
+
+def _outermost(nodes: NDArray[np.int64], jump: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Which of some nodes, ascending, are below no other of them."""
+    ends = _branch_ends(nodes, jump)
+    before = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]]) if len(nodes) else ends
+    return np.flatnonzero(nodes >= before)
+
+
+def _shift_jumps(root: int, node: int, delta: int, jump: NDArray[np.int32], longer: NDArray[np.int32]) -> None:
+    """A branch at ``node`` becomes longer: the right children that stand behind it move."""
+    at = root
+    while at != node:
+        if node < at + jump[at]:
+            longer[at] += delta
+            at += 1
+        else:
+            at += int(jump[at])
+
+
+def _replaced(array: NDArray[Any], nodes: list[tuple[int, int, kernels.Trees]], which: int) -> NDArray[Any]:
+    pieces, done = [], 0
+    for low, high, branch in nodes:
+        pieces += [array[done:low], branch[which]]
+        done = high
+    return np.concatenate([*pieces, array[done:]])
+
+
+_NO_FLAGS = np.empty(0, np.uint8)
+_NONE = np.empty(0, np.int64)
