@@ -69,6 +69,39 @@ def prepare(
 
 
 @kernel
+def count_categories(
+    fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
+) -> Any:
+    """Weigh each category of the node, in all and in the node's largest class.
+
+    Returns how many categories there are and which class is the largest.
+    """
+    s, o = U64(s), U64(o)
+    # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
+    top = I64(payload[o] >> 8)
+    if totals.shape[1] == 2:
+        if totals[node, 1 - top] > totals[node, top]:
+            top = 1 - top
+    else:
+        for i in range(U64(n)):
+            if totals[node, payload[o + i] >> 8] > totals[node, top]:
+                top = I64(payload[o + i] >> 8)
+    weight, total, present = categories.weight, categories.total, categories.present
+    m = I64(0)
+    for i in range(U64(n)):
+        c = I64(fine[f, rows[s + i]])
+        p = I64(payload[o + i])
+        d = p & 0xFF
+        if weight[c] == 0:
+            present[m] = c
+            m += 1
+            total[c] = 0
+        weight[c] += d
+        total[c] += d * I64((p >> 8) == top)
+    return m, top
+
+
+@kernel
 def rank_categories(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
 ) -> int:
@@ -77,26 +110,9 @@ def rank_categories(
     For two classes the best of all subsets of categories is a prefix of this order (Breiman et al. 1984, chapter 4);
     for more it is a heuristic that keeps the search linear. ``categories.rank`` holds the order afterwards.
     """
-    s, o = U64(s), U64(o)
-    # of equally large classes the one that comes first among the rows: it does not depend on the classes' codes
-    top = I64(payload[o] >> 8)
-    for i in range(U64(n)):
-        if totals[node, payload[o + i] >> 8] > totals[node, top]:
-            top = I64(payload[o + i] >> 8)
-    m = 0
-    for i in range(U64(n)):
-        c = I64(fine[f, rows[s + i]])
-        p = I64(payload[o + i])
-        d = p & 0xFF
-        if categories.weight[c] == 0:
-            categories.present[m] = c
-            m += 1
-            categories.total[c] = 0
-        categories.weight[c] += d
-        if (p >> 8) == top:
-            categories.total[c] += d
+    m, _ = count_categories(fine, f, rows, s, payload, o, n, totals, node, categories)
     order_categories(m, categories)
-    return m
+    return I64(m)
 
 
 @kernel

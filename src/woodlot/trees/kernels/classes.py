@@ -16,7 +16,7 @@ from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.class_keys import SHIFT, sort_categories, sort_codes, sort_present
 from woodlot.trees.kernels.many_classes import many_by_groups, scan_many, scan_many_after_missing
 from woodlot.trees.kernels.search import COARSE_FROM, RANKED, SMALL, offer
-from woodlot.trees.kernels.two_classes import scan_two, two_by_groups
+from woodlot.trees.kernels.two_classes import scan_two, two_by_categories, two_by_groups
 
 I64: Any = np.int64
 U64: Any = np.uint64
@@ -116,6 +116,9 @@ def search_classes(
                     sorting,
                     groups,
                 )
+            elif not plain:
+                searched = True
+                score, cut = two_by_categories(fine, f, rows, s, payload, o, n, totals, node, W, b, rules, categories)
         if hist_class is not None:
             if plain and n > SMALL and refine[f] == 0 and n * ROW_BY_SORTING > n_groups * group_work:
                 searched = True

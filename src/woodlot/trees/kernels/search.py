@@ -24,6 +24,7 @@ Nodes are searched by the cheapest of several strategies, chosen by the number o
     up to 6         regression: the scores of all subsets, once per node (`tiny_targets`)
     up to 16 or 64  keys sorted by counting the smaller ones
     up to 1024      keys sorted (`sorting`), then scanned; or a histogram where the column has few codes
+    any             two classes, a column of categories: counted by category, no key is sorted
     more            a histogram over coarse groups, then only the groups that may hide a better cut
 """
 
@@ -131,7 +132,7 @@ class Groups(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """Work space for ordering the categories of a node, int64; an entry per code, and one for missing values.
+    """Work space for ordering the categories of a node; an entry per code, and one for missing values, int64.
 
     Invariant: ``weight`` is zero between calls, so that a call only touches the categories of its node.
     """
@@ -141,6 +142,8 @@ class Categories(NamedTuple):
     weight: Any
     total: Any
     """What the mean is taken of: weight of the largest class, or weighted sum of targets."""
+    mean: Any
+    """float64: total / weight of each category that is present; rubbish for the others."""
     present: Any
     """Codes that are present, in the order in which they are met, then in order."""
 
@@ -189,6 +192,7 @@ def make_scratch(capacity: int, key_type: type, n_classes: int, max_codes: int) 
             rank=np.zeros(max_codes + 1, np.int64),
             weight=np.zeros(max_codes + 1, np.int64),
             total=np.zeros(max_codes + 1, np.int64),
+            mean=np.zeros(max_codes + 1, np.float64),
             present=np.zeros(max_codes + 1, np.int64),
         ),
         left=np.zeros(max(n_classes, 2), np.int32),
@@ -351,33 +355,43 @@ def next_candidates(
 
 
 @kernel
-def order_categories(n_present: Any, categories: Any) -> None:
-    """Rank the present categories by their mean (total / weight), equal means by code; clear ``weight`` again.
+def sort_present_categories(n_present: Any, categories: Any) -> None:
+    """Put the present categories in the order of their means (total / weight), equal means by code.
 
     Shell sort with Knuth's gaps: in place, and fast enough for the hundreds of categories that a node may have.
     """
     present = categories.present
+    means = categories.mean
+    for i in range(n_present):
+        c = present[i]
+        means[c] = np.float64(categories.total[c]) / np.float64(categories.weight[c])
     gap = 1
     while gap < n_present // 3:
         gap = 3 * gap + 1
     while gap > 0:
         for i in range(gap, n_present):
             c = present[i]
-            mean = np.float64(categories.total[c]) / np.float64(categories.weight[c])
+            mean = means[c]
             j = i
             while j >= gap:
                 d = present[j - gap]
-                other = np.float64(categories.total[d]) / np.float64(categories.weight[d])
+                other = means[d]
                 if other < mean or (other == mean and d < c):
                     break
                 present[j] = d
                 j -= gap
             present[j] = c
         gap //= 3
+
+
+@kernel
+def order_categories(n_present: Any, categories: Any) -> None:
+    """Rank the present categories by their mean; clear ``weight`` again."""
+    sort_present_categories(n_present, categories)
     for i in range(n_present):
-        categories.rank[present[i]] = i
-    for i in range(n_present):
-        categories.weight[present[i]] = 0
+        c = categories.present[i]
+        categories.rank[c] = i
+        categories.weight[c] = 0
 
 
 @kernel

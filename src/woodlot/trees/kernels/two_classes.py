@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.class_keys import SHIFT
-from woodlot.trees.kernels.search import SLACK
+from woodlot.trees.kernels.class_keys import SHIFT, count_categories
+from woodlot.trees.kernels.search import SLACK, sort_present_categories
 from woodlot.trees.kernels.sorting import sort_keys
 
 I64: Any = np.int64
@@ -240,4 +240,60 @@ def two_by_groups(
             if score > best or (score == best and (cut < 0 or c < cut)):
                 best = score
                 cut = c
+    return best, cut
+
+
+@kernel
+def two_by_categories(
+    fine: Any,
+    f: Any,
+    rows: Any,
+    s: Any,
+    payload: Any,
+    o: Any,
+    n: Any,
+    totals: Any,
+    node: Any,
+    W: Any,
+    best: Any,
+    rules: Any,
+    categories: Any,
+) -> Any:
+    """Two classes, a column of categories: all cuts between the categories in the order of their means.
+
+    The weights of the categories are all that a score needs, so no row is sorted. The cut is the last rank that goes
+    left. ``categories.rank`` is lent to count the rows of each category where a rule asks for them.
+    """
+    m, top = count_categories(fine, f, rows, s, payload, o, n, totals, node, categories)
+    present, weight, total, count = categories.present, categories.weight, categories.total, categories.rank
+    cut = I64(-1)
+    if m > 1:
+        sort_present_categories(m, categories)
+        counted = rules.min_leaf > 1
+        if counted:
+            for r in range(m):
+                count[present[r]] = 0
+            for i in range(U64(n)):
+                count[fine[f, rows[s + i]]] += 1
+        A = I64(totals[node, 1])
+        w = I64(0)
+        a = I64(0)
+        left = I64(0)
+        for r in range(m - 1):
+            c = present[r]
+            w += weight[c]
+            a += total[c] if top == 1 else weight[c] - total[c]
+            if counted:
+                left += count[c]
+                if left < rules.min_leaf or n - left < rules.min_leaf:
+                    continue
+            if w < rules.min_weight or W - w < rules.min_weight:
+                continue
+            if _may_reach(a, w, A, W, best, rules):
+                score = _score(a, w, A, W, rules)
+                if score > best or (score == best and cut < 0):
+                    best = score
+                    cut = I64(r)
+    for r in range(m):
+        weight[present[r]] = 0
     return best, cut
