@@ -27,9 +27,10 @@ from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.branch_growing import Ground
 from woodlot.trees.encoding import encode
 from woodlot.trees.forest import Leaves, Splits, gather_sets, join_splits
-from woodlot.trees.forgetting import ForestMemory, Forgotten, Ground, RememberedTrees, TooMuchError
+from woodlot.trees.forgetting import ForestMemory, Forgotten, RememberedTrees, TooMuchError
 from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import Bootstrap, derive_seed
 

@@ -14,26 +14,31 @@ All columns are in one hand here: the forest does not depend on who holds which.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.trees.encoding import EncodedTable
+from woodlot.trees.branch_growing import (
+    EPSILON,
+    Branches,
+    BranchGrower,
+    Ground,
+    best_splits,
+    gain_unit_of,
+    grow_branches,
+)
 from woodlot.trees.forest import Leaves, Splits, Structure, gather_sets
-from woodlot.trees.grow import Grower, Won
+from woodlot.trees.kernels import forget_judging as judging
 from woodlot.trees.kernels import forgetting as kernels
-from woodlot.trees.kernels import rows as row_kernels
+from woodlot.trees.kernels.forget_measuring import measure
 from woodlot.trees.kernels.samples import sort_rows
-from woodlot.trees.kernels.search import Columns
 from woodlot.trees.kernels.sorting import COUNT_SIZE
-from woodlot.trees.rules import GrowthRules, entropy_scale
+from woodlot.trees.leaf_edits import Held, LeafEdits, held_by
+from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import Bootstrap, derive_seed, draw_rows, tree_keys
-from woodlot.trees.search import SplitSearch
-from woodlot.trees.skeleton import Skeleton
 
 LARGE = 1024
 """Nodes of at least this many rows keep a record of their split."""
@@ -45,45 +50,10 @@ FEWEST_RIVALS = 4
 """... and at least this many partitions."""
 SEARCHED_SHARE = 0.7
 """Where more than this share of the work of growing would be searched again, growing again is cheaper."""
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 class TooMuchError(Exception):
     """The forest must be grown again: something changes that every node depends on, or most nodes do."""
-
-
-@dataclass(frozen=True, eq=False)
-class Ground:
-    """What a forest grows on.
-
-    Attributes
-    ----------
-    table : EncodedTable
-        All columns of all parties, in the order of the forest's features.
-    feature_keys : uint64 array
-        Their stable codes.
-    labels : array
-        Class numbers, or targets in fixed point.
-    values : float64 array
-        Targets in clear; empty for classes.
-    n_classes : int
-        0 for targets.
-    rules : GrowthRules
-        When a node may be split.
-    n_candidates : int
-        Features that are tried at a node.
-    order_seed : int
-        Of the order of candidates.
-    """
-
-    table: EncodedTable
-    feature_keys: NDArray[np.uint64]
-    labels: NDArray[Any]
-    values: NDArray[np.float64]
-    n_classes: int
-    rules: GrowthRules
-    n_candidates: int
-    order_seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,60 +80,6 @@ class Forgotten:
     def nothing(cls, n_trees: int) -> Forgotten:
         """No row was in the forest."""
         return cls(0, 0, np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
-
-
-_Held = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-"""What leaves hold: entries of each, their outputs and weights, and for targets their means."""
-
-
-class _Branches(NamedTuple):
-    """Branches that have grown again, one after the other."""
-
-    structure: Structure
-    splits: Splits
-    gain: NDArray[np.float64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    rows: NDArray[np.uint32]
-    weights: NDArray[Any]
-
-
-class BranchGrower(Grower):
-    """Grows branches from nodes whose rows and keys are known."""
-
-    def __init__(
-        self,
-        ground: Ground,
-        bootstrap: Bootstrap,
-        rows: NDArray[np.uint32],
-        weights: NDArray[Any],
-        bounds: NDArray[np.int64],
-        keys: NDArray[np.uint64],
-        root_keys: NDArray[np.uint64],
-        depth: int,
-    ) -> None:
-        self.table, self.labels, self.n_classes = ground.table, ground.labels, ground.n_classes
-        self.rules, self.n_jobs, self.feature_keys = ground.rules, 1, ground.feature_keys
-        self.skeleton = Skeleton(keys)
-        self.skeleton.root_key, self.skeleton.depth = root_keys, depth
-        self.rows, self.weights = rows, weights
-        self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
-        self.root_sizes = self.end - self.start
-        self._won: list[Won] = []
-        self._columns = Columns(*(getattr(ground.table, name) for name in Columns._fields))
-        self._largest = int(self.root_sizes.max(initial=0))
-        self._search = SplitSearch(
-            ground.table, ground.feature_keys, ground.labels, ground.n_classes, ground.rules, bootstrap, rows, weights,
-            self._largest,
-        )  # fmt: skip
-        self._local = threading.local()
-        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
-        self._close(np.arange(len(keys), dtype=np.int64))
-
-    @property
-    def middle(self) -> NDArray[np.int64]:
-        """Where the right side of each open node begins, once it is split."""
-        return self._middle
 
 
 class ForestMemory:
@@ -301,17 +217,17 @@ class ForestMemory:
         status = np.empty(n, np.uint8)
         rules = self.ground.rules
         fewest = max(rules.min_samples_split, 2 * rules.min_samples_leaf)
-        kernels.judge(
+        judging.judge(
             touched, t, self._sets, self._table, self.rows, self.weights, self._slots, self._criterion, self._scale,
             fewest, rules.min_samples_leaf, rules.min_weight, status,
         )  # fmt: skip
-        is_leaf = status == kernels.LEAF
+        is_leaf = status == judging.LEAF
         # a leaf that no feature could split, or whose best split lost by rounding, may be split without the row
         entries = self.leaves.start[leaf + 1] - self.leaves.start[leaf]
         again = is_leaf & (t.count[touched] >= fewest) & (depth < rules.max_depth)
         if self.ground.n_classes:
             again &= entries > 1
-        looked = np.flatnonzero((status == kernels.SEARCH) | again)
+        looked = np.flatnonzero((status == judging.SEARCH) | again)
         looked = looked[np.argsort(touched[looked])]
         self._check_work(touched[looked])
         is_changed = self._search(touched[looked], key[looked], tree[looked], bootstrap)
@@ -319,7 +235,7 @@ class ForestMemory:
         changed = changed[_outermost(touched[changed], t.jump)]
         leaves = np.flatnonzero(is_leaf)
         removed, regrown = self._renew(touched, key, depth, leaf, tree, leaves, changed, bootstrap)
-        stood = int((status == kernels.STANDS).sum())
+        stood = int((status == judging.STANDS).sum())
         return Forgotten(len(looked), stood, removed, regrown)
 
     def _check_work(self, nodes: NDArray[np.int64]) -> None:
@@ -362,7 +278,7 @@ class ForestMemory:
         changed[np.setdiff1d(np.flatnonzero(was_leaf), opened)] = False
         if len(opened) == 0:
             return changed
-        won, gain = self._best(grower, bootstrap)
+        won, gain = best_splits(ground, grower, bootstrap, self._n_left)
         changed[opened[~won & was_leaf[opened]]] = False
         compared = opened[won]
         if len(compared) == 0:
@@ -399,15 +315,6 @@ class ForestMemory:
         t.gain[kept] = gain[won][stays]
         self._record(grower, np.flatnonzero(won)[stays], kept, middle)
         return changed
-
-    def _best(self, grower: Grower, bootstrap: Bootstrap) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Which open nodes are split by their best split, and what that gains."""
-        counts = np.full(len(grower.start), self.ground.n_candidates, np.int64)
-        offers = grower.find(counts)
-        gain = np.where(offers.feature >= 0, offers.score, np.nan) - offers.whole
-        unit = gain_unit_of(bootstrap, int(self.present.sum()), self.ground.rules)
-        won = (offers.feature >= 0) & ~(gain * unit + EPSILON < 0)
-        return won, gain
 
     def _record(
         self, grower: BranchGrower, opened: NDArray[np.int64], nodes: NDArray[np.int64], middle: NDArray[np.int64]
@@ -449,14 +356,14 @@ class ForestMemory:
         middle one.
         """
         t, ground, rules = self._trees, self.ground, self.ground.rules
-        kernels.measure(
+        measure(
             self._table, ground.table.has_missing, ground.feature_keys, ground.n_candidates, rows, weights,
             ground.labels, rules.min_samples_leaf, rules.min_weight, self._criterion, self._scale, *bounds, select_key,
             t.feature[nodes], t.slot[nodes], self._slots, *self._room,
         )  # fmt: skip
         # where all partitions are kept nothing else scores anything: a number, for infinite ones have no rounding error
         np.maximum(self._slots.upper, LOWEST, out=self._slots.upper)
-        kernels.find_all_edges(nodes, t, self._table, self.rows, self.weights, self._slots)
+        judging.find_all_edges(nodes, t, self._table, self.rows, self.weights, self._slots)
 
     # --- what is new in the trees ---
 
@@ -482,13 +389,18 @@ class ForestMemory:
             leaves = leaves[(inside < 0) | (touched[leaves] >= high[np.maximum(inside, 0)])]
         leaves = leaves[np.argsort(leaf[leaves])]
         rows, weights, bounds = self._gather(touched[leaves])
-        held = self._totals(rows, weights, bounds[:-1], bounds[1:])
+        held = held_by(self.ground, rows, weights, bounds[:-1], bounds[1:])
         order_of = np.empty(len(changed), np.int64)
         where = np.empty(len(changed), np.int64)
-        grown: list[_Branches] = []
+        grown: list[Branches] = []
         for level in np.unique(depth[changed]).tolist() if self._limited else [0] if len(changed) else []:
             some = np.flatnonzero(depth[changed] == level) if self._limited else np.arange(len(changed))
-            part = self._grow(touched[changed[some]], key[changed[some]], tree[changed[some]], level, bootstrap)
+            nodes, keys = touched[changed[some]], key[changed[some]]
+            rows, weights, bounds = self._gather(nodes)
+            sort_rows(rows, weights, bounds[:-1], bounds[1:], len(self.ground.labels))
+            root_keys = self._root_keys[tree[changed[some]]]
+            grower = BranchGrower(self.ground, bootstrap, rows, weights, bounds, keys, root_keys, level)
+            part = grow_branches(self.ground, grower, bootstrap, self._n_left)
             order_of[some], where[some] = len(grown), np.arange(len(some))
             grown.append(part)
         self._splice(
@@ -497,81 +409,31 @@ class ForestMemory:
         return removed, regrown
 
     @property
+    def _n_left(self) -> int:
+        """Rows that are not forgotten."""
+        return int(self.present.sum())
+
+    @property
     def _limited(self) -> bool:
         return self.ground.rules.max_depth < 2**31 - 1
-
-    def _totals(
-        self, rows: NDArray[np.uint32], weights: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.int64]
-    ) -> _Held:
-        """What leaves hold: entries of each, their outputs and weights, and for targets their means."""
-        if self.ground.n_classes == 0:
-            totals = np.zeros((len(start), 2))
-            row_kernels.target_totals(rows, weights, self.ground.values, start, end, totals)
-            ones = np.ones(len(start), np.int64)
-            return ones, ones - 1, totals[:, 0].astype(np.int64), totals[:, 1] / totals[:, 0]
-        room = int(np.minimum(end - start, self.ground.n_classes).sum())
-        entries, label, weight = np.empty(len(start), np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-        seen = np.zeros(self.ground.n_classes, np.int64)
-        n = row_kernels.class_entries(rows, weights, self.ground.labels, start, end, seen, entries, label, weight)
-        return entries, label[:n], weight[:n], np.empty(0)
-
-    def _grow(
-        self,
-        nodes: NDArray[np.int64],
-        keys: NDArray[np.uint64],
-        trees: NDArray[np.int32],
-        depth: int,
-        bootstrap: Bootstrap,
-    ) -> _Branches:
-        """Grow branches from some nodes, as training would."""
-        rows, weights, bounds = self._gather(nodes)
-        sort_rows(rows, weights, bounds[:-1], bounds[1:], len(self.ground.labels))
-        grower = BranchGrower(self.ground, bootstrap, rows, weights, bounds, keys, self._root_keys[trees], depth)
-        number, gains = [], []
-        ranges = [(np.arange(len(nodes)), bounds[:-1], bounds[1:])]
-        while len(grower.start):
-            won, gain = self._best(grower, bootstrap)
-            if not won.any():
-                break
-            grower.apply(won)
-            number.append(grower.skeleton.frontier[won])
-            gains.append(gain[won])
-            start, end, middle = grower.start[won], grower.end[won], grower.middle[won]
-            base = grower.skeleton.n_nodes
-            grower.split(won, _NO_FLAGS)
-            ranges.append(
-                (
-                    base + np.arange(2 * len(start)),
-                    np.column_stack([start, middle]).ravel(),
-                    np.column_stack([middle, end]).ravel(),
-                )
-            )
-        structure, splits, position = grower.finish(_NONE)
-        gain = np.zeros(structure.n_nodes)
-        start_of, end_of = np.empty(structure.n_nodes, np.int64), np.empty(structure.n_nodes, np.int64)
-        for numbers, starts, ends in ranges:
-            start_of[position[numbers]], end_of[position[numbers]] = starts, ends
-        if number:
-            gain[position[np.concatenate(number)]] = np.concatenate(gains)
-        return _Branches(structure, splits, gain, start_of, end_of, rows, weights)
 
     def _splice(
         self,
         low: NDArray[np.int64],
         high: NDArray[np.int64],
-        grown: Sequence[_Branches],
+        grown: Sequence[Branches],
         order_of: NDArray[np.int64],
         where: NDArray[np.int64],
         tree: NDArray[np.int32],
         first_leaf: NDArray[np.int64],
         leaf: NDArray[np.int64],
-        totals: _Held,
+        totals: Held,
         removed: NDArray[np.int64],
         regrown: NDArray[np.int64],
     ) -> None:
         """Put grown branches in the place of former ones, and what leaves hold into the leaves."""
         t = self._trees
-        edits = _LeafEdits(self.leaves)
+        edits = LeafEdits(self.leaves)
         edits.add(leaf, leaf + 1, np.ones(len(leaf), np.int64), totals)
         nodes: list[tuple[int, int, kernels.Trees]] = []
         delta = np.zeros(len(low), np.int64)
@@ -593,7 +455,7 @@ class ForestMemory:
                 np.array([number]),
                 np.array([number + (int(high[k] - low[k]) + 1) // 2]),
                 np.array([len(of_leaf)]),
-                self._totals(part.rows, part.weights, part.start[of_leaf], part.end[of_leaf]),
+                held_by(self.ground, part.rows, part.weights, part.start[of_leaf], part.end[of_leaf]),
             )
             removed[tree[k]] += high[k] - low[k]
             regrown[tree[k]] += b - a
@@ -611,7 +473,7 @@ class ForestMemory:
         np.add.at(grow, tree + 1, delta)
         self._offset = self._offset + np.cumsum(grow)
 
-    def _branch(self, part: _Branches, a: int, b: int, shift: int) -> kernels.Trees:
+    def _branch(self, part: Branches, a: int, b: int, shift: int) -> kernels.Trees:
         """The nodes of a branch."""
         n = b - a
         right = part.structure.right[a:b]
@@ -644,7 +506,7 @@ class ForestMemory:
     def grown(self, bootstrap: Bootstrap) -> RememberedTrees:
         """The forest as it is now, with rows drawn in this way."""
         t = self._trees
-        gain = t.gain * gain_unit_of(bootstrap, int(self.present.sum()), self.ground.rules)
+        gain = t.gain * gain_unit_of(bootstrap, self._n_left, self.ground.rules)
         if (gain + EPSILON < 0).any():  # of nodes that lost no row: their gain counts for more than before
             raise TooMuchError("a split gains less than nothing")
         node = np.arange(len(t.jump), dtype=np.int32)
@@ -672,54 +534,6 @@ class ForestMemory:
             gain,
             self.leaves,
         )
-
-
-def gain_unit_of(bootstrap: Bootstrap, n_rows: int, rules: GrowthRules) -> float:
-    """What turns gains in the labels' code into impurity decreases, as in training."""
-    return 1.0 / (bootstrap.tree_weight(n_rows) * (entropy_scale(bootstrap, n_rows) if rules.entropy else 1.0))
-
-
-class _LeafEdits:
-    """Leaves that become others, in stretches; put into the forest at once."""
-
-    def __init__(self, leaves: Leaves) -> None:
-        self._leaves = leaves
-        self._first: list[NDArray[np.int64]] = []
-        self._stop: list[NDArray[np.int64]] = []
-        self._n_new: list[NDArray[np.int64]] = []
-        self._held: list[_Held] = []
-
-    def add(self, first: NDArray[np.int64], stop: NDArray[np.int64], n_new: NDArray[np.int64], held: _Held) -> None:
-        """Stretches of leaves, by how many others each is replaced, and what these hold."""
-        self._first.append(first)
-        self._stop.append(stop)
-        self._n_new.append(n_new)
-        self._held.append(held)
-
-    def done(self, unit: float) -> Leaves:
-        """The leaves with all edits."""
-        old = self._leaves
-        first, stop, n_new = (np.concatenate(parts) for parts in (self._first, self._stop, self._n_new))
-        if len(first) == 0:
-            return old
-        entries, output, weight, value = (np.concatenate(parts) for parts in zip(*self._held, strict=True))
-        heavy = weight.astype(np.float64)
-        ends = np.cumsum(entries)
-        leaf_weight = np.add.reduceat(heavy, ends - entries)
-        if len(value) == 0:
-            value = heavy / np.repeat(leaf_weight, entries)
-        at_leaf = np.cumsum(n_new) - n_new
-        order = np.argsort(first)
-        n_leaves = len(old.weight) + int(n_new.sum() - (stop - first).sum())
-        n_entries = len(old.output) + int(ends[-1] - (old.start[stop] - old.start[first]).sum())
-        start, weights = np.empty(n_leaves + 1, np.int64), np.empty(n_leaves)
-        outputs, values = np.empty(n_entries, np.int32), np.empty(n_entries)
-        kernels.edit_leaves(
-            first[order], stop[order], n_new[order], at_leaf[order], (ends - entries)[at_leaf[order]], entries,
-            leaf_weight / unit, output, value, old.start, old.weight, old.output, old.value, start, weights, outputs,
-            values,
-        )  # fmt: skip
-        return Leaves(weights, start, outputs, values, old.n_outputs)
 
 
 def _of(draws: Any, rows: NDArray[np.int64] | None = None) -> tuple[Any, ...]:
@@ -766,7 +580,3 @@ def _replaced(array: NDArray[Any], nodes: list[tuple[int, int, kernels.Trees]], 
         pieces += [array[done:low], branch[which]]
         done = high
     return np.concatenate([*pieces, array[done:]])
-
-
-_NO_FLAGS = np.empty(0, np.uint8)
-_NONE = np.empty(0, np.int64)
