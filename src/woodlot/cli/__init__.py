@@ -20,6 +20,7 @@ from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
 from woodlot.cli.evaluate import evaluate
+from woodlot.cli.explain import explain
 from woodlot.cli.forget import forget
 from woodlot.cli.identity import identity
 from woodlot.cli.jobs import jobs
@@ -112,6 +113,7 @@ for command in (
     train,
     search,
     evaluate,
+    explain,
     predict,
     score,
     revoke,
