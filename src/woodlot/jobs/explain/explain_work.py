@@ -50,7 +50,7 @@ class ExplainWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
         """At the leader: what was computed, for the user alone."""
         if self._seal is None:
             raise DataError("an explanation is sealed by the party that leads it")
-        return self._seal.seal(told)
+        return self._seal.seal(told, told.rounding)
 
 
 def named_rows(taken: TakenOrder[ExplainOrder]) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from woodlot.jobs.explain.explanation_messages import SealedExplanation
 from woodlot.jobs.job_store import JobStore
 from woodlot.protocols.vertical.explain import ExplainedFeature, ExplainedRows
 
+_TEXT_BYTES = 32
 _FOLDER, _REPORT, _NOTES = "explanations", "sealed", "notes.json"
 
 
@@ -63,6 +64,12 @@ class ToldExplanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             uncertain=found.uncertain.astype(np.uint8).tobytes(),
             texts={str(number): texts for number, texts in found.texts.items()},
         )
+
+    @property
+    def rounding(self) -> int:
+        """Bytes that values in words lack to whole multiples of 32: who sees how long all is knows not these lengths."""
+        lengths = (len(msgspec.json.encode(text)) for texts in self.texts.values() for text in texts)
+        return sum(-length % _TEXT_BYTES for length in lengths)
 
     def rows(self) -> ExplainedRows:
         """What was computed; lengths that do not go together are refused."""
