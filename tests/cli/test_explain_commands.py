@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from woodlot.cli._client import COORDINATOR_ENV, IDENTITY_ENV
 
 N = 120
 FIRST = 7000
-KINDS = ["align", "train", "predict", "score", "explain", "train-linear", "revoke"]
+KINDS = ["align", "train", "predict", "score", "explain", "evaluate", "revoke"]
+LIMITS = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
 
 
 def tables() -> dict[str, dict[str, pa.Table]]:
@@ -36,7 +38,7 @@ def tables() -> dict[str, dict[str, pa.Table]]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("explain"), tables(), labels=("default",))
     for party, own in made.settings.items():
-        own["policy"] |= {"protocols": KINDS, "explanations_per_day": "unlimited"}
+        own["policy"] |= LIMITS | {"protocols": KINDS, "explanations_per_day": "unlimited"}
         own["policy"]["explains"] = "values" if party == "bank" else "party"
     with running(made):
         yield made
@@ -107,3 +109,65 @@ def test_a_part_of_the_common_rows_is_explained(model: str) -> None:
 )
 def test_what_is_wrong_is_named(model: str, words: list[str], problem: str) -> None:
     assert problem in " ".join(run("explain", model, *words, code=1).output.split())
+
+
+# --- cards ---
+
+
+def test_a_card_has_what_the_user_may_read(model: str, tmp_path: Path) -> None:
+    text = run("card", model, "--purpose", "Decide who is *called*.").stdout
+    for line in (
+        f"# Model {model}",
+        r"Decide who is \*called\*.",
+        "| labels at | bank |",
+        "| classes | no, yes |",
+        "| training rows | 120 |",
+        "| led by | bank |",
+        "| party shop | ",
+        "## Settings of FederatedForestClassifier",
+        r"| n\_estimators | 6 |",
+        "## Scores out of bag",
+        "## Who saw what in the training",
+        "## Privacy budget",
+    ):
+        assert line in text, line
+    assert not [name for name in ("income", "visits", "basket") if name in text]  # of which the user is told nothing
+    saved = tmp_path / "card.md"
+    run("card", model, "--purpose", "Decide who is *called*.", "--out", str(saved))
+    assert saved.read_text() == text
+    run("card", model, "--out", str(tmp_path / "card.html"))
+    assert (tmp_path / "card.html").read_text().startswith(f"<h1>Model {model}")
+
+
+def test_a_card_has_the_report_of_an_evaluation(model: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text(run("evaluate", "--model", model, "--y", "bank.default", "--bootstrap", "0", "--json").stdout)
+    text = run("card", model, "--report", str(report)).stdout
+    assert "## Scores on 120 rows" in text
+    assert "120 of 120 rows were in the training" in text or "all rows were in the training" in text
+    assert r"| roc\_auc | " in text
+    report.write_text(json.dumps({"model": "another", "report": {}}))
+    assert "is of another model" in " ".join(run("card", model, "--report", str(report), code=1).output.split())
+    report.write_text(json.dumps({"model": model, "report": {"metrics": 1}}))
+    assert "is not one that evaluate has written" in " ".join(
+        run("card", model, "--report", str(report), code=1).output.split()
+    )
+    assert "ends in .md or .html" in " ".join(run("card", model, "--out", "card.pdf", code=1).output.split())
+
+
+def test_a_fitted_model_writes_its_card_too(world: World) -> None:
+    """And a party that has left it is on the card, in Python and on the command line."""
+    where = (world.address, world.root / "alice" / "identity")
+    with wl.connect(*where, tables="customers", parties=["bank", "shop"]) as fed:
+        forest = wl.FederatedForestClassifier(3, random_state=0).fit(fed, y="bank.default")
+        text = forest.card(name="Risk").to_markdown()
+        assert "| party shop | 2 columns |" in text
+        assert f"| model | {forest.forest_.model} |" in text
+        assert "| led by | bank |" in text
+        assert "LeafTotals" in text
+        forest.revoke("shop", level=3)
+        left = forest.card().to_markdown()
+        assert "## Receipts of parties that have left" in left
+    on_line = run("card", str(forest.forest_.model)).stdout
+    assert "## Receipts of parties that have left" in on_line
+    assert "| left since | 1 party |" in on_line

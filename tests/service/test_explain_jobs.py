@@ -159,7 +159,7 @@ def test_models_that_are_not_explained_are_refused_by_name(world: World, fed: Co
         revocable.fit(user, y="bank.late", exclude={"shop": ["home"]})
         with pytest.raises(DataError, match="this is a revocable one"):
             revocable.explain(user)
-    assert [facts.kind for facts in fed.client.jobs()[:-orders or None]].count("explain") == 0
+    assert [facts.kind for facts in fed.client.jobs()[: -orders or None]].count("explain") == 0
 
 
 @pytest.mark.slow

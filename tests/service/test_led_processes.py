@@ -45,7 +45,9 @@ def led_world(root: Path, tables: Any = None) -> World:
         kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score", "evaluate"]
         limits = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
         limits |= {"explains": "values", "explanations_per_day": "unlimited"}
-        own["policy"] = POLICY | limits | {"protocols": [*kinds, "explain"], "catalog": ["names", "types", "missing", "rows"]}
+        own["policy"] = (
+            POLICY | limits | {"protocols": [*kinds, "explain"], "catalog": ["names", "types", "missing", "rows"]}
+        )
     return world
 
 

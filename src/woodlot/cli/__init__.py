@@ -14,6 +14,7 @@ from woodlot.cli.align import align
 from woodlot.cli.audit import audit
 from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
+from woodlot.cli.card import card
 from woodlot.cli.catalog import catalog
 from woodlot.cli.check import check
 from woodlot.cli.coordinator import coordinator
@@ -114,6 +115,7 @@ for command in (
     search,
     evaluate,
     explain,
+    card,
     predict,
     score,
     revoke,
