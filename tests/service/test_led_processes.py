@@ -42,12 +42,21 @@ Led = Stage[ConnectedFederation]
 def led_world(root: Path, tables: Any = None) -> World:
     world = World(root, small_tables() if tables is None else tables)
     for own in world.settings.values():
-        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score", "evaluate"]
+        kinds = [
+            "align",
+            "train",
+            "predict",
+            "train-linear",
+            "predict-linear",
+            "revoke",
+            "score",
+            "evaluate",
+            "explain",
+        ]
         limits = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
         limits |= {"explains": "values", "explanations_per_day": "unlimited"}
-        own["policy"] = (
-            POLICY | limits | {"protocols": [*kinds, "explain"], "catalog": ["names", "types", "missing", "rows"]}
-        )
+        own["policy"] = POLICY | limits | {"catalog": ["names", "types", "missing", "rows"]}
+        own["policy"]["protocols"] = [*kinds, "evaluate", "explain"]
     return world
 
 

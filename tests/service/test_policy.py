@@ -119,7 +119,7 @@ class TestExplanations:
                         budget.spend_explanation(job, "alice", rows, NOON)
             with budget._db.connection() as db:
                 for table in ("explained", "spent"):
-                    (found,) = db.execute(f"SELECT coalesce(sum(rows), 0) FROM {table}").fetchone()
+                    (found,) = db.execute(f"SELECT coalesce(sum(rows), 0) FROM {table}").fetchone()  # noqa: S608
                     assert found == sum(paid.values())
 
 

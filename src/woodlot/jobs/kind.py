@@ -122,7 +122,8 @@ class Kind:
         Whether a form of it is differentially private: parties that ask for that take no other kind.
     outcome : {"model", "rows", "answers", "own answers", "explanation", "receipt", ""}
         What comes of it: a model; the common rows, which parties keep; answers that the user can have; answers that
-        each party keeps for its own rows; an explanation, sealed to the user; the receipt of a revocation. Empty: what `JobFacts.told` says.
+        each party keeps for its own rows; an explanation, sealed to the user; the receipt of a revocation. Empty: what
+        `JobFacts.told` says.
     keeps_order : {"done", "ended", ""}
         Until when the coordinator keeps the order: after a job that is done, since what was ordered is looked at later;
         after any that has ended; or until the end, after which a digest takes its place.

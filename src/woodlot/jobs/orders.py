@@ -62,8 +62,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     parties, drawn by the user: it enters the keys of their frames. Weights by class name classes, so `class_weight`,
     and the `settings` in which they are, are in the leader's part in place of the order that all read. In a training
     `features` names the columns to learn from, and `exclude` columns not to; unset, all that the party offers. An
-    evaluation has in the label holder's part the key to which the report is sealed, an explanation in the leader's. Where
-    an explanation names its rows, every part has their `ids`, in the form of `woodlot.data.ids`.
+    evaluation has in the label holder's part the key to which the report is sealed, an explanation in the leader's.
+    Where an explanation names its rows, every part has their `ids`, in the form of `woodlot.data.ids`.
     """
 
     table: str = ""

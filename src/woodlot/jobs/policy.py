@@ -115,7 +115,7 @@ WRITTEN_FOR: dict[str, dict[str, tuple[str, str]]] = {
     "explain": {
         "explains": (
             '"party"',
-            'what explanations may show: "none", "party" (this party\'s part of an answer), "columns" (by name), "values"',
+            'what explanations may show: "none", "party" (its part of an answer), "columns" (by name), or "values"',
         ),
         "explanations_per_day": ("100", 'rows explained per day, for all users together; or "unlimited"'),
     },
@@ -566,7 +566,7 @@ class PredictionBudget:
             self._spend(db, job, user, rows, now.astimezone(UTC))
 
     def spend_explanation(self, job: str, user: str, rows: int, now: datetime) -> None:
-        """Take rows from the day's budgets of explanations and of predictions, or refuse and take nothing; as `spend`."""
+        """Take rows from the day's budgets of explanations and predictions, or refuse and take nothing; as `spend`."""
         with self._transaction(rows, now) as db:
             self._spend(db, job, user, rows, now.astimezone(UTC), "explained")
             self._spend(db, job, user, rows, now.astimezone(UTC))

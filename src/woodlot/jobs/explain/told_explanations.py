@@ -67,7 +67,7 @@ class ToldExplanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rounding(self) -> int:
-        """Bytes that values in words lack to whole multiples of 32: who sees how long all is knows not these lengths."""
+        """Bytes that values in words lack to multiples of 32, so that the length of all tells less of theirs."""
         lengths = (len(msgspec.json.encode(text)) for texts in self.texts.values() for text in texts)
         return sum(-length % _TEXT_BYTES for length in lengths)
 
