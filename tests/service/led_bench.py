@@ -14,6 +14,8 @@ from party_bench import Bench, Play, Recorded, number_id
 from processes import FIRST_ID
 from small_jobs import PARTIES, PLAN
 
+from woodlot.jobs.evaluate.report_seal import new_report_key
+from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.led.led_scores import RelayScorer
@@ -38,7 +40,8 @@ class LedBench(Bench):
         self.led = {party: JobStore(root / party / "led") for party in self.homes}
         for party, home in self.homes.items():
             self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
-            self.change_policy(party, protocols=("align", "train", "predict", "revoke", "score"))
+            kinds = ("align", "train", "predict", "revoke", "score", "explain")
+            self.change_policy(party, protocols=kinds, explains="values")
 
     def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
         """With the secret that the parties of a led job have from its user."""
@@ -108,7 +111,7 @@ def score_request(order: ScoreOrder, keys: Mapping[str, bytes], number: int) -> 
 
 @contextmanager
 def recorded_led(root: Path) -> Iterator[Recorded]:
-    """A forest that the bank leads, a prediction with it, and rows that are scored by their ids."""
+    """A forest that the bank leads, a prediction with it, rows that are scored by their ids, and an explanation."""
     with closing(LedBench(root)) as bench:
         trained = relay(bench, order_of(bench))
         predicting = PredictOrder(
@@ -122,4 +125,8 @@ def recorded_led(root: Path) -> Iterator[Recorded]:
             for data in scored.asked[party]:
                 job.handle(decode(data))
         carry(scored, jobs, scored.outcome.score(1, [score_request(order, keys, 1)]))
-        yield Recorded(bench, {"led train": trained, "led predict": relay(bench, predicting), "led score": scored})
+        explaining = ExplainOrder(
+            **bench.fields(**{LEADER: Part(table="customers", key=new_report_key())}), model=trained.job, led_by=LEADER
+        )
+        plays = {"led train": trained, "led predict": relay(bench, predicting), "led score": scored}
+        yield Recorded(bench, plays | {"explain": relay(bench, explaining)})

@@ -16,11 +16,18 @@ from party_bench import Play, number_id
 from processes import FIRST_ID, small_tables
 from small_jobs import PARTIES, PLAN
 
+from woodlot.jobs.evaluate.report_seal import new_report_key
+from woodlot.jobs.explain.explain_orders import ExplainOrder
+from woodlot.jobs.explain.told_explanations import sealed_explanation
 from woodlot.jobs.led import frame_seal
+from woodlot.jobs.led.led_messages import SealedReply, SealedRequest
 from woodlot.jobs.led.led_party import HEADER_BYTES
 from woodlot.jobs.led.led_scores import RelayScorer
+from woodlot.jobs.orders import Part
 from woodlot.jobs.scores.score_seal import IdSeal
+from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.answers import PartyAnswers
+from woodlot.protocols.vertical.explain_messages import AskAllSides, AskRowValues
 from woodlot.protocols.vertical.forest_messages import AskDecisions
 from woodlot.protocols.vertical.score_messages import AskScore
 from woodlot.runtime.codec import decode, encode
@@ -99,3 +106,45 @@ def test_no_answer_to_a_prediction_is_longer_than_its_bound(bench: LedBench, mod
     assert len(bounds) == 1
     assert max(lengths) <= bounds.pop()
     assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64, 65])
+def test_no_answer_to_an_explanation_is_longer_than_its_bound(bench: LedBench, model: str, rows: int) -> None:
+    """Sides at all nodes, and values in words, of rows that are known or not."""
+    home = bench.homes[OTHER]
+    forest = home.store.model(model, bench.led[LEADER].model_facts(model).forest)
+    table = home.held.read(home.tables["customers"], None).table()
+    rng = np.random.default_rng(rows)
+    lengths: dict[type[Message], set[int]] = defaultdict(set)
+    bounds: dict[type[Message], set[int]] = defaultdict(set)
+    for _ in range(40):
+        chosen = rng.choice(table.n_rows, rows)
+        for known in (None, np.zeros(rows, bool), rng.random(rows) < 0.5):
+            answers = PartyAnswers(forest, table.take(chosen), known, 1)
+            for reply in (
+                answers.all_sides(AskAllSides(first_row=0, n_rows=rows)),
+                answers.row_values(AskRowValues(first_row=0, n_rows=rows)),
+            ):
+                lengths[type(reply)].add(len(encode(reply)))
+                bounds[type(reply)].add(answers.most_bytes(reply) + HEADER_BYTES)
+    for kind, found in lengths.items():
+        assert len(bounds[kind]) == 1
+        assert max(found) <= bounds[kind].pop()
+        assert len(found) > 1
+
+
+def test_single_rows_that_are_explained_one_by_one_have_one_length(bench: LedBench, model: str) -> None:
+    """Rows that a party lacks, too; and what is sealed to the user, which the coordinator brings."""
+    held = {p: set(tables["customers"]["id"].to_pylist()) for p, tables in small_tables().items()}
+    lengths = defaultdict(set)
+    for row in sorted(held[LEADER] | held[OTHER])[::5]:
+        own = {p: Part(table="customers", ids=(number_id(row),), key=new_report_key()) for p in PARTIES}
+        order = ExplainOrder(**bench.fields_of(own), model=model, led_by=LEADER, named=True)
+        record = relay(bench, order)
+        lengths["sealed to the user"].add(len(sealed_explanation(bench.led[LEADER], order.job).report))
+        for party in PARTIES:
+            said = [decode(data) for data in (*record.asked[party], *record.answered[party])]
+            frames = [message.frame for message in said if isinstance(message, SealedRequest | SealedReply)]
+            lengths[party].add(tuple(map(len, frames)))
+    assert lengths[OTHER] != {()}
+    assert {key: found for key, found in lengths.items() if len(found) > 1} == {}

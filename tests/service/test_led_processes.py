@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from kill_stage import Stage, kill_at_random, kill_everywhere
+from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from overheard import SETTING, read
 from processes import FIRST_ID, Processes, processes, small_tables
 from shared import Shared
@@ -41,9 +42,21 @@ Led = Stage[ConnectedFederation]
 def led_world(root: Path, tables: Any = None) -> World:
     world = World(root, small_tables() if tables is None else tables)
     for own in world.settings.values():
-        kinds = ["align", "train", "predict", "train-linear", "predict-linear", "revoke", "score", "evaluate"]
+        kinds = [
+            "align",
+            "train",
+            "predict",
+            "train-linear",
+            "predict-linear",
+            "revoke",
+            "score",
+            "evaluate",
+            "explain",
+        ]
         limits = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
-        own["policy"] = POLICY | limits | {"protocols": kinds, "catalog": ["names", "types", "missing", "rows"]}
+        limits |= {"explains": "values", "explanations_per_day": "unlimited"}
+        own["policy"] = POLICY | limits | {"catalog": ["names", "types", "missing", "rows"]}
+        own["policy"]["protocols"] = [*kinds, "evaluate", "explain"]
     return world
 
 
@@ -125,6 +138,41 @@ def test_a_death_at_any_round_of_an_evaluation_gives_the_same_report(stage: Led,
     assert expected.seen == 0
     for again in kill_everywhere(stage, order, victim, stage.replies(victim, first.job)):
         assert read_report(stage.user.client.job(again), keys[again]) == expected
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", EVERYBODY)
+def test_a_death_at_any_round_of_an_explanation_gives_the_same_numbers(stage: Led, victim: str) -> None:
+    user = copy.copy(stage.user)
+    user.align()  # rows in one order, to compare numbers
+    keys: dict[str, bytes] = {}
+
+    def order() -> Order:
+        made, keys[made.job] = user.explain_order(stage.undisturbed, "soft")
+        return made
+
+    first = order()
+    _, facts = stage.run(first)
+    expected, _ = stage.user.read_explanation(facts, keys[first.job])
+    assert expected.n_rows > 10
+    assert expected.texts
+    for again in kill_everywhere(stage, order, victim, stage.replies(victim, first.job)):
+        assert stage.user.read_explanation(stage.user.client.job(again), keys[again])[0] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", PARTIES)
+def test_a_party_that_dies_in_an_explanation_gives_the_same_numbers(stage: Led, victim: str) -> None:
+    """Before its last reply; `make test-faults` kills it before every one."""
+    user = copy.copy(stage.user)
+    user.align()
+    first, key = user.explain_order(stage.undisturbed, "soft")
+    _, facts = stage.run(first)
+    expected, _ = user.read_explanation(facts, key)
+    again, other = user.explain_order(stage.undisturbed, "soft")
+    place = stage.replies(victim, first.job) - 1
+    assert kill_through(stage, again, victim, {place}) == {place}
+    assert user.read_explanation(user.client.job(again.job), other)[0] == expected
 
 
 @pytest.mark.faults
@@ -257,6 +305,10 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
             report = read_report(user.run(order), key)
             assert set(report.classes) == set(CLASSES.values())
             assert len(user.catalog().columns) == 4
+            order, key = user.explain_order(forest, "soft")
+            explained, _ = user.read_explanation(user.run(order), key)
+            order, key = user.named_rows([FIRST_ID, FIRST_ID + 1]).explain_order(forest, "soft")
+            user.read_explanation(user.run(order), key)
             linear = user.train_linear_order(LINEAR, Labels("bank", "late", None), {})
             user.client.predictions(user.run(user.predict_linear_order(user.run(linear).job)).job)
             answers = user.client.predictions(scored.job).outputs
@@ -265,7 +317,10 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
     received = read(heard.read_bytes())
     kinds = {type(decode(data)).__name__ for data in received}
     assert {"LedStep", "SealedReply", "LeaderAnswer", "AskLeader", "SubmitJob", "LedScores"} <= kinds
-    assert not kinds & {"Offers", "Partitions", "LeafTotals", "Decisions", "Predictions"}
+    assert not kinds & {"Offers", "Partitions", "LeafTotals", "Decisions", "Predictions", "AllSides", "RowValues"}
+    parts = explained.rows()
+    assert set(parts.texts) == set(range(len(parts.features)))  # both parties tell names and values
+    shown = [text for texts in parts.texts.values() for text in texts if len(text) > 6]
     files = [(str(path), path.read_bytes()) for path in (tmp_path / COORDINATOR / "state").rglob("*") if path.is_file()]
     everything = [("received", data) for data in received] + files
     everything.append(("log", running.log(COORDINATOR).encode()))
@@ -277,6 +332,8 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
         "answers": list(floats(long(answers))),
         "report": [*floats(numbers), *disguised(texts(written))],
         "keys of rows": list(disguised(row_keys(tmp_path))),
+        "explanation": list(floats(long(parts.values.ravel()))),
+        "values in words": list(disguised(texts(shown))),
     }
     assert all(len(needles) > 20 for name, needles in looked_for.items() if name != "keys of rows")
     assert looked_for["keys of rows"]

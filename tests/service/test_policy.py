@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,6 +77,50 @@ class TestOrders:
     def test_a_user_who_calls_himself_everybody_is_not(self) -> None:
         with pytest.raises(PolicyError):
             Policy(train=("alice",)).check_order("train", "*")
+
+
+class TestExplanations:
+    @pytest.mark.parametrize(
+        ("policy", "words"),
+        [
+            (Policy(), r'takes part in no explanations \(explains = "none"'),
+            (Policy(explains="party", protection="hidden"), "hidden trainings only"),
+        ],
+    )
+    def test_a_party_takes_part_in_none_unless_its_policy_says_so(self, policy: Policy, words: str) -> None:
+        with pytest.raises(PolicyError, match=words):
+            policy.check_explains()
+
+    @pytest.mark.parametrize("explains", ["party", "columns", "values"])
+    def test_it_takes_part_where_it_shows_something(self, explains: Any) -> None:
+        Policy(explains=explains).check_explains()
+
+    def test_single_rows_are_named_where_they_may_be_scored(self) -> None:
+        with pytest.raises(PolicyError, match="does not list 'score'"):
+            Policy().check_named_rows()
+        with pytest.raises(PolicyError, match=r"takes part with 20 or more \(min_rows\)"):
+            Policy(protocols=("explain", "score"), min_rows=20).check_named_rows()
+        Policy(protocols=("explain", "score")).check_named_rows()
+
+    @settings(max_examples=30)
+    @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=6), st.integers(0, 12))
+    def test_no_more_rows_than_its_limit_are_explained_in_a_day(self, asked: list[tuple[str, int]], limit: int) -> None:
+        """A job that comes again pays for new rows only; every explained row is a predicted one, too."""
+        with TemporaryDirectory() as folder, PredictionBudget(Path(folder), 8, explanations=limit) as budget:
+            paid: dict[str, int] = {}
+            for job, rows in asked:
+                most = max(rows, paid.get(job, 0))
+                total = sum(paid.values()) - paid.get(job, 0) + most
+                if total <= min(limit, 8):
+                    budget.spend_explanation(job, "alice", rows, NOON)
+                    paid[job] = most
+                else:
+                    with pytest.raises(PolicyError, match="rows per day"):
+                        budget.spend_explanation(job, "alice", rows, NOON)
+            with budget._db.connection() as db:
+                for table in ("explained", "spent"):
+                    (found,) = db.execute(f"SELECT coalesce(sum(rows), 0) FROM {table}").fetchone()  # noqa: S608
+                    assert found == sum(paid.values())
 
 
 class TestLimits:

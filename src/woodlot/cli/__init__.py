@@ -14,12 +14,14 @@ from woodlot.cli.align import align
 from woodlot.cli.audit import audit
 from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
+from woodlot.cli.card import card
 from woodlot.cli.catalog import catalog
 from woodlot.cli.check import check
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
 from woodlot.cli.evaluate import evaluate
+from woodlot.cli.explain import explain
 from woodlot.cli.forget import forget
 from woodlot.cli.identity import identity
 from woodlot.cli.jobs import jobs
@@ -112,6 +114,8 @@ for command in (
     train,
     search,
     evaluate,
+    explain,
+    card,
     predict,
     score,
     revoke,

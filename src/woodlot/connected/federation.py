@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of, scores_of
-from woodlot.connected.row_parts import RowParts
+from woodlot.connected.explained_rows import ExplainedParts
 from woodlot.data.markup import html_of
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
@@ -175,7 +175,7 @@ def federation_at(
     return ConnectedFederation(client, chosen, align, join, helper, key_service, lead, server)
 
 
-class ConnectedFederation(RowParts):
+class ConnectedFederation(ExplainedParts):
     """Parties that are reached through a coordinator. Make one with `woodlot.connect`.
 
     Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
@@ -312,6 +312,10 @@ class ConnectedFederation(RowParts):
         """The fields of an order over columns; ``own``: more fields of some parties' parts."""
         from woodlot.jobs.orders import Part
 
+        if self._named is not None and not any("ids" in fields for fields in own.values()):
+            raise DataError(
+                "rows that are named by their ids are for model.explain; to predict single rows use federation.scoring"
+            )
         relay = _relay_secret(leader)
         parts = {
             party: Part(
@@ -538,6 +542,12 @@ class ConnectedFederation(RowParts):
 
     def _evaluation_fields(self, model: str, labels: Labels, key: bytes) -> dict[str, Any]:
         return self._common(labels, leader=self._leader_of(model), own={labels.holder: {"key": key}})
+
+    def _explanation_fields(self, model: str, key: bytes, ids: tuple[bytes, ...] | None) -> dict[str, Any]:
+        leader = self._leader_of(model)
+        named: dict[str, Any] = {} if ids is None else {"ids": ids}
+        own = {party: named | ({"key": key} if party == leader else {}) for party in self.parties}
+        return self._common(leader=leader, own=own)
 
     def label_values(self, labels: Labels) -> None:
         """None: only their holder sees them."""

@@ -264,12 +264,14 @@ class FederatedForest(WatchedForest, ColumnsModel):
         The values are those of ``shap.TreeExplainer`` on ``combine().to_sklearn()`` (path-dependent TreeSHAP), also
         with categories, which scikit-learn's trees do not have. On a federation every party tells the rows' sides at
         all of its nodes, which is more than a prediction tells: its policy says what explanations may show
-        (``explains`` of `Federation.local`).
+        (``explains`` of `Federation.local`, and of ``[policy]`` between organisations, where the label holder computes
+        the values and seals them to this process).
 
         Parameters
         ----------
         X : Federation, array, data frame or Arrow table
-            Rows to explain; a table where the model is complete.
+            Rows to explain; a table where the model is complete. Between organisations a part of the common rows
+            (``federation.split``), or rows by their ids (``federation.named_rows``).
 
         Returns
         -------

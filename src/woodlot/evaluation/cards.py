@@ -15,6 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.data.markup import html_table
 from woodlot.evaluation.reports import EvaluationReport
 from woodlot.exceptions import DataError
+from woodlot.identity.receipts import Receipt
+from woodlot.privacy.claims import PrivacyClaim
+from woodlot.runtime.audit import Disclosures
 
 Lines = Sequence[Sequence[str]]
 
@@ -137,6 +140,9 @@ def _data(model: Any, purpose: str) -> CardSection:
         by_party = np.bincount(part.feature_party, minlength=len(part.parties))
         for party, n in zip(part.parties, by_party.tolist(), strict=True):
             facts[f"party {party}"] = f"{n} column{'' if n == 1 else 's'}" if n else "takes part"
+        if forest.model is not None:  # its parts are kept elsewhere
+            facts["model"] = str(forest.model)
+            facts["led by"] = forest.leader or "the coordinator"
         if forest.epoch:
             facts["left since"] = f"{forest.epoch} part{'y' if forest.epoch == 1 else 'ies'}"
     elif hasattr(model, "n_features_in_"):
@@ -155,18 +161,20 @@ def _scores(model: Any, reports: Sequence[EvaluationReport]) -> list[CardSection
     if hasattr(model, "oob_score_"):
         score = ("out-of-bag score", f"{model.oob_score_:.4f}")
         found.append(CardSection("Scores out of bag", ("metric", "value"), (score,)))
-    for report in reports:
-        told = report.to_dict()
-        lines = tuple(
-            (name, "-" if value is None else f"{value:.4f}", _ends(told["intervals"].get(name)))
-            for name, value in told["metrics"].items()
-        )
-        headings = ("metric", "value", f"{told['confidence']:.0%} interval")
-        text = f"{told['training_rows']} were in the training: these scores say little." if report.training_rows else ""
-        found.append(CardSection(f"Scores on {report.n_rows:,} rows", headings, lines, text))
-    if not found:
-        found.append(CardSection("Scores", text="None were given: evaluate held-out rows and write card(report)."))
-    return found
+    found += [report_section(report.to_dict()) for report in reports]
+    return found or [CardSection("Scores", text="None were given: evaluate held-out rows and write card(report).")]
+
+
+def report_section(told: Mapping[str, Any]) -> CardSection:
+    """The scores of a report, given as its `to_dict`."""
+    lines = tuple(
+        (name, "-" if value is None else f"{value:.4f}", _ends(told["intervals"].get(name)))
+        for name, value in told["metrics"].items()
+    )
+    headings = ("metric", "value", f"{told['confidence']:.0%} interval")
+    seen = told["training_rows"]
+    text = f"{seen} were in the training: these scores say little." if seen else ""
+    return CardSection(f"Scores on {told['n_rows']:,} rows", headings, lines, text)
 
 
 def _ends(ends: Sequence[float] | None) -> str:
@@ -175,15 +183,22 @@ def _ends(ends: Sequence[float] | None) -> str:
 
 def _disclosure(model: Any) -> CardSection | None:
     told = getattr(model, "disclosure_", None)
-    if told is None:
-        return None
+    return None if told is None else disclosure_section(told)
+
+
+def disclosure_section(told: Disclosures) -> CardSection:
+    """Who was sent what."""
     lines = tuple((row.sender, row.receiver, row.kind, str(row.count), row.form, row.reveals) for row in told)
     headings = ("from", "to", "message", "times", "form", "what it tells")
     return CardSection("Who saw what in the training", headings, lines, "" if lines else "Nothing was disclosed.")
 
 
 def _privacy(model: Any) -> CardSection:
-    claim = getattr(model, "privacy_", None)
+    return privacy_section(getattr(model, "privacy_", None))
+
+
+def privacy_section(claim: PrivacyClaim | None) -> CardSection:
+    """What a model may claim of differential privacy."""
     if claim is None:
         return CardSection("Privacy budget", text="This training has no guarantee of differential privacy.")
     lines = tuple(("not protected", what) for what in claim.not_protected)
@@ -191,7 +206,11 @@ def _privacy(model: Any) -> CardSection:
 
 
 def _receipts(model: Any) -> CardSection | None:
-    receipts = getattr(model, "receipts_", ())
+    return receipts_section(getattr(model, "receipts_", ()))
+
+
+def receipts_section(receipts: Sequence[Receipt]) -> CardSection | None:
+    """The parties that have left; None where none has."""
     if not receipts:
         return None
     lines = tuple((str(number + 1), " ".join(repr(receipt).split())) for number, receipt in enumerate(receipts))

@@ -315,10 +315,10 @@ class AnyFederation(ABC):
     def explain(
         self, forest: GrownForest, vote: Vote, *, n_jobs: int = 1, on_progress: OnProgress = None
     ) -> tuple[ExplainedRows, Account]:
-        """Divide the forest's answers for the rows among parties and columns; refused between organisations."""
+        """Divide the forest's answers for the rows among parties and columns; refused on other hosts so far."""
         raise DataError(
-            "explain is for federations in one process so far; between organisations combine() the parts where their "
-            "owners agree, and explain a table"
+            "explain is for federations in one process and between organisations so far; combine() the parts where "
+            "their owners agree, and explain a table"
         )
 
     @abstractmethod

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Rounds: TypeAlias = "Generator[Round, dict[str, Message], Any]"
 
-Outcome: TypeAlias = Literal["model", "rows", "answers", "own answers", "receipt", ""]
+Outcome: TypeAlias = Literal["model", "rows", "answers", "own answers", "explanation", "receipt", ""]
 
 GROUP = "woodlot.kinds"
 """The entry points by which other packages add kinds."""
@@ -120,9 +120,10 @@ class Kind:
         Whether each party's part of the order names a table; else `work` gets an `AskedOrder`.
     private : bool
         Whether a form of it is differentially private: parties that ask for that take no other kind.
-    outcome : {"model", "rows", "answers", "own answers", "receipt", ""}
+    outcome : {"model", "rows", "answers", "own answers", "explanation", "receipt", ""}
         What comes of it: a model; the common rows, which parties keep; answers that the user can have; answers that
-        each party keeps for its own rows; the receipt of a revocation. Empty: what `JobFacts.told` says.
+        each party keeps for its own rows; an explanation, sealed to the user; the receipt of a revocation. Empty: what
+        `JobFacts.told` says.
     keeps_order : {"done", "ended", ""}
         Until when the coordinator keeps the order: after a job that is done, since what was ordered is looked at later;
         after any that has ended; or until the end, after which a digest takes its place.

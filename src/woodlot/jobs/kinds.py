@@ -9,6 +9,9 @@ from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.columns.revoke_work import RevokeWork
 from woodlot.jobs.evaluate import evaluate_jobs as evaluation
 from woodlot.jobs.evaluate.evaluate_work import EvaluateLinearWork, EvaluateWork
+from woodlot.jobs.explain import explain_jobs as explaining
+from woodlot.jobs.explain.explain_orders import ExplainOrder
+from woodlot.jobs.explain.explain_work import ExplainWork
 from woodlot.jobs.hidden.hidden_jobs import deal_hidden
 from woodlot.jobs.kind import Kind
 from woodlot.jobs.linear import linear_jobs as linear
@@ -95,6 +98,17 @@ KINDS = (
         work=EvaluateWork,
         keep=evaluation.keep_evaluation,
         check=columns.check_prediction,
+        keeps_order="done",
+        led=True,
+    ),
+    Kind(
+        order=ExplainOrder,
+        right="predict",
+        protocol=explaining.explain_job,
+        work=ExplainWork,
+        keep=explaining.keep_explanation,
+        check=explaining.check_explanation,
+        outcome="explanation",
         keeps_order="done",
         led=True,
     ),

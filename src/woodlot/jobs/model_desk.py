@@ -11,6 +11,8 @@ from typing import Any
 
 from woodlot.exceptions import DataError, EpochError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.explain.explanation_messages import AskExplanation
+from woodlot.jobs.explain.told_explanations import sealed_explanation
 from woodlot.jobs.job_store import JobStore, StoredJob
 from woodlot.jobs.kind import outcome_of
 from woodlot.protocols.core.bits import pack
@@ -35,6 +37,7 @@ class ModelDesk:
         handlers: dict[type[Message], Callable[[str, Any], Message]] = {
             msg.AskJob: self.job,
             msg.AskPredictions: self.predictions,
+            AskExplanation: self.explanation,
             msg.AskReceipt: self.receipt,
             msg.FindModel: self.find_model,
             msg.AskModel: self.model,
@@ -65,6 +68,13 @@ class ModelDesk:
         return msg.Predictions(
             outputs=outputs, uncertain=pack(uncertain), classes=classes, score=facts.score, **account
         )
+
+    def explanation(self, user: str, request: AskExplanation) -> Message:
+        """An explanation, sealed to who has ordered it."""
+        facts = self.own(user, request.job).facts
+        if facts.state != "done" or outcome_of(facts.kind) != "explanation":
+            raise DataError(f"job {request.job} {facts.standing}: it has no explanation")
+        return sealed_explanation(self._store, request.job)
 
     def receipt(self, user: str, request: msg.AskReceipt) -> Message:
         """The receipt of a revocation."""

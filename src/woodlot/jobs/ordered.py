@@ -24,6 +24,7 @@ from woodlot.protocols.revocable import growth_messages
 from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.sums.sum_messages import OpenSums, StartSums
 from woodlot.protocols.vertical import forest_messages
+from woodlot.protocols.vertical.explain_messages import AskAllSides, AskExplained, AskRowValues
 from woodlot.protocols.vertical.out_of_bag import curve_sizes
 from woodlot.protocols.vertical.sealed_messages import AskSealed
 from woodlot.protocols.vertical.start import is_start_of, share_message
@@ -60,6 +61,11 @@ class Once:
 
     def __init__(self) -> None:
         self._asked: bytes | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the question was answered."""
+        return self._asked is not None
 
     def check(self, message: Message) -> None:
         """Refuse another question than the one that was answered."""
@@ -188,6 +194,18 @@ class OrderedPrediction:
         """The party has answered this message."""
         if isinstance(message, forest_messages.AskDecisions | AskSealed):
             self._shuffle = (message.shuffled, message.seed)
+
+
+class OrderedExplanation:
+    """An explanation asks what may be shown, for sides at all nodes and, where these are told, for values."""
+
+    def check(self, message: Message) -> None:
+        """Refuse what was not ordered."""
+        if not isinstance(message, AskExplained | AskAllSides | AskRowValues):
+            raise _not_ordered(message)
+
+    def note(self, message: Message) -> None:
+        """The party has answered this message."""
 
 
 class OrderedScore:

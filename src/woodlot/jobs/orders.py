@@ -62,7 +62,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     parties, drawn by the user: it enters the keys of their frames. Weights by class name classes, so `class_weight`,
     and the `settings` in which they are, are in the leader's part in place of the order that all read. In a training
     `features` names the columns to learn from, and `exclude` columns not to; unset, all that the party offers. An
-    evaluation has in the label holder's part the key to which the report is sealed.
+    evaluation has in the label holder's part the key to which the report is sealed, an explanation in the leader's.
+    Where an explanation names its rows, every part has their `ids`, in the form of `woodlot.data.ids`.
     """
 
     table: str = ""
@@ -77,6 +78,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     settings: str | msgspec.UnsetType = msgspec.UNSET
     features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     exclude: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    ids: tuple[bytes, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -245,6 +247,11 @@ class AlignedOrder(LedOrder, frozen=True, kw_only=True):
     def row_parties(self) -> tuple[str, ...]:
         """Those of the parties that have rows."""
         return self.parties
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether every party is told the ids of the rows, so that none are aligned."""
+        return False
 
 
 class AlignOrder(AlignedOrder, frozen=True, tag="align"):

@@ -64,7 +64,12 @@ class PartyHost(_Host):
         n_jobs: int,
     ) -> None:
         self._store = PartyStore(
-            folder, identity.name, policy.predictions_per_day, policy.trainings_per_day, policy.evaluations_per_day
+            folder,
+            identity.name,
+            policy.predictions_per_day,
+            policy.trainings_per_day,
+            policy.evaluations_per_day,
+            policy.explanations_per_day,
         )
         super().__init__(folder, identity.name, lambda job: PartyJob(home, job))
         home = PartyHome(

@@ -64,7 +64,7 @@ class PartyStore:
         Made if it is not there; only its owner may enter.
     party : str
         The party's name.
-    predictions_per_day, trainings_per_day, evaluations_per_day : int or "unlimited"
+    predictions_per_day, trainings_per_day, evaluations_per_day, explanations_per_day : int or "unlimited"
         The policy's limits.
 
     """
@@ -76,6 +76,7 @@ class PartyStore:
         predictions_per_day: Limit = UNLIMITED,
         trainings_per_day: Limit = UNLIMITED,
         evaluations_per_day: Limit = UNLIMITED,
+        explanations_per_day: Limit = UNLIMITED,
     ) -> None:
         self.folder = folder
         self.party = party
@@ -86,7 +87,9 @@ class PartyStore:
             raise JournalError(
                 f"the state folder {folder} cannot be used: {error}; let this user write there"
             ) from None
-        self._budget = PredictionBudget(folder, predictions_per_day, trainings_per_day, evaluations_per_day)
+        self._budget = PredictionBudget(
+            folder, predictions_per_day, trainings_per_day, evaluations_per_day, explanations_per_day
+        )
 
     def close(self) -> None:
         """Close what is open."""
@@ -99,6 +102,10 @@ class PartyStore:
     def spend_predictions(self, job: str, user: str, rows: int, now: datetime) -> None:
         """Take rows from the day's budget; see `PredictionBudget.spend`."""
         self._budget.spend(job, user, rows, now)
+
+    def spend_explanation(self, job: str, user: str, rows: int, now: datetime) -> None:
+        """Take rows from the day's budgets; see `PredictionBudget.spend_explanation`."""
+        self._budget.spend_explanation(job, user, rows, now)
 
     def spend_batch(self, job: str, batch: int, digest: bytes, user: str, rows: int, now: datetime) -> None:
         """Take the rows of a scoring's batch from the day's budget; see `PredictionBudget.spend_batch`."""

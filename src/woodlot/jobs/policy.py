@@ -78,6 +78,14 @@ PREDICTIONS = Schema(
             """,
             "CREATE INDEX evaluations_by_day ON evaluations (day, label)",
         ),
+        (
+            """
+            CREATE TABLE explained (
+                job TEXT NOT NULL, day TEXT NOT NULL, user TEXT NOT NULL, rows INTEGER NOT NULL, at TEXT NOT NULL,
+                PRIMARY KEY (job, day)) STRICT
+            """,
+            "CREATE INDEX explained_by_day ON explained (day, rows)",
+        ),
     ),
     damaged="Without a copy, move away this file alone after the end of the day (UTC): today's rows would count as 0.",
     unusable="nothing may be predicted, and no label learnt from",
@@ -103,9 +111,19 @@ WRITTEN_FOR: dict[str, dict[str, tuple[str, str]]] = {
         "min_evaluation_rows": ("1000", "the fewest rows that an evaluation may be of"),
         "evaluations_per_day": ("50", 'evaluations per day with each label; or "unlimited"'),
         "round_counts": ("10", "counts in evaluations are rounded to multiples of this; 1: they are exact"),
-    }
+    },
+    "explain": {
+        "explains": (
+            '"party"',
+            'what explanations may show: "none", "party" (its part of an answer), "columns" (by name), or "values"',
+        ),
+        "explanations_per_day": ("100", 'rows explained per day, for all users together; or "unlimited"'),
+    },
 }
 """The same for what ``protocols`` lists: settings that a file must have which allows this kind of job."""
+
+Explains = Literal["none", "party", "columns", "values"]
+"""What explanations may show of a party: those of `woodlot.protocols.vertical.explain_messages`."""
 
 CatalogFact = Literal["names", "types", "missing", "rows"]
 """What a party may tell of its columns."""
@@ -177,6 +195,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Evaluations in one day (UTC) with each label of this party, for all users together.
     round_counts : int
         Counts in the report of an evaluation are rounded to multiples of this, and metrics likewise; 1: they are exact.
+    explains : {"none", "party", "columns", "values"}
+        What explanations may show of this party: nothing, so that it takes part in none; its part of each answer; the
+        parts of its columns, by their names; or these with the rows' values. In each case but the first the leader
+        learns which way every row that is explained goes at all of this party's nodes.
+    explanations_per_day : int or "unlimited"
+        Rows that are explained in one day (UTC), for all users together. They count as predictions, too.
     catalog : tuple of {"names", "types", "missing", "rows"}
         What users who may train or predict are told of the columns that this party offers to learn from: how they are
         called, whether they are numbers or categories, and which share of the rows has no value; and how many rows its
@@ -211,6 +235,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_evaluation_rows: _AtLeastOne = 1
     evaluations_per_day: Limit = UNLIMITED
     round_counts: _AtLeastOne = 1
+    explains: Explains = "none"
+    explanations_per_day: Limit = UNLIMITED
     catalog: tuple[CatalogFact, ...] = ()
     receive: tuple[str, ...] = ()
 
@@ -289,6 +315,28 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "(min_evaluation_rows), and there are fewer; hold more rows out, or take fewer folds"
             )
 
+    def check_explains(self) -> None:
+        """Refuse explanations, unless the policy lets them show something."""
+        if self.explains == "none":
+            raise PolicyError(
+                'this party takes part in no explanations (explains = "none" in the section [policy] of its '
+                'configuration); its operator can set "party", "columns" or "values"'
+            )
+        if self.protection == "hidden":
+            raise PolicyError(
+                'this party takes part in hidden trainings only (protection = "hidden" in the section [policy] of its '
+                "configuration), and an explanation tells the leader which way rows go"
+            )
+
+    def check_named_rows(self) -> None:
+        """Refuse rows that a user names by their ids, unless users may do so to score them."""
+        if "score" not in self.protocols:
+            raise PolicyError(
+                "this party does not let users name single rows by their ids: the setting protocols in the section "
+                "[policy] of its configuration does not list 'score'; its operator can add it there"
+            )
+        self.check_single_rows()
+
     def check_protection(self, protection: str) -> None:
         """Refuse open trainings over columns, where the policy takes hidden ones only."""
         if self.protection == "hidden" and protection != "hidden":
@@ -319,8 +367,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse to answer for single rows, where the policy asks for many."""
         if self.min_rows > 1:
             raise PolicyError(
-                f"a scoring asks for single rows, and this party takes part with {self.min_rows} or more "
-                "(min_rows); predict the common rows instead"
+                f"single rows are asked for by their ids, and this party takes part with {self.min_rows} or more "
+                "(min_rows); use the common rows instead"
             )
 
     def check_keys(self, setting: str) -> None:
@@ -471,14 +519,22 @@ class PredictionBudget:
     ----------
     state : Path
         The party's state folder.
-    limit, trainings, evaluations : int or "unlimited"
-        ``Policy.predictions_per_day``, ``trainings_per_day`` and ``evaluations_per_day``. What is unlimited is still
-        counted, so that a limit can be set later.
+    limit, trainings, evaluations, explanations : int or "unlimited"
+        ``Policy.predictions_per_day``, ``trainings_per_day``, ``evaluations_per_day`` and ``explanations_per_day``.
+        What is unlimited is still counted, so that a limit can be set later.
 
     """
 
-    def __init__(self, state: Path, limit: Limit, trainings: Limit = UNLIMITED, evaluations: Limit = UNLIMITED) -> None:
+    def __init__(
+        self,
+        state: Path,
+        limit: Limit,
+        trainings: Limit = UNLIMITED,
+        evaluations: Limit = UNLIMITED,
+        explanations: Limit = UNLIMITED,
+    ) -> None:
         self._limit, self._trainings, self._evaluations = limit, trainings, evaluations
+        self._explanations = explanations
         state_folder(state)
         self._db = Database(state / BUDGET_FILE, PREDICTIONS)
 
@@ -507,6 +563,12 @@ class PredictionBudget:
 
         """
         with self._transaction(rows, now) as db:
+            self._spend(db, job, user, rows, now.astimezone(UTC))
+
+    def spend_explanation(self, job: str, user: str, rows: int, now: datetime) -> None:
+        """Take rows from the day's budgets of explanations and predictions, or refuse and take nothing; as `spend`."""
+        with self._transaction(rows, now) as db:
+            self._spend(db, job, user, rows, now.astimezone(UTC), "explained")
             self._spend(db, job, user, rows, now.astimezone(UTC))
 
     def spend_batch(self, job: str, batch: int, digest: bytes, user: str, rows: int, now: datetime) -> None:
@@ -622,20 +684,37 @@ class PredictionBudget:
         with self._db.transaction() as db:
             yield db
 
-    def _spend(self, db: Connection, job: str, user: str, rows: int, now: datetime) -> None:
+    def _spend(
+        self,
+        db: Connection,
+        job: str,
+        user: str,
+        rows: int,
+        now: datetime,
+        table: Literal["spent", "explained"] = "spent",
+    ) -> None:
+        limit = self._limit if table == "spent" else self._explanations
         day = self._day(db, now)
-        paid, known = db.execute("SELECT coalesce(sum(rows), 0), count(*) FROM spent WHERE job = ?", (job,)).fetchone()
+        paid, known = db.execute(
+            f"SELECT coalesce(sum(rows), 0), count(*) FROM {table} WHERE job = ?",  # noqa: S608 - one of two names
+            (job,),
+        ).fetchone()
         due = rows - paid
         if known and due <= 0:
             return
-        (used,) = db.execute("SELECT coalesce(sum(rows), 0) FROM spent WHERE day = ?", (day,)).fetchone()
-        if self._limit != UNLIMITED and used + due > self._limit:
+        (used,) = db.execute(
+            f"SELECT coalesce(sum(rows), 0) FROM {table} WHERE day = ?",  # noqa: S608 - one of two names
+            (day,),
+        ).fetchone()
+        if limit != UNLIMITED and used + due > limit:
+            does = "predicts" if table == "spent" else "explains"
+            setting = "predictions_per_day" if table == "spent" else "explanations_per_day"
             raise PolicyError(
-                f"this party predicts {self._limit:,} rows per day (predictions_per_day); "
-                f"{max(0, self._limit - used):,} are left until {_next(day):%Y-%m-%d %H:%M} UTC"
+                f"this party {does} {limit:,} rows per day ({setting}); "
+                f"{max(0, limit - used):,} are left until {_next(day):%Y-%m-%d %H:%M} UTC"
             )
         db.execute(
-            "INSERT INTO spent VALUES (:job, :day, :user, :due, :at) ON CONFLICT (job, day) DO UPDATE "
+            f"INSERT INTO {table} VALUES (:job, :day, :user, :due, :at) ON CONFLICT (job, day) DO UPDATE "  # noqa: S608
             "SET rows = rows + :due, at = :at",
             {"job": job, "user": user, "day": day, "due": due, "at": now.isoformat()},
         )
@@ -645,7 +724,7 @@ class PredictionBudget:
         """The day that is paid for: the present one, or the last one that was seen where that is later."""
         days = db.execute(
             "SELECT max(day) FROM spent UNION ALL SELECT max(day) FROM trainings "
-            "UNION ALL SELECT max(day) FROM evaluations"
+            "UNION ALL SELECT max(day) FROM evaluations UNION ALL SELECT max(day) FROM explained"
         ).fetchall()
         return max(now.date().isoformat(), *(day or "" for (day,) in days))
 

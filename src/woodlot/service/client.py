@@ -27,6 +27,7 @@ from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.explain.explanation_messages import AskExplanation, SealedExplanation
 from woodlot.jobs.led.led_messages import AskLeader, LeaderAnswered
 from woodlot.jobs.led.question_seal import AskedQuestion
 from woodlot.jobs.order_seal import common_fields, sign_order
@@ -282,6 +283,10 @@ class Client:
     def predictions(self, job: str) -> msg.Predictions:
         """The answers of a prediction."""
         return self.ask_leader(self._leader_of_job(job), msg.AskPredictions(job=job), msg.Predictions)
+
+    def explanation(self, job: str) -> SealedExplanation:
+        """An explanation, sealed to the process that has ordered it."""
+        return self.ask_leader(self._leader_of_job(job), AskExplanation(job=job), SealedExplanation)
 
     def _leader_of_job(self, job: str) -> str:
         """The leader whom the order names, where it was given here; else whom the coordinator names."""

@@ -40,6 +40,8 @@ _OPEN_POLICY = (
     "min_evaluation_rows = 1",
     'evaluations_per_day = "unlimited"',
     "round_counts = 1",
+    'explains = "values"',
+    'explanations_per_day = "unlimited"',
     'catalog = ["names", "types", "missing", "rows"]',
     'lead = ["coordinator", "holder"]',
 )

@@ -39,6 +39,7 @@ class Party(Agent):
             config.policy.predictions_per_day,
             config.policy.trainings_per_day,
             config.policy.evaluations_per_day,
+            config.policy.explanations_per_day,
         )
         self._led = JobStore(config.state / LED)
         n_jobs = effective_jobs(config.n_jobs)

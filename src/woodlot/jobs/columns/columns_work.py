@@ -48,6 +48,7 @@ from woodlot.protocols.sums import SumClient
 from woodlot.protocols.vertical import forest_messages
 from woodlot.protocols.vertical.answers import match_columns
 from woodlot.protocols.vertical.column_block import ColumnBlock
+from woodlot.protocols.vertical.explain_messages import Explains
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.spread import SpreadColumns
@@ -67,6 +68,8 @@ ALIGNMENT = tuple(kind for kind in AlignParty.handlers if kind is not align_mess
 
 class ColumnsWork(MessageHandler):
     """What a party does for an order to align, to train or to predict."""
+
+    _explains: Explains = "none"  # only a job that is ordered as an explanation shows anything
 
     def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
         self.home = taken.home
@@ -355,7 +358,7 @@ class ColumnsWork(MessageHandler):
     def _on_UseModel(self, message: msg.UseModel) -> msg.ModelReady:
         order, home = self._due(PredictOrder), self.home
         self._used.check(message)
-        if isinstance(self._watch, OrderedPrediction):
+        if self._used.answered:
             return msg.ModelReady()  # a forest that is opened again would forget on which paths rows have gone
         rows = self._rows_to_predict(order, message)
         home.policy.check_wire_form(order.form)
@@ -364,9 +367,13 @@ class ColumnsWork(MessageHandler):
         tester = self._make_tester(part, forest_of_model(message.model, message.forest), rows) if tested else None
         forest = None if tested else self._make_predictor(order, part, rows)
         self._spend(rows)
-        self._tester, self._forest, self._watch = tester, forest, OrderedPrediction(order)
+        self._tester, self._forest, self._watch = tester, forest, self._watch_for(order)
         self._used.note(message)
         return msg.ModelReady()
+
+    def _watch_for(self, order: PredictOrder) -> PlanWatch:
+        """What the parties may be asked for this order."""
+        return OrderedPrediction(order)
 
     def _make_predictor(self, order: PredictOrder, part: PartyForest, rows: NDArray[np.int64]) -> VerticalParty:
         home = self.home
@@ -378,6 +385,7 @@ class ColumnsWork(MessageHandler):
                 known=None if (rows >= 0).all() else rows >= 0,
                 secret=home.store.secret_for("forest", "codes"),
                 sealer=self._sealer(order, rows) if order.how == "sealed" else None,
+                explains=self._explains,
                 n_jobs=home.n_jobs,
             )
 

@@ -79,7 +79,7 @@ def find_rows(
 ) -> Generator[Round, dict[str, Message], CommonRowCounts]:
     """Find the common rows; ``opened``: how many rows each party has aligned before and uses now, if so."""
     known = {p: opened[p] for p in order.row_parties}
-    if order.alignment is None and len(order.row_parties) > 1:
+    if order.alignment is None and len(order.row_parties) > 1 and not order.names_rows:
         alignment = yield from align(order.row_parties, method=order.method, join=order.join)
         return CommonRowCounts(alignment.n_rows, dict(alignment.rows), dict(alignment.common))
     counts = set(known.values())

@@ -49,9 +49,10 @@ class ReportSeal:
         self._cipher = ChaCha20Poly1305(derive(_TAG, key, "seal", job, party))
         self._hash = derive(_TAG, key, "nonce", job, party)
 
-    def seal(self, report: msgspec.Struct) -> bytes:
-        """A report, for the user alone."""
-        plain = pad(msgspec.json.encode(report))
+    def seal(self, report: msgspec.Struct, more: int = 0) -> bytes:
+        """A report, for the user alone; padded as if it had so many bytes more."""
+        data = msgspec.json.encode(report)
+        plain = pad(data, len(data) + more)
         nonce = hmac.digest(self._hash, plain, "sha256")[:_NONCE_BYTES]
         return nonce + self._cipher.encrypt(nonce, plain, None)
 

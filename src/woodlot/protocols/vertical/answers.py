@@ -110,6 +110,11 @@ class PartyAnswers:
             )
             arrays: tuple[NDArray[Any], ...] = (*own, reply.n_thresholds, reply.n_codes, *reply.codes)
             return sum(array.nbytes + 8 for array in arrays) + known
+        if isinstance(reply, explained.AllSides):
+            return reply.words.nbytes + known
+        if isinstance(reply, explained.RowValues):
+            codings = self._forest.codings
+            return sum(_longest(coding) for coding in codings) * (len(reply.texts) // max(1, len(codings)))
         return 0
 
     def _shuffled(self, feature: int | None, seed: int) -> list[NDArray[Any]]:
@@ -185,6 +190,12 @@ class PartyAnswers:
         if first + n_rows > self._n_rows:
             raise RemoteProtocolError("an explanation is asked for rows that do not exist")
         return slice(first, first + n_rows)
+
+
+def _longest(coding: Coding) -> int:
+    """Bytes of the longest value of a column in words, as a message holds it."""
+    words = (*coding.categories, "missing") if isinstance(coding, CategoryCoding) else ("-1.23457e-308",)
+    return max(len(word.encode()) for word in words) + 5  # with what says how long it is
 
 
 def values_in_words(values: NDArray[Any], coding: Coding) -> list[str]:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,10 +94,11 @@ def explain_forest(
         replies = (yield Round("explain", requests, progress)) if requests else {}
         for party, reply in replies.items():
             _read_sides(forest, party, reply_of(reply, msg.AllSides, party), n, sides, known)
-        if telling:
-            values = yield Round("explain", {p: msg.AskRowValues(first_row=first, n_rows=n) for p in telling})
-            for party, reply in values.items():
-                _read_texts(texts[party], party, reply_of(reply, msg.RowValues, party), n)
+        for rows in _in_messages(range(first, first + n), [len(columns) for columns in texts.values()]):
+            asked_values = msg.AskRowValues(first_row=rows.start, n_rows=len(rows))
+            replies = yield Round("explain", dict.fromkeys(telling, asked_values))
+            for party, reply in replies.items():
+                _read_texts(texts[party], party, reply_of(reply, msg.RowValues, party), len(rows))
         part = shapley.explain(sides, known, n, n_jobs)
         if vote == "majority" and part.uncertain.any():
             raise DataError(
@@ -138,6 +139,13 @@ def _places(
             place[own] = len(features) + np.arange(len(own))
             features += [ExplainedFeature(party, name) for name in names]
     return tuple(features), place
+
+
+def _in_messages(rows: range, n_columns: Sequence[int]) -> Iterator[range]:
+    """The rows, so many at a time that the words of their values fit into a message; none where nobody tells values."""
+    step = max(1, msg.MAX_TEXTS // max((1, *n_columns)))
+    for start in rows[::step] if n_columns else ():
+        yield range(start, min(start + step, rows.stop))
 
 
 def _read_sides(

@@ -16,6 +16,8 @@ these with the rows' values."""
 EXPLAINS: tuple[Explains, ...] = ("none", "party", "columns", "values")
 MAX_WORDS = 1 << 22
 """The most words of sides in one message: 32 MiB. It bounds the memory of all roles."""
+MAX_TEXTS = 10_000
+"""The most values in words in one message: they are in its header, which holds 4 MiB."""
 
 
 class AskExplained(Message):
