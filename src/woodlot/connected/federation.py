@@ -621,7 +621,7 @@ class ConnectedFederation(RowParts):
         forest: GrownForest,
         labels: Labels,
         leavers: Sequence[str],
-        level: int,
+        level: int | None,
         *,
         here: Callable[[Federation], tuple[Receipt, ...]],
         keep: Callable[[GrownForest, str, Receipt], None],
