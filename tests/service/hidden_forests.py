@@ -64,9 +64,14 @@ def stored_forest(root: Path, job: str, led: str = "bank/state/led") -> Grown:
 
 
 def open_forest(
-    root: Path, job: str, plan: ForestPlan, tables: dict[str, dict[str, pa.Table]], holder: str = "bank"
+    root: Path,
+    job: str,
+    plan: ForestPlan,
+    tables: dict[str, dict[str, pa.Table]],
+    holder: str = "bank",
+    drawn_by: str = "",
 ) -> Grown:
-    """Grow a forest in the open on the rows of a job, with the draws of its dealer."""
+    """Grow a forest in the open on the rows of a job, with the draws of its dealer, or of those in another job."""
     handlers = {}
     for party, held in tables.items():
         table = held["customers"]
@@ -80,7 +85,7 @@ def open_forest(
         secret = store.secret_for("forest", "codes")
         store.close()
         handlers[party] = VerticalParty(party, Table(names, columns, len(rows)), target=target, secret=secret)
-    secret = LastingSecret(root / "coordinator" / "state", "coordinator", "").of(job, "dealer draws")
+    secret = LastingSecret(root / "coordinator" / "state", "coordinator", "").of(drawn_by or job, "dealer draws")
     draw, ledger = secret_draws(secret), Ledger()
 
     def drawn(self: Bootstrap, tree: int, n_rows: int) -> NDArray[np.uint32]:

@@ -10,6 +10,7 @@ from woodlot.jobs.columns.revoke_work import RevokeWork
 from woodlot.jobs.evaluate import evaluate_jobs as evaluation
 from woodlot.jobs.evaluate.evaluate_work import EvaluateLinearWork, EvaluateWork
 from woodlot.jobs.hidden.hidden_jobs import deal_hidden
+from woodlot.jobs.hidden.hidden_leaving import deal_leaving
 from woodlot.jobs.kind import Kind
 from woodlot.jobs.linear import linear_jobs as linear
 from woodlot.jobs.linear.linear_dealing import deal_products
@@ -87,6 +88,7 @@ KINDS = (
         outcome="receipt",
         keeps_order="ended",  # it is the notice to the leaver
         led=True,
+        dealer=deal_leaving,
     ),
     Kind(
         order=EvaluateOrder,
