@@ -58,6 +58,12 @@ def stored_order(bench: HiddenBench, order: Order) -> StoredJob:
     return stored
 
 
+def without_columns(bench: HiddenBench, party: str) -> None:
+    """Have a party offer nothing but its ids."""
+    home = bench.homes[party]
+    bench.homes[party] = replace(home, tables={name: replace(t, columns=()) for name, t in home.tables.items()})
+
+
 def keep_hidden(bench: HiddenBench, order: Order, play: Play) -> None:
     """Record at the coordinator what has come of a job that was played by hand."""
     stored = stored_order(bench, order)

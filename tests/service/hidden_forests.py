@@ -18,7 +18,7 @@ from woodlot.data.tables import Table
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.lasting_secret import LastingSecret
 from woodlot.jobs.party_store import PartyStore, read_alignment
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, forget_values
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, active_parties, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.hidden.hidden_dealer import secret_draws
@@ -95,4 +95,5 @@ def open_forest(
         if plan.bootstrap:
             patch.setattr(Bootstrap, "counts", drawn)
         forest = run(train(plan, tuple(tables), holder), driver, ledger=ledger)
-    return forest, {party: forget_values(handler.grown_forest()) for party, handler in handlers.items()}
+    grown = active_parties(forest, holder)
+    return forest, {party: forget_values(handlers[party].grown_forest()) for party in grown}

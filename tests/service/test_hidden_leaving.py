@@ -11,7 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hidden_bench import HIDDEN_PLAN, THIRD, HiddenBench, hidden_order, keep_hidden, leaving_order, relay_hidden
+from hidden_bench import (
+    HIDDEN_PLAN,
+    THIRD,
+    HiddenBench,
+    hidden_order,
+    keep_hidden,
+    leaving_order,
+    relay_hidden,
+    without_columns,
+)
 from hidden_forests import hidden_companies, open_forest, stored_forest
 from led_bench import LEADER, OTHER
 from party_bench import Play
@@ -126,6 +135,26 @@ def test_a_party_that_is_made_again_answers_with_the_same_bytes(
         again = bench.job(party, order.job)
         for asked, answered in zip(play.asked[party], play.answered[party], strict=True):
             assert encode(again.handle(decode(asked))) == answered
+
+
+def test_the_second_server_has_no_columns(tmp_path: Path) -> None:
+    """It trains and is there when another leaves; it cannot be learnt from, and has nothing to solve counts with."""
+    with closing(HiddenBench(tmp_path)) as bench:
+        without_columns(bench, THIRD)
+        training = hidden_order(bench, server=THIRD)
+        keep_hidden(bench, training, relay_hidden(bench, training))
+        tables = hidden_companies()
+        tables[THIRD] = {"customers": tables[THIRD]["customers"].select(["id"])}
+        grown = stored_forest(bench.world.root, training.job, f"{LEADER}/led")
+        assert len(grown[1].pop(THIRD).splits.node) == 0
+        assert grown[0].structure.n_nodes > 20
+        assert_same(grown, open_forest(bench.world.root, training.job, HIDDEN_PLAN, tables))
+        order = leaving_order(bench, training.job, OTHER)
+        relay_hidden(bench, order)
+        del tables[OTHER]
+        left = stored_forest(bench.world.root, order.job, f"{LEADER}/led")
+        assert len(left[1].pop(THIRD).splits.node) == 0
+        assert_same(left, open_forest(bench.world.root, order.job, HIDDEN_PLAN, tables, drawn_by=training.job))
 
 
 # --- what is refused, and by whom ---

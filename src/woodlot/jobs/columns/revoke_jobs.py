@@ -165,7 +165,8 @@ def revoke_job(
     training, facts = training_of(store, order.model, TrainOrder), store.model_facts(order.model)
     former = store.forest(order.model).coordinator
     yield from open_rows(order, opening, host)
-    active = [party for party in active_parties(former, facts.holder) if party != order.leaver]
+    keepers = former.parties if training.is_hidden else active_parties(former, facts.holder)
+    active = [party for party in keepers if party != order.leaver]
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))
     if training.is_hidden:
