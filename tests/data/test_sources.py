@@ -359,6 +359,22 @@ CELLS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@pytest.mark.parametrize("write", [write_csv, write_parquet, write_arrow], ids=["csv", "parquet", "arrow"])
+def test_an_empty_list_of_columns_offers_ids_alone(tmp_path: Path, write: Callable[[pa.Table, Path], None]) -> None:
+    """For a party that is the second server of hidden trainings and has nothing to learn from."""
+    path = tmp_path / ("people" + {"write_csv": ".csv", "write_parquet": ".parquet"}.get(write.__name__, ".arrow"))
+    write(pa.table({"id": [3, 1, 2], "age": [30.0, 10.0, 20.0]}), path)
+    bare = source(path, columns=())
+    assert (bare.inspect().n_rows, bare.inspect().columns) == (3, ())
+    loaded = bare.read()
+    assert (loaded.n_rows, loaded.features, loaded.ids.to_pylist()) == (3, (), [3, 1, 2])
+    rows = np.array([2, 0])
+    table = loaded.table().select([]).take_or_missing(rows)
+    assert (table.n_rows, table.names) == (2, ())
+    spool = Spool(tmp_path)
+    assert bare.read(spool).stored([], rows, spool).n_rows == 2
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
     n = draw(st.integers(1, 12))
@@ -488,7 +504,6 @@ class TestSettings:
             ({"path": Path("a.csv"), "password_file": Path("x")}, "mean nothing"),
             ({"path": Path("a.xlsx")}, r"unknown kind, 'a.xlsx'; it must end in .csv, .csv.gz, .parquet"),
             ({"path": Path("a.csv"), "id": ""}, "empty id"),
-            ({"path": Path("a.csv"), "columns": ()}, "empty list of columns"),
             ({"path": Path("a.csv"), "columns": ("a", "id")}, "its id 'id' among its columns"),
             ({"path": Path("a.csv"), "columns": ("a", "b", "a")}, "'a' more than once"),
             (

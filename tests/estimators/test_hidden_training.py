@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,10 @@ import pytest
 import woodlot as wl
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocols"))
+
+from hidden_cases import assert_same
 
 FLOORS: dict[str, Any] = {"min_samples_leaf": 20, "max_bins": 32, "min_cell": 20}
 LIMITS: dict[str, Any] = {"n_estimators": 4, "max_depth": 4, "random_state": 0, **FLOORS}
@@ -100,10 +107,72 @@ def test_no_party_is_called_dealer() -> None:
         model.fit(X, [0, 1] * 200)
 
 
-def test_a_hidden_forest_is_not_regrown_in_the_open(federation: wl.Federation) -> None:
+@pytest.mark.parametrize("leaver", ["shop", "club"])
+def test_a_party_leaves_and_the_forest_is_that_of_a_hidden_training_without_it(
+    federation: wl.Federation, leaver: str
+) -> None:
+    """The shop is the second server of the training; the club then takes its place."""
+    seen: list[tuple[str, str, str]] = []
+    whole = wl.Federation.local(tables())
+    model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(whole, y="bank.late")
+    before = model.forest_.coordinator.structure.n_nodes
+    whole.observer = lambda sender, receiver, message: seen.append((sender, receiver, type(message).__name__))
+    receipt = model.revoke(leaver)
+    rest = wl.Federation.local({p: table for p, table in tables().items() if p != leaver})
+    without = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(rest, y="bank.late")
+    assert_same((model.forest_.coordinator, model.forest_.parts), (without.forest_.coordinator, without.forest_.parts))
+    np.testing.assert_array_equal(model.predict_proba(rest), without.predict_proba(rest))
+    assert (receipt.statement.level, receipt.statement.exact, receipt.statement.party) == (3, True, leaver)
+    assert (receipt.statement.removed, receipt.statement.regrown) == (
+        before,
+        without.forest_.coordinator.structure.n_nodes,
+    )
+    receipt.verify()
+    assert seen
+    assert not {name for _, _, name in seen} & {"Partition", "ReplantTrees", "RegrowLevel", "OpenTraining"}
+    assert leaver not in {name for sender, receiver, _ in seen for name in (sender, receiver)}
+
+
+def test_a_party_leaves_a_hidden_forest_of_one_table() -> None:
+    """Of simulated parties, and of a copy that is given its table again."""
+    X, y = tables()["bank"][["age", "income"]].assign(sport=tables()["club"]["sport"]), tables()["bank"]["amount"]
+    dealing = {"a": ["age"], "b": ["income"], "c": ["sport"]}
+    model = wl.FederatedForestRegressor(**LIMITS, parties=dealing, protection="hidden").fit(X, y)
+    copied = copy.deepcopy(model)
+    model.revoke("b", level=3)
+    copied.revoke("b", data=(X, y))
+    rest = X[["age", "sport"]]
+    without = wl.FederatedForestRegressor(**LIMITS, parties={"a": ["age"], "c": ["sport"]}, protection="hidden")
+    without.fit(rest, y)
+    for left in (model, copied):
+        np.testing.assert_array_equal(left.predict(rest), without.predict(rest))
+
+
+def test_a_part_of_a_hidden_forest_is_not_grown_again(federation: wl.Federation) -> None:
     model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(federation, y="bank.late")
-    with pytest.raises(DataError, match="Train a new model without the party"):
-        model.revoke("shop")
+    before = model.predict_proba(federation)
+    with pytest.raises(DataError, match="Use level 3"):
+        model.revoke("shop", level=1)
+    with pytest.raises(ValueError, match="'level' parameter must be one of"):
+        model.revoke("shop", level=2)
+    with pytest.raises(DataError, match="holds the labels"):
+        model.revoke("bank")
+    np.testing.assert_array_equal(model.predict_proba(federation), before)
+
+
+def test_the_label_holder_is_not_left_alone_with_a_hidden_forest(federation: wl.Federation) -> None:
+    model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(federation, y="bank.late")
+    model.revoke("shop")
+    with pytest.raises(DataError, match="needs a second server, and the label holder alone would be left"):
+        model.revoke("club")
+
+
+def test_other_tables_than_those_of_the_training_are_refused(federation: wl.Federation) -> None:
+    model = wl.FederatedForestClassifier(**LIMITS, protection="hidden").fit(federation, y="bank.late")
+    other = tables()
+    other["club"] = other["club"].rename(columns={"sport": "golf"})
+    with pytest.raises(DataError, match="not those that the forest was grown on"):
+        model.revoke("shop", data=wl.Federation.local(other))
 
 
 def test_weights_without_draws() -> None:

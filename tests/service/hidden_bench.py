@@ -16,7 +16,8 @@ from small_jobs import PLAN
 
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import StoredJob
-from woodlot.jobs.orders import Order, Part, TrainOrder
+from woodlot.jobs.orders import Order, Part, RevokeOrder, TrainOrder
+from woodlot.runtime.audit import Ledger
 
 THIRD = "club"
 HIDDEN_PLAN = replace(PLAN, protection="hidden", max_bins=16, min_cell=20, out_of_bag=None, n_estimators=3)
@@ -55,6 +56,28 @@ def stored_order(bench: HiddenBench, order: Order) -> StoredJob:
     stored = bench.coordinator.job(order.job)
     assert stored is not None
     return stored
+
+
+def without_columns(bench: HiddenBench, party: str) -> None:
+    """Have a party offer nothing but its ids."""
+    home = bench.homes[party]
+    bench.homes[party] = replace(home, tables={name: replace(t, columns=()) for name, t in home.tables.items()})
+
+
+def keep_hidden(bench: HiddenBench, order: Order, play: Play) -> None:
+    """Record at the coordinator what has come of a job that was played by hand."""
+    stored = stored_order(bench, order)
+    fields = bench.host.keep(order, stored.facts, play.outcome, Ledger())
+    bench.coordinator.update(msgspec.structs.replace(stored.facts, version=stored.facts.version + 1, **fields))
+
+
+def leaving_order(bench: HiddenBench, model: str, leaver: str, **changes: Any) -> RevokeOrder:
+    """An order by which the shop or the club leaves a hidden forest; the other one is the second server then."""
+    stays = next(party for party in (OTHER, THIRD) if party != leaver)
+    parts = {LEADER: Part(table="customers", label="late"), stays: Part(table="customers")}
+    about: dict[str, Any] = {"model": model, "alignment": model, "leaver": leaver, "task": "classes", "level": 3}
+    order = RevokeOrder(**bench.fields_of(parts), **about, led_by=LEADER, server=stays)
+    return msgspec.structs.replace(order, **changes)
 
 
 @contextmanager

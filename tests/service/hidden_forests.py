@@ -18,7 +18,7 @@ from woodlot.data.tables import Table
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.lasting_secret import LastingSecret
 from woodlot.jobs.party_store import PartyStore, read_alignment
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, forget_values
+from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, active_parties, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.hidden.hidden_dealer import secret_draws
@@ -64,9 +64,14 @@ def stored_forest(root: Path, job: str, led: str = "bank/state/led") -> Grown:
 
 
 def open_forest(
-    root: Path, job: str, plan: ForestPlan, tables: dict[str, dict[str, pa.Table]], holder: str = "bank"
+    root: Path,
+    job: str,
+    plan: ForestPlan,
+    tables: dict[str, dict[str, pa.Table]],
+    holder: str = "bank",
+    drawn_by: str = "",
 ) -> Grown:
-    """Grow a forest in the open on the rows of a job, with the draws of its dealer."""
+    """Grow a forest in the open on the rows of a job, with the draws of its dealer, or of those in another job."""
     handlers = {}
     for party, held in tables.items():
         table = held["customers"]
@@ -80,7 +85,7 @@ def open_forest(
         secret = store.secret_for("forest", "codes")
         store.close()
         handlers[party] = VerticalParty(party, Table(names, columns, len(rows)), target=target, secret=secret)
-    secret = LastingSecret(root / "coordinator" / "state", "coordinator", "").of(job, "dealer draws")
+    secret = LastingSecret(root / "coordinator" / "state", "coordinator", "").of(drawn_by or job, "dealer draws")
     draw, ledger = secret_draws(secret), Ledger()
 
     def drawn(self: Bootstrap, tree: int, n_rows: int) -> NDArray[np.uint32]:
@@ -90,4 +95,5 @@ def open_forest(
         if plan.bootstrap:
             patch.setattr(Bootstrap, "counts", drawn)
         forest = run(train(plan, tuple(tables), holder), driver, ledger=ledger)
-    return forest, {party: forget_values(handler.grown_forest()) for party, handler in handlers.items()}
+    grown = active_parties(forest, holder)
+    return forest, {party: forget_values(handlers[party].grown_forest()) for party in grown}

@@ -378,7 +378,6 @@ class TestRefusals:
             ("tables.customers.id", 3, "tables.customers.id: expected text, got a whole number"),
             ("tables.customers.columns", "age", 'tables.customers.columns must be a list of names, or "*"'),
             ("tables.customers.columns", [1], "tables.customers.columns[0]: expected text"),
-            ("tables.customers.columns", [], "[tables.customers]: table 'customers' has an empty list of columns"),
             ("tables.customers.path", "a.xls", "[tables.customers]: table 'customers' has a file of an unknown kind"),
             ("tables.customers.sql", "SELECT 1", "needs either path"),
             ("tables.customers.n_jobs", 3, "it belongs to the top of the file, before the first [section]"),

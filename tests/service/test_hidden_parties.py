@@ -17,13 +17,13 @@ from hidden_forests import hidden_companies, open_forest, stored_forest
 from led_bench import LEADER, OTHER, carry
 from party_bench import Play
 
-from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs.hidden.hidden_jobs import HiddenDealing
 from woodlot.jobs.hidden.ordered_hidden import OrderedHidden, opening_of
 from woodlot.jobs.lasting_secret import SECRET_FILE
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.dealing import DEALER, DealerSeat
-from woodlot.jobs.orders import Part, PredictOrder, RevokeOrder, TrainOrder
+from woodlot.jobs.orders import Part, PredictOrder, TrainOrder
 from woodlot.protocols.core.message import Message, Refusal, Round
 from woodlot.protocols.hidden import hidden_messages as msg
 from woodlot.protocols.vertical.forest_messages import OpenTraining
@@ -312,11 +312,3 @@ def test_cells_follow_from_the_number_of_common_rows(tmp_path: Path) -> None:
         grown = stored_forest(bench.world.root, job, f"{LEADER}/led")
         assert_same(grown, open_forest(bench.world.root, job, plan, hidden_companies()))
         assert (grown[0].structure.right >= 0).any()
-
-
-def test_a_hidden_forest_is_not_grown_again_in_the_open(bench: HiddenBench, trained: Play) -> None:
-    parts = {LEADER: Part(table="customers", label="late"), OTHER: Part(table="customers")}
-    about = {"model": trained.job, "alignment": trained.job, "leaver": THIRD, "task": "classes", "level": 3}
-    order = RevokeOrder(**bench.fields_of(parts), **about, led_by=LEADER)
-    with pytest.raises(DataError, match="Train a new model without the party that leaves"):
-        relay_hidden(bench, order)

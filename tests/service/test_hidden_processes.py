@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +21,19 @@ from overheard import SETTING, read
 from processes import FIRST_ID, Processes, processes
 from shared import Shared
 from small_jobs import COORDINATOR, user_of
+from typer.testing import CliRunner
 from world import POLICY, World
 
 import woodlot as wl
 from wire_search import disguised, floats, search, texts
+from woodlot.cli import app
 from woodlot.cli._forest import plan_for
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import DataError, JobFailed, WoodlotError
 from woodlot.federation import Labels
-from woodlot.jobs.orders import TrainOrder
+from woodlot.identity.identity import Identity
+from woodlot.identity.receipts import Receipt
+from woodlot.jobs.orders import RevokeOrder, TrainOrder
 from woodlot.runtime.codec import decode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocols"))
@@ -50,7 +55,7 @@ def hidden_world(root: Path, tables: Any = None, **policy: Any) -> World:
 
 
 def hidden_user(world: World, **options: Any) -> ConnectedFederation:
-    return user_of(world, parties=THREE, **({"lead": "holder"} | options))
+    return user_of(world, **({"lead": "holder", "parties": THREE} | options))
 
 
 def order_of(user: ConnectedFederation, **changes: Any) -> TrainOrder:
@@ -60,6 +65,13 @@ def order_of(user: ConnectedFederation, **changes: Any) -> TrainOrder:
 def right(root: Path, job: str, plan: Any = KILLED) -> bool:
     """Whether a job has grown the forest that it must; fails with what is different."""
     assert_same(stored_forest(root, job), open_forest(root, job, plan, hidden_companies()))
+    return True
+
+
+def left_right(root: Path, job: str, trained: str, leaver: str, plan: Any = KILLED) -> bool:
+    """Whether the forest without a party is that of the training, with its draws and without the party's columns."""
+    tables = {party: held for party, held in hidden_companies().items() if party != leaver}
+    assert_same(stored_forest(root, job), open_forest(root, job, plan, tables, drawn_by=trained))
     return True
 
 
@@ -98,8 +110,44 @@ def test_an_estimator_grows_hidden_and_predicts_as_ever(world: World) -> None:
         with user.scoring(job) as scoring:
             outputs, _ = scoring.outputs(list(range(FIRST_ID, FIRST_ID + 5)))
             assert len(outputs) == 5
-        with pytest.raises(DataError, match="Train a new model without the party"):
-            model.revoke("shop")
+        receipt = model.revoke("shop")  # the second server: the club takes its place
+        assert (receipt.statement.level, receipt.statement.notified) == (3, ("bank", "club"))
+        assert left_right(world.root, str(model.forest_.model), job, "shop", plan_for(model, "here"))
+        assert user.client.find_model(str(model.forest_.model)).is_hidden
+        with hidden_user(world, parties=("bank", "club")) as rest:
+            assert len(model.predict_proba(rest)) >= facts.n_rows
+        with pytest.raises(DataError, match="the label holder alone would be left"):
+            model.revoke("club")
+
+
+def test_who_leaves_is_not_the_second_server(world: World) -> None:
+    with hidden_user(world, server="club") as user:
+        job = user.run(order_of(user)).job
+        facts, labels = user.client.find_model(job), Labels("bank", LABEL, None)
+        with pytest.raises(DataError, match=r"'club' leaves, and cannot be the second server; name another party of"):
+            user.revoke_order(facts, "club", 3, labels)
+        with pytest.raises(DataError, match="Use level 3"):
+            user.revoke_order(facts, "shop", 1, labels)
+        order = user.revoke_order(facts, "shop", None, labels)
+        assert (order.level, getattr(order, "server", "")) == (3, "club")
+    with hidden_user(world, server="shop") as user:
+        assert getattr(user.revoke_order(facts, "club", None, labels), "server", "") == "shop"
+
+
+@pytest.mark.slow
+def test_a_party_leaves_on_the_command_line(world: World, tmp_path: Path) -> None:
+    with hidden_user(world) as user:
+        job = user.run(order_of(user)).job
+        words = ["revoke", job, "club", "--y", f"bank.{LABEL}", "--tables", "customers", "--server", "shop"]
+        words += ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]
+        words += ["--out", str(tmp_path / "receipt.json"), "--json"]
+        told = CliRunner().invoke(app, words)
+        assert told.exit_code == 0, told.output
+        left = json.loads(told.stdout)["model"]
+        assert left_right(world.root, left, job, "club")
+    verdict = Receipt.load(tmp_path / "receipt.json").verify(Identity.load(world.root / "alice" / "identity").authority)
+    assert verdict.requester == "user 'alice'"
+    assert verdict.signer == "party 'bank'"
 
 
 def test_a_user_names_the_second_server(world: World) -> None:
@@ -165,6 +213,29 @@ def test_a_death_in_the_middle_of_the_trees_changes_nothing(stage: Hidden, victi
     middle = stage.replies(victim, stage.undisturbed) // 2
     assert kill_through(stage, order, victim, {middle, middle + 2}) == {middle, middle + 2}
     assert right(stage.running.world.root, order.job)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", [COORDINATOR, "bank", "club"])
+def test_a_death_while_a_party_leaves_changes_nothing(stage: Hidden, victim: str) -> None:
+    """The shop, the second server of the training, leaves, and the club takes its place."""
+    root, user = stage.running.world.root, stage.user
+
+    def order() -> RevokeOrder:
+        trained, _ = stage.run(stage.train_order())
+        leaving = user.revoke_order(user.client.find_model(trained), "shop", None, Labels("bank", LABEL, None))
+        assert isinstance(leaving, RevokeOrder)
+        return leaving
+
+    undisturbed = order()
+    stage.run(undisturbed)
+    assert left_right(root, undisturbed.job, undisturbed.model, "shop")
+    total = stage.replies(victim, undisturbed.job)
+    again = order()
+    # at the beginning, among the trees, and where parts are kept and dropped
+    assert kill_through(stage, again, victim, {2, total // 3, total // 2, total - 2, total - 1, total})
+    assert left_right(root, again.job, again.model, "shop")
+    assert user.client.receipt(again.job).statement.party == "shop"
 
 
 @pytest.mark.faults

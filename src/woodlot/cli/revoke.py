@@ -40,11 +40,14 @@ def revoke(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, id, or the beginning of its id.")],
     party: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
     level: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, max=3, help="1: its nodes and all under them; 2: and new keys; 3: exact, on the training's rows."
+            min=1,
+            max=3,
+            help="1: its nodes and all under them; 2: and new keys; 3: exact, on the training's rows. By default 1; 3 "
+            "for hidden forests and forests over rows.",
         ),
-    ] = 1,
+    ] = None,
     y: Annotated[
         str | None,
         typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training; COLUMN for a forest over rows."),
@@ -60,6 +63,10 @@ def revoke(
         bool,
         typer.Option("--allow-two", help="Let secure sums be of two where two stay: each learns the other's numbers."),
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="PARTY", help="The second server, for a forest of --protection hidden."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the receipt goes.")] = None,
     lead: LeadOption = None,
     coordinator: CoordinatorOption = None,
@@ -85,20 +92,22 @@ def revoke(
         if not isinstance(label, str) or named is None:
             raise ConfigError("name the job.toml of the training with --job, or add --y bank.default and --tables")
         _run(access, model, party, level, label, sample_weight or settings.get("sample_weight"), named, out,
-             lead=lead_of(lead, job), allow_two=allow_two, detach=detach, as_json=as_json)  # fmt: skip
+             lead=lead_of(lead, job), server=server or settings.get("server"), allow_two=allow_two, detach=detach,
+             as_json=as_json)  # fmt: skip
 
 
 def _run(
     access: Access,
     model: str,
     party: str,
-    level: int,
+    level: int | None,
     label: str,
     weight: str | None,
     tables: Any,
     out: Path | None,
     *,
     lead: Any,
+    server: str | None,
     allow_two: bool,
     detach: bool,
     as_json: bool,
@@ -108,7 +117,7 @@ def _run(
 
     quiet_logs()
     with connecting(access):
-        federation = connect(access.address, access.identity, tables=tables, lead=lead)
+        federation = connect(access.address, access.identity, tables=tables, lead=lead, server=server)
     with federation:
         client = federation.client
         facts = client.find_model(model)

@@ -41,7 +41,7 @@ def revocation_order(
     federation: ConnectedFederation,
     model: ModelFacts,
     leaver: str,
-    level: int,
+    level: int | None,
     label: str,
     weight: str | None = None,
     *,
@@ -57,8 +57,8 @@ def revocation_order(
         Who is left.
     leaver : str
         Who leaves.
-    level : int
-        How thoroughly; see `woodlot revoke`.
+    level : int or None
+        How thoroughly; see `woodlot revoke`. None: as is usual for such a model.
     label : str
         The label of the training: ``party.column``, or of a forest over rows its column.
     weight : str, optional
@@ -74,4 +74,4 @@ def revocation_order(
     if allow_two and "allow_two" in estimator.get_params():
         estimator.set_params(allow_two=True)
     rows = ConnectedRowFederation(federation.client, federation.tables)
-    return rows.revoke_rows_order(model, estimator.make_plan(), label, leaver, level)
+    return rows.revoke_rows_order(model, estimator.make_plan(), label, leaver, 3 if level is None else level)

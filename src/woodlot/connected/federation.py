@@ -22,7 +22,7 @@ from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.federation.interface import OnProgress, ScoreHere, Settings, Shuffled
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
-from woodlot.protocols.core.leavers import HIDDEN_STAYS, check_leaver, check_leavers
+from woodlot.protocols.core.leavers import check_hidden_leaver, check_leaver, check_leavers, usual_level
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.linear.linear_model import FittedLinear, LinearPlan
 from woodlot.protocols.revocable.revocable_plan import DEFAULT_SCHEME, RevocablePlan, Scheme
@@ -346,7 +346,11 @@ class ConnectedFederation(ExplainedParts):
 
         self._require_inner()
         leader, told = self._leader_for(labels), dict(settings)
-        hidden: dict[str, Any] = {} if plan.protection == "open" else {"server": self._server_for(plan, labels)}
+        hidden: dict[str, Any] = {}
+        if plan.protection == "hidden":
+            plan.check_hidden()
+            self._require_holder(plan)
+            hidden["server"] = self._server_among(self.parties, labels.holder)
         if leader and isinstance(plan.class_weight, tuple):
             secret, told = _class_secret(plan.class_weight, settings)
             fields = self._common(labels, leader=leader, secret=secret, own=self._chosen)
@@ -355,17 +359,20 @@ class ConnectedFederation(ExplainedParts):
             fields = self._common(labels, leader=leader, own=self._chosen)
         return TrainOrder(**fields, **hidden, holder=labels.holder, plan=plan, settings=json.dumps(told), name=name)
 
-    def _server_for(self, plan: ForestPlan, labels: Labels) -> str:
-        """The second server of a hidden training; the first one is the label holder, which leads."""
-        plan.check_hidden()
-        self._require_holder(plan)
-        others = [party for party in self.parties if party != labels.holder]
+    def _server_among(self, parties: Sequence[str], holder: str) -> str:
+        """The second server where these parties grow a hidden forest; the first is the label holder, which leads."""
+        others = [party for party in parties if party != holder]
         if not others:
             raise DataError("protection='hidden' needs a party beside the label holder as second server; add one")
         server = self._server or others[0]
-        if server == labels.holder:
+        if server == holder:
             raise DataError(
                 f"{server!r} has the labels, and cannot be the second server, too; name another party of {others}"
+            )
+        if server not in others:
+            raise DataError(
+                f"{server!r} leaves, and cannot be the second server; name another party of {others}: server= of "
+                "woodlot.connect, or --server on the command line"
             )
         return server
 
@@ -408,15 +415,19 @@ class ConnectedFederation(ExplainedParts):
             raise DataError("training needs every row at every party: connect with join='inner'")
 
     def revoke_order(
-        self, model: ModelFacts, leaver: str, level: int, labels: Labels
+        self, model: ModelFacts, leaver: str, level: int | None, labels: Labels
     ) -> RevokeOrder | RevokeRevocableOrder:
-        """An order to take a party out of a model; the others regrow it on the training's rows."""
+        """An order to take a party out of a model; the others regrow it on the training's rows.
+
+        Where no level is named it is 1, or 3 for a forest that was grown hidden.
+        """
         from woodlot.jobs.orders import RevokeOrder, RevokeRevocableOrder
         from woodlot.service.encrypted import key_fields
 
         check_leaver(model.parties, model.holder, leaver)
+        level = usual_level(hidden=model.is_hidden) if level is None else level
         if model.is_hidden:
-            raise DataError(HIDDEN_STAYS)
+            check_hidden_leaver(model.parties, model.holder, leaver, level)
         staying = {p: table for p, table in self._tables.items() if p in model.parties and p != leaver}
         absent = [p for p in model.parties if p != leaver and p not in staying]
         if absent:
@@ -434,6 +445,8 @@ class ConnectedFederation(ExplainedParts):
             return RevokeRevocableOrder(**fields, **keys, holder=model.holder, level=exact)
         if level == 2:
             raise DataError("level 2 begins a new epoch of keys: it is for revocable forests; use level 1 or 3")
+        if model.is_hidden:
+            fields["server"] = self._server_among(tuple(staying), model.holder)
         return RevokeOrder(**fields, level=3 if level == 3 else 1)
 
     def train_revocable_order(
@@ -631,7 +644,7 @@ class ConnectedFederation(ExplainedParts):
         forest: GrownForest,
         labels: Labels,
         leavers: Sequence[str],
-        level: int,
+        level: int | None,
         *,
         here: Callable[[Federation], tuple[Receipt, ...]],
         keep: Callable[[GrownForest, str, Receipt], None],

@@ -55,7 +55,8 @@ class TableSource:
     id : str
         Column that identifies a row. It is never a feature.
     columns : tuple of str or None
-        The columns that jobs may use; None: all of them.
+        The columns that jobs may use; None: all of them. None at all: for a party that serves and has nothing to learn
+        from.
     labels, weights : tuple of str or None
         Those of them that may be a label, or a weight. None: any may, for tables that one owner uses in one process. A
         configuration file always names them: see `may_label`.
@@ -110,8 +111,6 @@ class TableSource:
             self._refuse("has both password_env and password_file; keep one")
 
     def _check_columns(self, columns: tuple[str, ...]) -> None:
-        if not columns:
-            self._refuse("has an empty list of columns; name those that jobs may use")
         if self.id in columns:
             self._refuse(f"has its id {self.id!r} among its columns; ids are never learnt from: take it out")
         if repeated := _repeated(columns):
@@ -246,8 +245,11 @@ class TableSource:
                     f"{self} has no column {name!r}, which the setting {setting} names; {_hint(name, names)}"
                 )
         allowed = [name for name in names if name != self.id] if self.columns is None else self.columns
-        if not allowed:
-            raise DataError(f"{self} has no column besides the id {self.id!r}: there is nothing to learn from; add one")
+        if not allowed and self.columns is None:  # an empty list is the owner's own word
+            raise DataError(
+                f"{self} has no column besides the id {self.id!r}: there is nothing to learn from; add one. For a "
+                "party that is to be the second server of hidden trainings and nothing else, write columns = []"
+            )
         return [self.id, *allowed]
 
     def _named(self) -> list[tuple[str, str]]:

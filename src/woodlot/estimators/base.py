@@ -434,7 +434,7 @@ class FederatedForest(WatchedForest, ColumnsModel):
         self,
         party: str,
         *,
-        level: int = 1,
+        level: int | None = None,
         holdout: HoldOut | None = None,
         data: Any = None,
         identity: str | os.PathLike[str] | Identity | None = None,
@@ -449,7 +449,8 @@ class FederatedForest(WatchedForest, ColumnsModel):
         level : {1, 3}
             1: its nodes, and all under them, are destroyed and grown anew without it; other branches stay. 3: exact,
             the forest is from then on, bit for bit, the one grown from scratch without it on the same rows. Rows that
-            only the leaver lacked stay out, as in the training; to learn from them, fit anew without it.
+            only the leaver lacked stay out, as in the training; to learn from them, fit anew without it. By default 1,
+            and 3 for a forest of ``protection="hidden"``, which is grown again as a whole on secret shares.
         holdout : (X, y) or Federation, optional
             Rows to score before and after. Without it the receipt has the out-of-bag scores of ``oob_score=True``.
         data : (X, y), (X, y, sample_weight) or Federation, optional

@@ -35,7 +35,7 @@ from woodlot.identity.receipts import (
     tree_changes,
 )
 from woodlot.protocols.core.forest_parts import CoordinatorForest
-from woodlot.protocols.core.leavers import check_leavers
+from woodlot.protocols.core.leavers import check_leavers, usual_level
 from woodlot.protocols.vertical.files import fingerprint_of, forest_id_of
 from woodlot.trees.parallel import effective_jobs
 
@@ -56,7 +56,7 @@ class Training:
 def revoke(
     model: FederatedForest,
     party: str,
-    level: int,
+    level: int | None,
     holdout: HoldOut | None,
     data: Any,
     identity: str | os.PathLike[str] | Identity | None,
@@ -69,7 +69,7 @@ def revoke(
 def revoke_together(
     model: FederatedForest,
     leavers: Sequence[str],
-    level: int,
+    level: int | None,
     holdout: HoldOut | None,
     data: Any,
     identity: str | os.PathLike[str] | Identity | None,
@@ -78,11 +78,12 @@ def revoke_together(
     """Take some parties out of a forest at once: it is grown anew in part only once, and each gets a receipt."""
     check_is_fitted(model, "forest_")
     leavers = tuple(str(party) for party in leavers)
-    require(level in model._levels, "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
-    training = training_of(model, data)
+    require(level in (None, *model._levels), "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")
+    training, plan = training_of(model, data), model.forest_.plan
+    chosen = usual_level(hidden=plan is not None and plan.protection == "hidden") if level is None else level
 
     def here(federation: Federation) -> tuple[Receipt, ...]:
-        return _revoke_here(model, federation, training.labels, leavers, level, holdout, identity, request)
+        return _revoke_here(model, federation, training.labels, leavers, chosen, holdout, identity, request)
 
     def keep(forest: GrownForest, leaver: str, receipt: Receipt) -> None:
         forest.memo.training = training

@@ -356,7 +356,7 @@ class AnyFederation(ABC):
         forest: GrownForest,
         labels: Labels,
         leavers: Sequence[str],
-        level: int,
+        level: int | None,
         *,
         here: Callable[[Federation], tuple[Receipt, ...]],
         keep: Callable[[GrownForest, str, Receipt], None],
@@ -371,8 +371,8 @@ class AnyFederation(ABC):
             Those of the training.
         leavers : sequence of str
             Who leaves.
-        level : int
-            How thoroughly.
+        level : int or None
+            How thoroughly; None: as is usual for such a forest.
         here : callable
             Regrows the forest in this process, keeps it, and signs the receipts.
         keep : callable

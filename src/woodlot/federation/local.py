@@ -29,7 +29,7 @@ from woodlot.federation.row_access import RowAccess, Rows, numbered
 from woodlot.protocols.core.agreement import KEY_BYTES, Entropy
 from woodlot.protocols.core.forest_parts import active_parties, forget_values, splitting_parties
 from woodlot.protocols.core.forest_plan import ForestPlan
-from woodlot.protocols.core.leavers import HIDDEN_STAYS, Level, check_leaver
+from woodlot.protocols.core.leavers import Level, check_leaver
 from woodlot.protocols.core.message import Message, Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.sums import SumClient
@@ -442,7 +442,7 @@ class Federation(RowAccess):
         GrownForest, Account
             The forest in its parts, and who saw what while it grew.
         """
-        told = self._for_training(labels, n_jobs)
+        told = self.for_training(labels, n_jobs)
         if plan.protection == "hidden":
             from woodlot.federation.local_hidden import grow_hidden
 
@@ -489,7 +489,9 @@ class Federation(RowAccess):
             As for ``fit``.
         """
         if plan.protection == "hidden":
-            raise DataError(HIDDEN_STAYS)
+            from woodlot.federation.local_hidden import regrow_hidden
+
+            return regrow_hidden(self, forest, plan, labels, leaver, level, n_jobs, on_progress)
         ledger, holder = Ledger(self.observer), labels.holder
         check_leaver(forest.coordinator.parties, holder, leaver)
         if self.drawn is not None and not self.drawn.by_id:
@@ -501,12 +503,10 @@ class Federation(RowAccess):
             name: RegrowingParty(name, former=forest.parts[name], **told)
             if name in forest.parts
             else VerticalParty(name, **told)
-            for name, told in self._for_training(labels, n_jobs).items()
+            for name, told in self.for_training(labels, n_jobs).items()
             if name in forest.coordinator.parties and name != leaver
         }
-        absent = [p for p in forest.coordinator.parties if p != leaver and p not in handlers]
-        if absent:
-            raise DataError(f"{absent} are not here; regrowing needs the tables of all parties that stay")
+        self.require_staying(forest, leaver)
         with InProcessDriver(handlers, ledger=ledger) as driver:
             protocol = regrow_forest(
                 plan, forest.coordinator, leaver, level, holder, n_jobs, patched, reveal=self._key_by_party,
@@ -514,6 +514,13 @@ class Federation(RowAccess):
             )  # fmt: skip
             regrown, completed = run(protocol, driver, ledger=ledger, on_progress=on_progress)
         return self._collect(plan, completed, holder, handlers), regrown, ledger.account()
+
+    def require_staying(self, forest: GrownForest, leaver: str) -> tuple[str, ...]:
+        """The parties of a forest but one, all of which must be here."""
+        staying = tuple(p for p in forest.coordinator.parties if p != leaver)
+        if absent := [p for p in staying if p not in self._members]:
+            raise DataError(f"{absent} are not here; regrowing needs the tables of all parties that stay")
+        return staying
 
     @property
     def _draws_by_row(self) -> RowDraws | None:
@@ -542,7 +549,7 @@ class Federation(RowAccess):
         table = self._members[party].table
         return table.select([c for c in table.names if party != labels.holder or c not in labels.hidden])
 
-    def _for_training(self, labels: Labels, n_jobs: int) -> dict[str, dict[str, Any]]:
+    def for_training(self, labels: Labels, n_jobs: int) -> dict[str, dict[str, Any]]:
         """What each party is made of."""
         self.require_every_row()
         threads = self.threads_of_a_party(n_jobs)
@@ -658,7 +665,7 @@ class Federation(RowAccess):
         forest: GrownForest,
         labels: Labels,
         leavers: Sequence[str],
-        level: int,
+        level: int | None,
         *,
         here: Callable[[Federation], tuple[Receipt, ...]],
         keep: Callable[[GrownForest, str, Receipt], None],

@@ -13,12 +13,14 @@ from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.protocols.core.agreement import KEY_BYTES
 from woodlot.protocols.core.forest_parts import active_parties, forget_values
 from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.leavers import Level, check_hidden_leaver
 from woodlot.protocols.core.message import Progress, Role
 from woodlot.protocols.hidden.hidden_dealer import ShuffleDealer, open_draws
 from woodlot.protocols.hidden.hidden_party import HiddenParty
 from woodlot.protocols.hidden.hidden_train import HiddenForest, HiddenLeader, train_hidden
 from woodlot.protocols.vertical.completion import CompletedForest, complete_forest
 from woodlot.protocols.vertical.party import VerticalParty
+from woodlot.protocols.vertical.regrow import Regrown, grown_again
 from woodlot.runtime.audit import Account, Disclosures, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
@@ -88,6 +90,24 @@ def grow_hidden(
         completed: CompletedForest = run(protocol, driver, ledger=ledger)
     shared = completed.shared if federation.key_by_party else parts  # dealt from one table: everything is in one hand
     return GrownForest(forest, parts, shared, completed.unwilling, plan=plan), led_account(ledger, holder)
+
+
+def regrow_hidden(
+    federation: Federation,
+    former: GrownForest,
+    plan: ForestPlan,
+    labels: Labels,
+    leaver: str,
+    level: Level,
+    n_jobs: int,
+    on_progress: Callable[[Progress], None] | None,
+) -> tuple[GrownForest, Regrown, Account]:
+    """Grow a forest again, on secret shares and without one of its parties; parameters as for `Federation.revoke`."""
+    check_hidden_leaver(former.coordinator.parties, labels.holder, leaver, level)
+    staying = federation.require_staying(former, leaver)
+    rest = federation.with_members({party: federation.members[party] for party in staying})
+    forest, account = grow_hidden(rest, plan, labels, rest.for_training(labels, n_jobs), on_progress)
+    return forest, grown_again(former.coordinator, forest.coordinator, leaver), account
 
 
 def seen_by_leader(federation: Federation, holder: str) -> Callable[[str, str, Any], None] | None:

@@ -17,14 +17,14 @@ import msgspec
 from woodlot.exceptions import DataError, JobFailed, PolicyError, WoodlotError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
 from woodlot.jobs.job_store import JobStore, StoredJob
 from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
-from woodlot.jobs.led.dealing import DealerSeat
+from woodlot.jobs.led.dealing import DealerSeat, dealer_entropy
 from woodlot.jobs.led.relay_jobs import keep_relayed, relay_job
 from woodlot.jobs.order_seal import check_order, housekeeping_job, pass_on, read_order
 from woodlot.jobs.orders import Order, Revocation, RevokeOrder, ScoreOrder, TrainOrder
 from woodlot.jobs.signers import is_signing_party
-from woodlot.protocols.core.leavers import HIDDEN_STAYS
 from woodlot.protocols.core.message import Progress
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.drivers import Handler
@@ -85,8 +85,8 @@ class JobHost:
         facts = self.store.model_facts(model) if model else None
         if facts is not None and facts.leader and facts.replaced_by:
             raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
-        if facts is not None and facts.is_hidden and isinstance(order, RevokeOrder):
-            raise DataError(HIDDEN_STAYS)
+        if facts is not None and isinstance(order, RevokeOrder):
+            check_hidden_leaving(order, hidden=facts.is_hidden)
         if facts is not None and facts.leader != leader:
             if not facts.leader:
                 raise DataError(
@@ -113,11 +113,8 @@ class JobHost:
         make = kind_of(order).dealer
         if make is None:
             return None
-
-        def entropy(purpose: str) -> bytes:
-            return self.store.secret.of(order.job, f"dealer {purpose}")
-
-        return make(order, DealerSeat(self.identity, self.trust, entropy, again, n_rows))
+        entropy = dealer_entropy(self.store, order.job)
+        return make(order, DealerSeat(self.identity, self.trust, entropy, again, n_rows, self.store))
 
     def keep(self, order: Order, facts: msg.JobFacts, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         """Store what a protocol has returned; gives back the fields of `JobFacts` that tell of it."""

@@ -13,6 +13,7 @@ from woodlot.jobs.explain import explain_jobs as explaining
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.explain.explain_work import ExplainWork
 from woodlot.jobs.hidden.hidden_jobs import deal_hidden
+from woodlot.jobs.hidden.hidden_leaving import deal_leaving
 from woodlot.jobs.kind import Kind
 from woodlot.jobs.linear import linear_jobs as linear
 from woodlot.jobs.linear.linear_dealing import deal_products
@@ -90,6 +91,7 @@ KINDS = (
         outcome="receipt",
         keeps_order="ended",  # it is the notice to the leaver
         led=True,
+        dealer=deal_leaving,
     ),
     Kind(
         order=EvaluateOrder,

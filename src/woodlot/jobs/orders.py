@@ -312,11 +312,7 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
                 "with protection='hidden' the label holder leads, and the coordinator is the dealer; order with "
                 "lead='holder'"
             )
-        if self.second_server not in self.parties or self.second_server == self.holder:
-            raise RemoteProtocolError(
-                f"the second server of a hidden training is a party of it and not its label holder; {self.server!r} is "
-                "not such a party"
-            )
+        _check_server(self.second_server, self.holder, self.parties)
         try:
             self.plan.check_hidden()
         except DataError as error:
@@ -475,6 +471,8 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
         Its nodes only, or exact.
     task : {"classes", "targets"}
         What the label holder's labels are.
+    server : str, unset by default
+        Of a forest that was grown hidden: the second server of growing it again; see `TrainOrder`.
 
     """
 
@@ -485,11 +483,19 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
     leaver: str
     task: Task
     level: Literal[1, 3] = 1
+    server: str | msgspec.UnsetType = msgspec.UNSET
 
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
         super().check()
         _check_left(self.leaver, self.parties)
+        if isinstance(self.server, msgspec.UnsetType):
+            return
+        if self.leader is None or self.level != 3:
+            raise RemoteProtocolError(
+                "a second server is named where a hidden forest is grown again: its label holder leads, at level 3"
+            )
+        _check_server(self.server, self.leader, self.parties)
 
 
 class RevocableOrder(AlignedOrder, frozen=True, kw_only=True):
@@ -779,6 +785,14 @@ def _check_scheme(order: RevocableOrder | KeysOrder) -> None:
 def _check_evaluation(order: AnsweredOrder) -> None:
     if order.score_at is None or order.deliver_to is not None or order.give_answers:
         raise RemoteProtocolError("an evaluation names the label holder, and gives the answers to it alone")
+
+
+def _check_server(server: str, holder: str, parties: tuple[str, ...]) -> None:
+    if server not in parties or server == holder:
+        raise RemoteProtocolError(
+            f"the second server of a hidden training is a party of it and not its label holder; {server!r} is not such "
+            "a party"
+        )
 
 
 def _check_left(leaver: str, parties: tuple[str, ...]) -> None:

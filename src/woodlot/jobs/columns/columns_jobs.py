@@ -61,7 +61,8 @@ def train_job(
     else:
         growing = grow_forest(order.plan, order.parties, order.holder, host.n_jobs)
     forest, oob, unwilling, shared = yield from growing
-    active = active_parties(forest, order.holder)
+    # the second server of a hidden training may have no columns; it is asked again when a party leaves
+    active = list(forest.parties) if order.is_hidden else active_parties(forest, order.holder)
     fingerprint = forest_id_of(forest)
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=fingerprint)))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}

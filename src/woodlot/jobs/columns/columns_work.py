@@ -273,7 +273,7 @@ class ColumnsWork(MessageHandler):
     @takes(*HIDDEN)
     def _on_hidden(self, message: Message) -> Message:
         """Answer as a party that is not the label holder."""
-        order = self._due(TrainOrder)
+        order = self._hidden_order()
         if not order.is_hidden or order.holder == self.home.identity.name:
             raise RemoteProtocolError(f"the order does not ask this party for {type(message).__name__}")
         if self._hidden is None and isinstance(message, OpenHidden):
@@ -290,10 +290,14 @@ class ColumnsWork(MessageHandler):
 
     def hidden_leader(self) -> HiddenLeader:
         """This party as the label holder that leads a hidden training."""
-        order = self._due(TrainOrder)
+        order = self._hidden_order()
         taken, rows, table = self._hidden_rows(order)
         with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
             return hidden_leader(taken, rows, table, self._own_target(order.plan.task == "classes", rows))
+
+    def _hidden_order(self) -> TrainOrder:
+        """The training that was ordered."""
+        return self._due(TrainOrder)
 
     def _hidden_rows(self, order: TrainOrder) -> tuple[TakenOrder[TrainOrder], NDArray[np.int64], Table]:
         rows, taken = self._common_rows(), self._taken

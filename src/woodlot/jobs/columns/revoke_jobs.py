@@ -33,6 +33,8 @@ from woodlot.identity.receipts import (
 )
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import open_rows
+from woodlot.jobs.hidden.hidden_jobs import regrow_hidden
+from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.order_seal import PURPOSE, read_order
 from woodlot.jobs.orders import (
@@ -47,7 +49,7 @@ from woodlot.jobs.orders import (
 from woodlot.jobs.revocable.stored_epochs import Epoch, SharedEpoch, keep_epoch
 from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, train_rows_job
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties
-from woodlot.protocols.core.leavers import HIDDEN_STAYS, check_leaver
+from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.revocable.construct import Constructed
@@ -141,8 +143,7 @@ def _check_leaving(store: JobStore, order: Revocation, layout: str) -> msg.Model
 def check_revocation(store: JobStore, order: RevokeOrder) -> None:
     """Refuse an order that is stale, or for something that cannot be."""
     check_leaving(store, order)
-    if training_of(store, order.model, TrainOrder).is_hidden:
-        raise DataError(HIDDEN_STAYS)
+    check_hidden_leaving(order, hidden=training_of(store, order.model, TrainOrder).is_hidden)
 
 
 def check_leaving(store: JobStore, order: RevokeOrder | RevokeRevocableOrder) -> None:
@@ -164,13 +165,16 @@ def revoke_job(
     training, facts = training_of(store, order.model, TrainOrder), store.model_facts(order.model)
     former = store.forest(order.model).coordinator
     yield from open_rows(order, opening, host)
-    active = [party for party in active_parties(former, facts.holder) if party != order.leaver]
+    keepers = former.parties if training.is_hidden else active_parties(former, facts.holder)
+    active = [party for party in keepers if party != order.leaver]
     use = msg.UseModel(model=order.model, forest=facts.forest, n_rows=former.n_rows)
     yield Round("open", dict.fromkeys(active, use))
-    patched = is_patched(store, order.model)
-    regrown, (forest, oob, unwilling, shared) = yield from regrow_forest(
-        training.plan, former, order.leaver, order.level, facts.holder, host.n_jobs, patched
-    )
+    if training.is_hidden:
+        growing = regrow_hidden(order, training.plan, former, host)
+    else:
+        patched = is_patched(store, order.model)
+        growing = regrow_forest(training.plan, former, order.leaver, order.level, facts.holder, host.n_jobs, patched)
+    regrown, (forest, oob, unwilling, shared) = yield from growing
     replies = yield Round("keep", dict.fromkeys(active, msg.KeepModel(forest=forest_id_of(forest))))
     digests = {p: reply_of(replies[p], msg.ModelKept, p).digest for p in active}
     yield Round("drop", dict.fromkeys(active, msg.DropModel(model=order.model, leaver=order.leaver)))

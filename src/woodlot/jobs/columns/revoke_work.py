@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import ALIGNMENT, FOREST, ColumnsWork
-from woodlot.jobs.hidden.hidden_part import HIDDEN
+from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving, training_without
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.ordered import OrderedRegrowing
-from woodlot.jobs.orders import RevokeOrder
+from woodlot.jobs.orders import RevokeOrder, TrainOrder
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.handling import takes
-from woodlot.protocols.core.leavers import HIDDEN_STAYS
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.key_messages import TestRows
 from woodlot.protocols.vertical import forest_messages
@@ -24,7 +23,6 @@ _REFUSED: tuple[type[Message], ...] = (
     *ALIGNMENT,
     msg.KeepAlignment,
     *(kind for kind in FOREST if kind not in RegrowingParty.handlers),
-    *HIDDEN,
     TestRows,
     msg.TakeAnswers,
 )
@@ -40,8 +38,10 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
         self._former: PartyForest | None = None
         self._former_plan: ForestPlan | None = None
         self._kept = False
-        self.home.policy.check_protection("open")
         self.home.store.check_leaver(taken.order.model, taken.order.leaver, taken.part.label)
+        protection = self.home.store.plan_of(taken.order.model, ForestPlan).protection
+        self.home.policy.check_protection(protection)
+        check_hidden_leaving(taken.order, hidden=protection == "hidden")
 
     def _features(self) -> list[str]:
         """Those of the training."""
@@ -59,8 +59,6 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
         if order.alignment != order.model:
             raise RemoteProtocolError("a revocation works on the rows of the training, and the order names others")
         plan = self.home.store.plan_of(message.model, ForestPlan)
-        if plan.protection == "hidden":
-            raise PolicyError(HIDDEN_STAYS)
         self.home.policy.check_plan(plan)
         self._former = self.home.store.model(message.model, message.forest, by=self.job)
         self._former_plan = plan
@@ -69,7 +67,15 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
     def _plan(self) -> ForestPlan | None:
         return self._former_plan
 
+    def _hidden_order(self) -> TrainOrder:
+        """The hidden training that this is, where the former one was hidden, too."""
+        if self._former_plan is None:
+            raise RemoteProtocolError("the former model was not opened here")
+        return training_without(self._revocation, self._former_plan)
+
     def _on_OpenTraining(self, message: forest_messages.OpenTraining) -> Message:
+        if self._former_plan is not None and self._former_plan.protection == "hidden":
+            raise RemoteProtocolError("this forest was grown hidden, and is grown again hidden; this training is open")
         if self._forest is None:
             rows, part = self._common_rows(), self._taken.part
             with private_errors(f"job {self.job}", "its labels or its table cannot be used"):

@@ -6,14 +6,17 @@ from collections.abc import Generator
 
 from woodlot.exceptions import DataError
 from woodlot.jobs.columns.columns_work import ColumnsWork
-from woodlot.jobs.hidden.ordered_hidden import OrderedDealing
+from woodlot.jobs.hidden.ordered_hidden import OrderedDealing, training_without
 from woodlot.jobs.kind import CoordinatorHost
 from woodlot.jobs.led.dealing import DEALER, DealerSeat
-from woodlot.jobs.orders import TrainOrder
+from woodlot.jobs.orders import RevokeOrder, TrainOrder
+from woodlot.protocols.core.forest_parts import CoordinatorForest
+from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.hidden.hidden_dealer import ShuffleDealer, secret_draws
 from woodlot.protocols.hidden.hidden_train import HiddenForest, train_hidden
 from woodlot.protocols.vertical.completion import CompletedForest, complete_forest
+from woodlot.protocols.vertical.regrow import Regrown, grown_again
 from woodlot.runtime.drivers import Handler
 
 
@@ -29,20 +32,39 @@ def grow_hidden(order: TrainOrder, host: CoordinatorHost) -> Generator[Round, di
     return (yield from complete_forest(order.plan, grown.forest, order.holder, host.n_jobs))
 
 
+def regrow_hidden(
+    order: RevokeOrder, plan: ForestPlan, former: CoordinatorForest, host: CoordinatorHost
+) -> Generator[Round, dict[str, Message], tuple[Regrown, CompletedForest]]:
+    """Grow a forest again on secret shares, without the party that leaves. Runs at the label holder."""
+    completed = yield from grow_hidden(training_without(order, plan), host)
+    return grown_again(former, completed.forest, order.leaver), completed
+
+
 def deal_hidden(order: TrainOrder, seat: DealerSeat) -> Handler | None:
     """The dealer of a hidden training; other trainings have none. Runs at the coordinator."""
     return HiddenDealing(order, seat) if order.is_hidden else None
 
 
 class HiddenDealing:
-    """Deals for one order: which rows trees draw is known to nobody else."""
+    """Deals for one order: which rows trees draw is known to nobody else.
 
-    def __init__(self, order: TrainOrder, seat: DealerSeat) -> None:
+    Parameters
+    ----------
+    order : TrainOrder
+        What was ordered.
+    seat : DealerSeat
+        What the coordinator has for it.
+    draws : bytes, optional
+        The secret from which the draws follow; by default one of the job.
+
+    """
+
+    def __init__(self, order: TrainOrder, seat: DealerSeat, draws: bytes | None = None) -> None:
         self._watch = OrderedDealing(order, seat.n_rows)
         self._dealer = ShuffleDealer(
             DEALER,
             entropy=seat.entropy,
-            draws=secret_draws(seat.entropy("draws")),
+            draws=secret_draws(draws or seat.entropy("draws")),
             job=order.job,
             signer=seat.signer,
         )

@@ -8,11 +8,46 @@ from __future__ import annotations
 
 import msgspec
 
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.jobs.led.dealing import DEALER
-from woodlot.jobs.orders import TrainOrder
+from woodlot.jobs.orders import RevokeOrder, TrainOrder
+from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.leavers import check_hidden_leaver
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.hidden import hidden_messages as msg
+
+
+def training_without(order: RevokeOrder, plan: ForestPlan) -> TrainOrder:
+    """The hidden training that the leaving of a party is: of the parties that stay, by the plan of the former one."""
+    return TrainOrder(
+        job=order.job,
+        created=order.created,
+        federation=order.federation,
+        coordinator=order.coordinator,
+        parties=order.parties,
+        sealed=order.sealed,
+        led_by=order.led_by,
+        alignment=order.alignment,
+        holder=order.leader or "",
+        plan=plan,
+        settings="",
+        server=order.server,
+    )
+
+
+def check_hidden_leaving(order: RevokeOrder, *, hidden: bool) -> None:
+    """Refuse an order to leave a hidden forest that would grow it in the open, or the other way round."""
+    named = not isinstance(order.server, msgspec.UnsetType)
+    if not hidden:
+        if named:
+            raise DataError("the order names a second server, and this forest was not grown with protection='hidden'")
+        return
+    check_hidden_leaver((*order.parties, order.leaver), order.leader, order.leaver, order.level)
+    if not named:
+        raise DataError(
+            "the order names no second server, and this forest was grown with protection='hidden': it is grown again "
+            "on secret shares"
+        )
 
 
 def opening_of(order: TrainOrder, n_rows: int) -> msg.OpenHidden:

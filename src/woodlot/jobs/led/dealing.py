@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.home import JobSigner
+from woodlot.jobs.job_store import JobStore
 from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Role
 from woodlot.runtime.drivers import Handler, answer
@@ -48,6 +49,8 @@ class DealerSeat:
         Whether the job was begun before: certificates may have expired since.
     n_rows : int
         The common rows of the parties, as the coordinator has had them found.
+    store : JobStore, optional
+        The coordinator's record of former jobs.
 
     """
 
@@ -56,11 +59,17 @@ class DealerSeat:
     entropy: Entropy
     again: bool
     n_rows: int
+    store: JobStore | None = None
 
     @property
     def signer(self) -> JobSigner:
         """The coordinator in agreements on keys, among parties."""
         return JobSigner(self.identity, self.trust, lambda: self.again)
+
+
+def dealer_entropy(store: JobStore, job: str) -> Entropy:
+    """The dealer's secrets in a job: they follow from the lasting secret of the coordinator."""
+    return lambda purpose: store.secret.of(job, f"dealer {purpose}")
 
 
 @dataclass(frozen=True, eq=False)

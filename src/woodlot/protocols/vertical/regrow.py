@@ -99,11 +99,7 @@ def regrow(
     check_leaver(former.parties, holder, leaver)
     parties = tuple(p for p in former.parties if p != leaver)
     ready = yield from prepare(plan, parties, holder)
-    stays = former.feature_party != former.parties.index(leaver)
-    if ready.n_rows != former.n_rows or not np.array_equal(ready.features.keys, former.feature_keys[stays]):
-        raise DataError(
-            "the parties' rows or columns are not those that the forest was grown on; give the training's tables"
-        )
+    check_same_data(former, leaver, ready.n_rows, ready.features.keys)
     change = _Change.of(plan, former, leaver, level, n_jobs, patched)
     sketches, grown, searched = [], [], 0
     trees = np.flatnonzero(np.add.reduceat(change.searched, former.structure.offset[:-1]) > 0)
@@ -127,6 +123,26 @@ def regrow(
         regrown=np.diff(grafted.structure.offset) - survivors,
         searched=searched,
     )
+
+
+def grown_again(former: CoordinatorForest, forest: CoordinatorForest, leaver: str) -> Regrown:
+    """A forest of which every node was grown again without the leaver, as it is on secret shares."""
+    check_same_data(former, leaver, forest.n_rows, forest.feature_keys)
+    return Regrown(
+        forest,
+        removed=np.diff(former.structure.offset),
+        regrown=np.diff(forest.structure.offset),
+        searched=forest.structure.n_nodes,
+    )
+
+
+def check_same_data(former: CoordinatorForest, leaver: str, n_rows: int, keys: NDArray[np.uint64]) -> None:
+    """Refuse rows or columns of those who stay that are not those of the former forest."""
+    stays = former.feature_party != former.parties.index(leaver)
+    if n_rows != former.n_rows or not np.array_equal(keys, former.feature_keys[stays]):
+        raise DataError(
+            "the parties' rows or columns are not those that the forest was grown on; give the training's tables"
+        )
 
 
 @dataclass(frozen=True, eq=False)
