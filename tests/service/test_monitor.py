@@ -32,6 +32,7 @@ from woodlot.runtime.codec import encode, kind_of
 from woodlot.runtime.traffic import UNREADABLE_TYPE, Traffic
 from woodlot.service.monitor import MAX_READERS, Health, Monitor
 from woodlot.service.open_metrics import CONTENT_TYPE, MetricFamily, exposition
+from woodlot.service.service_metrics import coordinator_health, coordinator_metrics
 from woodlot.service.settings import Address
 
 # --- the format ---
@@ -262,7 +263,7 @@ def test_counters_before_and_after_a_job_between_processes(world: World) -> None
         }  # fmt: skip
         before = {name: scrape(running, name) for name in EVERYBODY}
         with user_of(world) as alice:
-            job = alice.client.run(train_order(alice)).job
+            job = alice.client.finish(alice.client.submit(train_order(alice)).job).job
         after = {name: scrape(running, name) for name in EVERYBODY}
         for party in ("bank", "shop"):
             wait_until(lambda party=party: _ended(running, party), f"{party} to hear of the end")  # type: ignore[misc]
@@ -308,8 +309,8 @@ def _check_counters_grow(before: dict[str, ReadFamily], after: dict[str, ReadFam
 
 def _check_refusals(running: Processes, world: World) -> None:
     """Bob may not train: each side counts the refused message."""
-    with user_of(world, "bob") as bob, pytest.raises(Exception, match="may not"):
-        bob.client.run(train_order(bob))
+    with user_of(world, "bob") as bob, pytest.raises(Exception, match="does not let 'bob' train"):
+        bob.client.finish(bob.client.submit(train_order(bob)).job)
     assert value(scrape(running, "bank"), "woodlot_refused_messages", by="here", type="OpenJob") == 1
     assert value(scrape(running, "coordinator"), "woodlot_refused_messages", by="there", type="OpenJob") == 2
     assert value(scrape(running, "coordinator"), "woodlot_jobs_ended", kind="train", outcome="failed") == 1
@@ -331,9 +332,16 @@ def _check_logs(running: Processes, job: str) -> None:
 
 
 def test_a_service_that_cannot_work_says_why(world: World) -> None:
+    world.key_members({"train": ["alice"]})
+    for name in ("helper", "keys"):
+        world.settings[name] |= {"monitor": {"listen": "127.0.0.1:0"}}
     with processes(world) as running:
         running.wait_connected()
-        wait_until(lambda: health_of(running, "bank")[0] == 200, "the bank to be well")
+        for name in world.settings:
+            wait_until(lambda name=name: health_of(running, name)[0] == 200, f"{name} to be well")  # type: ignore[misc]
+        assert [health_of(running, name)[1]["role"] for name in ("helper", "keys")] == ["helper", "key service"]
+        for name in ("helper", "keys"):
+            assert value(scrape(running, name), "woodlot_connected") == 1
         running.stop("coordinator")
         status, told = wait_until(lambda: _unwell(running, "bank"), "the bank to miss the coordinator")
         assert status == 503
@@ -348,12 +356,19 @@ def _unwell(running: Processes, name: str) -> tuple[int, dict[str, Any]] | None:
     return None if status == 200 else (status, told)
 
 
-def test_without_the_setting_nothing_listens(tmp_path: Path) -> None:
+def test_without_the_setting_nothing_listens_and_without_a_list_nothing_is_well(tmp_path: Path) -> None:
     world = World(tmp_path, small_tables())
+    (tmp_path / "coordinator" / "identity" / "revoked.pem").unlink()
     world.start_coordinator()
     try:
         assert world.coordinator is not None
         assert world.coordinator.monitor is None
+        health = coordinator_health(world.coordinator)
+        assert health.facts["fresh_revocation_list"] is False
+        assert [problem.partition(":")[0] for problem in health.problems] == ["it takes no orders"]
+        names = {family.name: family.samples for family in coordinator_metrics(world.coordinator)}
+        assert names["woodlot_healthy"] == [({}, 0.0)]
+        assert names["woodlot_revocation_list_expires_timestamp_seconds"] == []
     finally:
         world.close()
 

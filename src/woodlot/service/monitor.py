@@ -31,8 +31,8 @@ REQUEST_SECONDS = 5.0
 """How long a request may take to arrive, and its answer to leave."""
 
 _TOLD = (
-    "whoever can connect reads, without a password or encryption, this service's role and name, its version, whether it "
-    "is connected, the names of its tables with their privacy budgets, and how many jobs and messages of which kind "
+    "whoever can connect reads, without a password or encryption, this service's role and name, its version, whether "
+    "it is connected, the names of its tables with their privacy budgets, and how many jobs and messages of which kind "
     "there were"
 )
 
@@ -106,7 +106,7 @@ class Monitor:
                 "address or port with the setting monitor.listen"
             ) from error
         self.port = server.server_address[1]
-        threading.Thread(target=server.serve_forever, name="woodlot-monitor", daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.1,), name="woodlot-monitor", daemon=True).start()
         logger.info("health and metrics on http://%s:%d/health and /metrics", self._address.host, self.port)
         if not is_loopback(host):
             logger.warning("monitor.listen = %r is reachable from other machines: %s", str(self._address), _TOLD)
