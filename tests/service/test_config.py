@@ -155,8 +155,8 @@ class TestFiles:
 
     def test_monitor(self) -> None:
         raw = {"monitor": {"listen": "127.0.0.1:9464"}}
-        for kind, settings in ((CoordinatorConfig, {}), (PartyConfig, PARTY), (MemberConfig, {"coordinator": "a:1"})):
-            config = kind.parse(settings | raw, folder=HERE, origin="some.toml")
+        for kind, rest in ((CoordinatorConfig, {}), (PartyConfig, PARTY), (MemberConfig, {"coordinator": "a:1"})):
+            config = kind.parse(rest | raw, folder=HERE, origin="some.toml")
             assert config.monitor.listen == "127.0.0.1:9464"
         with pytest.raises(ConfigError, match=r"monitor\.listen: '9464' is not an address"):
             CoordinatorConfig.parse({"monitor": {"listen": "9464"}}, folder=HERE, origin="some.toml")
